@@ -1,0 +1,1 @@
+"""Jinja templates of GLSL; nothing else lives here."""

@@ -1,0 +1,48 @@
+"""The W3C Web Neural Network API on Vulkan compute.
+
+Names are loaded on first use (PEP 562), so that `import webnn_vk.codegen` needs neither NumPy nor
+a Vulkan driver.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_MODULE_OF = {
+    "ml": "ml",
+    "devices": "ml",
+    "ML": "ml",
+    "MLContext": "context",
+    "MLTensor": "tensor",
+    "MLGraphBuilder": "builder",
+    "MLOperand": "builder",
+    "MLGraph": "ml_graph",
+    "MLPromise": "promise",
+    "MLOperandDescriptor": "data_types",
+    "MLTensorDescriptor": "tensor",
+    "MLContextLostInfo": "context",
+    "DOMException": "errors",
+    "InvalidStateError": "errors",
+    "NotSupportedError": "errors",
+    "OperationError": "errors",
+    "UnknownError": "errors",
+    "SecurityError": "errors",
+}
+
+__all__ = [*_MODULE_OF, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
