@@ -1,0 +1,196 @@
+"""Operand data types and descriptors (§7.5 and §7.6 of the draft)."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class DataType:
+    """One of the draft's eight operand data types: ``kind`` is "f", "i" or "u", ``size`` bytes."""
+
+    name: str
+    kind: str
+    size: int
+    numpy: np.dtype
+
+
+DATA_TYPES: dict[str, DataType] = {
+    name: DataType(name, np.dtype(name).kind, np.dtype(name).itemsize, np.dtype(name))
+    for name in ("float32", "float16", "int32", "uint32", "int64", "uint64", "int8", "uint8")
+}
+ALL_TYPES = tuple(DATA_TYPES)
+FLOAT_TYPES = ("float32", "float16")
+MAX_RANK = 8
+MAX_DIMENSION = 2**31 - 1
+
+
+def to_u32(value: Any, what: str) -> int:
+    """WebIDL ``[EnforceRange] unsigned long``: TypeError unless an integer in 0 … 2³²−1."""
+    return _to_integer(value, what, 0, 2**32 - 1)
+
+
+def to_i32(value: Any, what: str) -> int:
+    """WebIDL ``[EnforceRange] long``: TypeError unless an integer in −2³¹ … 2³¹−1."""
+    return _to_integer(value, what, -(2**31), 2**31 - 1)
+
+
+def _to_integer(value: Any, what: str, low: int, high: int) -> int:
+    if isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{what}: an integer is expected, not a bool ({value})")
+    if isinstance(value, (float, np.floating)):
+        if not math.isfinite(value) or value != int(value):
+            raise TypeError(f"{what}: an integer is expected, not {value!r}")
+        value = int(value)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what}: an integer is expected, not {_describe(value)}") from None
+    if not low <= number <= high:
+        raise TypeError(f"{what}: {number} is outside {low} … {high}")
+    return number
+
+
+def to_data_type(value: Any, what: str) -> str:
+    """WebIDL ``MLOperandDataType``: TypeError unless one of the eight names."""
+    if not isinstance(value, str) or value not in DATA_TYPES:
+        raise TypeError(f"{what}: {_describe(value)} is not a data type; one of {_list(ALL_TYPES)}")
+    return value
+
+
+def to_shape(value: Any, what: str) -> tuple[int, ...]:
+    """A sequence of ``[EnforceRange] unsigned long`` as a tuple."""
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, (Sequence, np.ndarray)):
+        raise TypeError(f"{what}: a sequence of integers is expected, not {_describe(value)}")
+    return tuple(to_u32(d, f"{what}[{i}]") for i, d in enumerate(value))
+
+
+def _describe(value: Any) -> str:
+    return f"{type(value).__name__} {value!r}"[:80]
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names)
+
+
+@dataclass(frozen=True)
+class MLOperandDescriptor:
+    """Data type and shape of an operand (§7.6): ``data_type`` is one of the IDL's strings,
+    ``shape`` a tuple of up to 8 dimensions in elements (``()`` is a scalar)."""
+
+    data_type: str
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "data_type", to_data_type(self.data_type, "data_type"))
+        object.__setattr__(self, "shape", to_shape(self.shape, "shape"))
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def byte_length(self) -> int:
+        """Packed length in bytes (§7.6, "byte length")."""
+        return self.size * DATA_TYPES[self.data_type].size
+
+    @property
+    def numpy_dtype(self) -> np.dtype:
+        return DATA_TYPES[self.data_type].numpy
+
+    def __str__(self) -> str:
+        return f"{self.data_type}{list(self.shape)}"
+
+
+@dataclass(frozen=True)
+class MLTensorDescriptor(MLOperandDescriptor):
+    """Descriptor of a tensor (§7.7): ``readable`` allows ``read_tensor``, ``writable``
+    ``write_tensor``."""
+
+    readable: bool = field(default=False, kw_only=True)
+    writable: bool = field(default=False, kw_only=True)
+
+
+def to_descriptor(value: Any, kind: type[MLOperandDescriptor] = MLOperandDescriptor) -> Any:
+    """The descriptor dataclass ``kind`` from itself or from any mapping with its keys."""
+    if isinstance(value, kind):
+        return value
+    if isinstance(value, MLOperandDescriptor):
+        return kind(value.data_type, value.shape)
+    if not isinstance(value, Mapping):
+        raise TypeError(
+            f"a descriptor is expected ({kind.__name__} or a mapping with data_type and shape), "
+            f"not {_describe(value)}"
+        )
+    missing = [key for key in ("data_type", "shape") if key not in value]
+    if missing:
+        raise TypeError(f"the descriptor lacks {_list(missing)}; it has {_list(sorted(value))}")
+    # A dictionary's unknown members are ignored in WebIDL; a mistyped one should not be.
+    unknown = sorted(set(value) - set(kind.__dataclass_fields__) - {"readable", "writable"})
+    if unknown:
+        raise TypeError(f"the descriptor has unknown members {_list(map(str, unknown))}")
+    known = {key: value[key] for key in kind.__dataclass_fields__ if key in value}
+    for flag in ("readable", "writable"):
+        if flag in known:
+            known[flag] = bool(known[flag])
+    return kind(**known)
+
+
+def check_dimensions(descriptor: MLOperandDescriptor) -> str | None:
+    """Why the descriptor's dimensions are invalid, or None (§7.6, "check dimensions")."""
+    if descriptor.rank > MAX_RANK:
+        return f"rank {descriptor.rank} exceeds {MAX_RANK}"
+    for i, d in enumerate(descriptor.shape):
+        if not 1 <= d <= MAX_DIMENSION:
+            return f"dimension {i} is {d}; a dimension is 1 … {MAX_DIMENSION}"
+    if descriptor.size > MAX_DIMENSION:
+        return f"{list(descriptor.shape)} has {descriptor.size} elements; {MAX_DIMENSION} at most"
+    return None
+
+
+def broadcast_shapes(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...] | None:
+    """The shape both broadcast to (§ "bidirectionally broadcast"), or None."""
+    rank = max(len(a), len(b))
+    a = (1,) * (rank - len(a)) + tuple(a)
+    b = (1,) * (rank - len(b)) + tuple(b)
+    if any(x != y and x != 1 and y != 1 for x, y in zip(a, b)):
+        return None
+    return tuple(max(x, y) for x, y in zip(a, b))
+
+
+def broadcastable_to(shape: Sequence[int], target: Sequence[int]) -> bool:
+    """Whether ``shape`` is unidirectionally broadcastable to ``target``."""
+    if len(shape) > len(target):
+        return False
+    return all(s in (1, t) for s, t in zip(reversed(shape), reversed(target)))
+
+
+def cast_number(value: int | float, data_type: str) -> int | float:
+    """An MLNumber cast to a data type (§9.2, "cast" of a number): the value it will have."""
+    dtype = DATA_TYPES[data_type]
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return float(dtype.numpy.type(_to_float(value)))
+    if isinstance(value, float):
+        value = 0 if not math.isfinite(value) else int(value)
+    bits = dtype.size * 8
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if dtype.kind == "i" and value >> (bits - 1) else value
+
+
+def _to_float(value: int | float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf

@@ -1,0 +1,52 @@
+"""The exceptions of the API.
+
+    Exception
+    ├── TypeError                  wrong argument, shape, data type or descriptor
+    └── DOMException
+        ├── InvalidStateError      a builder, graph, tensor or context used after its end
+        ├── NotSupportedError      nothing on this machine can do it
+        ├── OperationError         the device could not carry it out (out of memory, …)
+        ├── UnknownError           anything the specification does not name
+        └── SecurityError
+"""
+
+
+class DOMException(Exception):
+    """Base of the errors that WebIDL calls DOMException; ``name`` is the IDL's name."""
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__
+
+
+class InvalidStateError(DOMException):
+    """The object was destroyed, lost, or has already built its graph."""
+
+
+class NotSupportedError(DOMException):
+    """The operation is not supported by this device or this machine."""
+
+
+class OperationError(DOMException):
+    """The device failed to carry out an operation, for example for want of memory."""
+
+
+class UnknownError(DOMException):
+    """The operation failed for a reason the specification gives no name."""
+
+
+class SecurityError(DOMException):
+    """The operation is not allowed here."""
+
+
+def sanitize(text: str) -> str:
+    """``text`` with control and bidirectional characters escaped, fit for a message.
+
+    Labels and names are chosen by users and may come from model files (§ Security of the draft).
+    """
+    return "".join(c if c.isprintable() and c not in _BIDI else ascii(c)[1:-1] for c in text)
+
+
+# str.isprintable() is False for most format characters already; these stay printable in some
+# Unicode versions, so they are named.
+_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")

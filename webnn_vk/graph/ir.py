@@ -1,0 +1,208 @@
+"""Values, nodes and graphs: immutable, in topological order, with a verifier.
+
+A ``Value`` is an input, a constant or a node's output. A ``Node`` applies one operator record to
+named operands. Passes make new graphs; nothing here is changed in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..data_types import MLOperandDescriptor
+from ..ops import Operator
+from ..ops.arguments import Operands
+from ..ops.record import prefix
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A tensor in a graph. ``data`` holds a constant's elements (read-only), ``name`` an input's
+    name; a value with neither is a node's output. ``source`` is whatever the constant comes from
+    (a constant tensor), opaque here."""
+
+    descriptor: MLOperandDescriptor
+    name: str | None = None
+    data: np.ndarray | None = None
+    source: Any = None
+
+    @property
+    def is_constant(self) -> bool:
+        return self.data is not None or self.source is not None
+
+    @property
+    def data_type(self) -> str:
+        return self.descriptor.data_type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.descriptor.shape
+
+
+@dataclass(frozen=True)
+class Fused:
+    """An element-wise operator applied in the kernel that produces a value.
+
+    ``operands`` maps the operator's operand names to names in the node's ``operands``, or to None
+    for the value computed so far.
+    """
+
+    operator: Operator
+    operands: Mapping[str, str | None]
+    arguments: Mapping[str, Any]
+    output: MLOperandDescriptor
+    label: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One application of an operator.
+
+    ``operands`` holds the values present, in the operator's order; a sequence operand ``inputs`` is
+    spread as ``inputs[0]``, ``inputs[1]`` …. ``arguments`` are the operator's other parameters in
+    normal form. ``epilogue`` are element-wise operators applied to the single output in turn.
+    """
+
+    operator: Operator
+    operands: Mapping[str, Value]
+    arguments: Mapping[str, Any]
+    outputs: tuple[Value, ...]
+    label: str = ""
+    epilogue: tuple[Fused, ...] = ()
+    # Descriptors of the operator's own outputs, before the epilogue.
+    results: tuple[MLOperandDescriptor, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if not self.results:
+            object.__setattr__(self, "results", tuple(v.descriptor for v in self.outputs))
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return tuple(self.operands.values())
+
+    @property
+    def output(self) -> Value:
+        (value,) = self.outputs
+        return value
+
+    def operand(self, name: str) -> Value | None:
+        return self.operands.get(name)
+
+    def sequence(self, name: str) -> tuple[Value, ...]:
+        """The values of a sequence operand."""
+        return tuple(v for key, v in self.operands.items() if key.startswith(name + "["))
+
+    @property
+    def title(self) -> str:
+        """``matmul [q] + add + gelu``: for reports and messages."""
+        parts = [(self.operator, self.label)] + [(f.operator, f.label) for f in self.epilogue]
+        return " + ".join(prefix(op.name, label) for op, label in parts)
+
+    def gather(self, lookup: Any, *, own: bool = True) -> dict[str, Any]:
+        """The operator's operands as ``evaluate``/``validate`` take them, each value mapped by
+        ``lookup``: None where absent, a list for a sequence."""
+        result: dict[str, Any] = {}
+        for p in self.operator.operands:
+            if p.argument is Operands:
+                result[p.name] = [lookup(v) for v in self.sequence(p.name)]
+            else:
+                value = self.operands.get(p.name)
+                result[p.name] = None if value is None else lookup(value)
+        return result
+
+    def evaluate(self, lookup: Any) -> list[np.ndarray]:
+        """The NumPy reference on the arrays that ``lookup`` gives for the operands, epilogue
+        included."""
+        arrays = self.operator.evaluate(self.results, self.gather(lookup), self.arguments)
+        for step in self.epilogue:
+            operands = {
+                p.name: None for p in step.operator.operands
+            } | {
+                name: arrays[0] if own is None else lookup(self.operands[own])
+                for name, own in step.operands.items()
+            }
+            arrays = step.operator.evaluate((step.output,), operands, step.arguments)
+        return arrays
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A whole model: named inputs and outputs, nodes in topological order."""
+
+    inputs: Mapping[str, Value]
+    outputs: Mapping[str, Value]
+    nodes: tuple[Node, ...]
+
+    @cached_property
+    def producers(self) -> dict[Value, Node]:
+        return {value: node for node in self.nodes for value in node.outputs}
+
+    @cached_property
+    def users(self) -> dict[Value, list[Node]]:
+        """The nodes that read each value (graph outputs are not counted)."""
+        users: dict[Value, list[Node]] = {}
+        for node in self.nodes:
+            for value in dict.fromkeys(node.inputs):
+                users.setdefault(value, []).append(node)
+        return users
+
+    @cached_property
+    def output_values(self) -> frozenset[Value]:
+        return frozenset(self.outputs.values())
+
+    def constants(self) -> Iterator[Value]:
+        """Every constant that is read, once."""
+        seen = dict.fromkeys(v for node in self.nodes for v in node.inputs)
+        seen |= dict.fromkeys(self.outputs.values())
+        return (v for v in seen if v.is_constant)
+
+    def verify(self) -> None:
+        """Raise ValueError where an invariant is broken: order, single assignment, inference."""
+        known = set(self.inputs.values())
+        for name, value in self.inputs.items():
+            if value.name != name:
+                raise ValueError(f"input {name!r} is a value named {value.name!r}")
+        for node in self.nodes:
+            for value in node.inputs:
+                if not value.is_constant and value not in known:
+                    raise ValueError(f"{node.title} reads a value before it is computed")
+            for step in node.epilogue:
+                missing = {own for own in step.operands.values() if own} - set(node.operands)
+                if missing:
+                    raise ValueError(f"{node.title}: the epilogue reads unknown {sorted(missing)}")
+            final = (node.epilogue[-1].output,) if node.epilogue else node.results
+            if final != tuple(v.descriptor for v in node.outputs):
+                raise ValueError(f"{node.title}: outputs do not match their descriptors")
+            inferred = node.operator.validate(
+                node.gather(lambda v: v.descriptor), node.arguments, node.label
+            )
+            if inferred.outputs != node.results:
+                raise ValueError(f"{node.title}: {node.results} where {inferred.outputs} is inferred")
+            for value in node.outputs:
+                if value in known or value.is_constant:
+                    raise ValueError(f"{node.title} assigns a value twice")
+                known.add(value)
+        for name, value in self.outputs.items():
+            if not value.is_constant and value not in known:
+                raise ValueError(f"output {name!r} is never computed")
+
+    def __str__(self) -> str:
+        """The graph's text form: one line per input, constant, node and output."""
+        names: dict[Value, str] = {v: f"%{name}" for name, v in self.inputs.items()}
+        lines = [f"input {names[v]}: {v.descriptor}" for v in self.inputs.values()]
+        for i, v in enumerate(self.constants()):
+            names[v] = f"%c{i}"
+            lines.append(f"constant {names[v]}: {v.descriptor}")
+        for i, node in enumerate(self.nodes):
+            for j, v in enumerate(node.outputs):
+                names[v] = f"%{i}" if len(node.outputs) == 1 else f"%{i}.{j}"
+            operands = [f"{key}={names[v]}" for key, v in node.operands.items()]
+            arguments = [f"{key}={value!r}" for key, value in node.arguments.items()]
+            results = ", ".join(f"{names[v]}: {v.descriptor}" for v in node.outputs)
+            lines.append(f"{results} = {node.title}({', '.join(operands + arguments)})")
+        lines += [f"output {name} = {names[v]}" for name, v in self.outputs.items()]
+        return "\n".join(lines)

@@ -1,0 +1,105 @@
+"""What a kernel family returns: dispatches as plain data, no handles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from webnn_vk.codegen.spec import KernelSpec
+
+from ..graph import Value
+from ..profile import DeviceProfile
+
+
+@dataclass(frozen=True, eq=False)
+class Scratch:
+    """Temporary memory of one node, in bytes; dead after the node's last dispatch."""
+
+    size: int
+
+
+@dataclass(frozen=True)
+class Binding:
+    """A range of a value's memory in bytes; ``size`` None means up to the padded end."""
+
+    value: Value | Scratch
+    offset: int = 0
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """One compute dispatch. ``bindings`` follow the spec's buffers (a windowed buffer takes one
+    each), ``params`` and ``constants`` name the spec's parameters and specialisation constants."""
+
+    spec: KernelSpec
+    bindings: tuple[Binding, ...]
+    groups: tuple[int, int, int]
+    params: Mapping[str, Any] = field(default_factory=dict)
+    constants: Mapping[str, int | float] = field(default_factory=dict)
+    kernel: str = ""
+    variant: str = ""
+    flops: int = 0
+    bytes: int = 0
+
+
+def padded(byte_length: int) -> int:
+    """Bytes that a value occupies: kernels may read and write whole 16-byte vectors."""
+    return max(16, -(-byte_length // 16) * 16)
+
+
+def grid(groups: int, profile: DeviceProfile) -> tuple[int, int, int]:
+    """A one-dimensional number of workgroups folded into the device's limits; kernels undo it
+    with ``workgroup_index()`` and must ignore indices past the end."""
+    x_max, y_max, z_max = profile.max_workgroup_count
+    if groups <= x_max:
+        return (max(groups, 1), 1, 1)
+    rows = -(-groups // x_max)
+    if rows <= y_max:
+        # Even rows waste fewer workgroups than full ones with a short last row.
+        return (-(-groups // rows), rows, 1)
+    planes = -(-rows // y_max)
+    if planes > z_max:
+        raise ValueError(f"{groups} workgroups exceed the device's {profile.max_workgroup_count}")
+    return (x_max, y_max, planes)
+
+
+def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides in elements."""
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def broadcast_strides(shape: tuple[int, ...], target: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides in elements that read ``shape`` as if broadcast to ``target`` (0 where repeated)."""
+    own = (0,) * (len(target) - len(shape)) + strides(shape)
+    dims = (1,) * (len(target) - len(shape)) + tuple(shape)
+    return tuple(s if d != 1 else 0 for s, d in zip(own, dims))
+
+
+def collapse(
+    shape: tuple[int, ...], *operands: tuple[int, ...]
+) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """Merge adjacent dimensions over which every operand's strides are contiguous.
+
+    ``shape`` with the strides of each operand → the fewest dimensions that address the same
+    elements in the same order; dimensions of size 1 vanish.
+    """
+    dims: list[int] = []
+    merged: list[list[int]] = [[] for _ in operands]
+    for axis, size in enumerate(shape):
+        if size == 1:
+            continue
+        joins = bool(dims) and all(m[-1] == o[axis] * size for m, o in zip(merged, operands))
+        if joins:
+            dims[-1] *= size
+            for m, o in zip(merged, operands):
+                m[-1] = o[axis]
+        else:
+            dims.append(size)
+            for m, o in zip(merged, operands):
+                m.append(o[axis])
+    if not dims:
+        return (1,), [(0,) for _ in operands]
+    return tuple(dims), [tuple(m) for m in merged]
