@@ -1,0 +1,1 @@
+"""Models to measure with, built from nothing but `MLGraphBuilder`."""
