@@ -1,0 +1,37 @@
+"""The generator of compute shaders: a template and a plain-data spec become GLSL, then SPIR-V.
+
+    from webnn_vk.codegen import Buffer, KernelSpec, Param, ShaderStore
+    spec = KernelSpec("elementwise.comp.j2", (Buffer("a", "float16"), Buffer("out", "float16", "w")), …)
+    spirv, = ShaderStore().get([spec])
+
+It knows nothing of devices, needs no GPU and imports nothing of the rest of `webnn_vk`. The command
+line (`python -m webnn_vk.codegen`) lists, renders, compiles and disassembles. Modules: `spec` (the
+plain data), `render` (Jinja to GLSL), `compiler` (GLSL to SPIR-V), `spirv` (reading and patching
+modules), `store` (pack, cache, compiler), `pack` (many modules in one file).
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from .spec import Buffer, Constant, KernelSpec, Param, SpecError
+
+# Loaded on first use: a kernel family needs the plain data only, Jinja takes a while to import.
+_MODULE_OF = {
+    "GlslError": "compiler",
+    "find_compiler": "compiler",
+    "ShaderStore": "store",
+    "ShaderUnavailable": "store",
+    "build_pack": "pack",
+    "templates": "render",
+}
+
+__all__ = ["Buffer", "Constant", "KernelSpec", "Param", "SpecError", *_MODULE_OF]
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)

@@ -1,0 +1,219 @@
+"""Rendering: a `KernelSpec` and the templates of `shaders/` become GLSL. Deterministic, pure text.
+
+What a template sees: its options by name, and `spec`, `buffers` (a list of `BufferView`), `params`,
+`constants`, `features`, `int64_native`, `int64_used`, `arithmetic_type(data_type)`,
+`vector_type(data_type)`. A template may set `extensions` (a list of GLSL extensions) before it
+includes the prelude. Anything else is an error (StrictUndefined).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import jinja2.meta
+
+from .spec import ELEMENT_BYTES, TEMPLATE_VARIABLES, Buffer, KernelSpec, SpecError
+
+#: The templates: beside this folder, in the checkout and in an installed package alike.
+SHADERS = Path(__file__).resolve().parent.parent / "shaders"
+
+_WORDS = {"float32": "float", "int32": "int", "uint32": "uint"}
+_VECTORS = {"float": "vec4", "int": "ivec4", "uint": "uvec4"}
+
+
+class RenderError(SpecError):
+    """A template that does not exist, cannot be parsed, or needs an option that was not given."""
+
+
+def arithmetic_type(data_type: str, int64_native: bool = False) -> str:
+    """The GLSL type in which elements of a data type are computed with."""
+    match data_type:
+        case "float32" | "float16":
+            return "float"
+        case "int32" | "int8":
+            return "int"
+        case "uint32" | "uint8":
+            return "uint"
+        case "int64":
+            return "int64_t" if int64_native else "I64"
+        case "uint64":
+            return "uint64_t" if int64_native else "U64"
+    raise RenderError(f"data type {data_type!r}; accepted: {', '.join(ELEMENT_BYTES)}")
+
+
+@dataclass(frozen=True)
+class BufferView:
+    """How a `Buffer` is declared and accessed in GLSL.
+
+    storage: element type of the block. form: how an element lies in it, "plain", "native" (a 16-
+    or 8-bit integer type), "packed" (in 32-bit words) or "pair" (64 bits in two words).
+    """
+
+    name: str
+    data_type: str
+    access: str
+    width: int
+    windows: int
+    binding: int
+    arithmetic: str
+    vector: str | None
+    storage: str
+    form: str
+    per_slot: int
+    atomic: bool
+
+    @property
+    def bits(self) -> int:
+        """Bits of one element."""
+        return 8 * ELEMENT_BYTES[self.data_type]
+
+    @property
+    def register(self) -> str:
+        """The type of a loaded cell: 16- and 8-bit types may stand in the block only."""
+        if self.form == "native" and self.bits < 32:
+            return "int" if self.storage == "int8_t" else "uint"
+        return self.storage
+
+    @property
+    def reads(self) -> bool:
+        """Whether the kernel loads from it."""
+        return "r" in self.access
+
+    @property
+    def writes(self) -> bool:
+        """Whether the kernel stores to it."""
+        return "w" in self.access
+
+    @property
+    def qualifiers(self) -> str:
+        """Memory qualifiers: atomics read, so a buffer stored by them is not writeonly."""
+        if self.access == "r":
+            return "restrict readonly"
+        return "restrict writeonly" if self.access == "w" and not self.atomic else "restrict"
+
+
+def _view(buffer: Buffer, binding: int, features: frozenset[str]) -> BufferView:
+    native64 = "int64" in features
+    arithmetic = arithmetic_type(buffer.data_type, native64)
+    bits = 8 * ELEMENT_BYTES[buffer.data_type]
+    form, per_slot = "plain", buffer.width
+    if bits == 32:
+        kind = _WORDS[buffer.data_type]
+        storage = kind if buffer.width == 1 else _VECTORS[kind]
+    elif bits == 64:
+        form, storage = ("native", arithmetic) if native64 else ("pair", "uvec2")
+    elif buffer.width == 1 and ("float16" if bits == 16 else "int8") in features:
+        storage = {"float16": "uint16_t", "int8": "int8_t", "uint8": "uint8_t"}[buffer.data_type]
+        form = "native"
+    else:
+        form, per_slot = "packed", 32 // bits
+        storage = "uint"
+        if bits == 16 and buffer.width == 4:
+            storage, per_slot = "uvec2", 4
+    return BufferView(
+        buffer.name, buffer.data_type, buffer.access, buffer.width, buffer.windows, binding,
+        arithmetic, _VECTORS.get(arithmetic) if buffer.width == 4 else None, storage, form, per_slot,
+        atomic=form == "packed" and "w" in buffer.access,
+    )
+
+
+@functools.cache
+def environment() -> jinja2.Environment:
+    """The Jinja environment of the shader templates."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(SHADERS),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+        auto_reload=False,
+        cache_size=-1,
+    )
+
+
+def _variables(spec: KernelSpec) -> dict[str, Any]:
+    native64 = "int64" in spec.features
+    buffers = [_view(b, spec.bindings[b.name], spec.features) for b in spec.buffers]
+    return {
+        "spec": spec,
+        "buffers": buffers,
+        "params": spec.params,
+        "constants": spec.all_constants[3:],
+        "features": spec.features,
+        "int64_native": native64,
+        "int64_used": any(b.bits == 64 for b in buffers) or bool(spec.option("int64")),
+        "arithmetic_type": lambda data_type: arithmetic_type(data_type, native64),
+        "vector_type": lambda data_type: _VECTORS[arithmetic_type(data_type)],
+        **dict(spec.options),
+    }
+
+
+_rendered: dict[str, str] = {}
+
+
+def render(spec: KernelSpec) -> str:
+    """The GLSL of a kernel; the same spec gives the same text in every process.
+
+    Raises RenderError when the template is missing or faulty, or an option it needs is not given.
+    """
+    key = spec.key()
+    text = _rendered.get(key)
+    if text is None:
+        try:
+            text = environment().get_template(spec.template).render(_variables(spec))
+        except jinja2.TemplateNotFound as error:
+            raise RenderError(f"no template {error.name!r} in {SHADERS}") from None
+        except jinja2.TemplateSyntaxError as error:
+            raise RenderError(f"{error.name}:{error.lineno}: {error.message}") from error
+        except jinja2.UndefinedError as error:
+            raise RenderError(f"{spec.template}: {error.message} (is an option missing?)") from error
+        _rendered[key] = text
+    return text
+
+
+@dataclass(frozen=True)
+class TemplateInfo:
+    """A template: its name, its first comment, the names of the options it looks at."""
+
+    name: str
+    description: str
+    options: tuple[str, ...]
+
+
+def _undeclared(name: str, seen: set[str]) -> set[str]:
+    if name in seen:
+        return set()
+    seen.add(name)
+    env = environment()
+    source, _, _ = env.loader.get_source(env, name)
+    tree = env.parse(source, name)
+    names = jinja2.meta.find_undeclared_variables(tree)
+    for other in jinja2.meta.find_referenced_templates(tree):
+        if other is not None:
+            names |= _undeclared(other, seen)
+    return names
+
+
+def template_info(name: str) -> TemplateInfo:
+    """What `templates()` and the command line tell of a template. Raises RenderError."""
+    try:
+        text = (SHADERS / name).read_text(encoding="utf-8")
+        options = _undeclared(name, set()) - TEMPLATE_VARIABLES
+    except (OSError, jinja2.TemplateNotFound) as error:
+        raise RenderError(f"no template {name!r} in {SHADERS}: {error}") from None
+    except jinja2.TemplateSyntaxError as error:
+        raise RenderError(f"{error.name}:{error.lineno}: {error.message}") from error
+    comment = re.match(r"\s*\{#-?(.*?)-?#\}", text, re.DOTALL)
+    lines = comment.group(1).strip().splitlines() if comment else []
+    return TemplateInfo(name, lines[0].strip() if lines else "", tuple(sorted(options)))
+
+
+def templates() -> list[str]:
+    """Names of the kernel templates (what `KernelSpec.template` accepts), sorted."""
+    return sorted(p.relative_to(SHADERS).as_posix() for p in SHADERS.rglob("*.comp.j2"))

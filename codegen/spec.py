@@ -1,0 +1,345 @@
+"""What a compute kernel is made of, as plain data: the input of the generator.
+
+A `KernelSpec` names a template and fixes its structure: buffers with data types, parameters,
+specialisation constants and options. Numbers that change from one dispatch to the next (shapes,
+strides) are parameters, numbers that a driver may fold (tile sizes, the workgroup size) are
+specialisation constants; neither changes the SPIR-V.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+import re
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+#: Bytes of push constants that every Vulkan device has.
+PUSH_CONSTANT_BYTES = 128
+
+#: Data type -> bytes per element.
+ELEMENT_BYTES = {
+    "float32": 4, "float16": 2, "int32": 4, "uint32": 4,
+    "int64": 8, "uint64": 8, "int8": 1, "uint8": 1,
+}
+
+#: Device features that can change a shader (names of `webnn_vk.profile.FEATURES`).
+FEATURES = frozenset({
+    "float16", "float16_arithmetic", "int8", "int8_arithmetic", "int16", "int64", "float64",
+    "subgroup_basic", "subgroup_vote", "subgroup_arithmetic", "subgroup_ballot",
+    "subgroup_shuffle", "subgroup_extended_types", "cooperative_matrix", "vulkan_memory_model",
+    "integer_dot_product", "integer_dot_product_accelerated", "buffer_device_address",
+    "nan_preserve_f16", "nan_preserve_f32", "denorm_preserve_f16", "denorm_preserve_f32",
+    "denorm_flush_f32", "rounding_rte_f16", "rounding_rte_f32",
+})
+
+_SCALARS = ("uint", "int", "float")
+_IDENTIFIER = re.compile(r"[A-Za-z](?:_?[A-Za-z0-9])*\Z")
+_TEMPLATE = re.compile(r"[a-z0-9_]+(?:/[a-z0-9_]+)*\.comp\.j2\Z")
+# What a parameter or a constant may not be called: GLSL's words and the prelude's own names.
+_RESERVED = frozenset(
+    "P LX LY LZ I64 U64 main float int uint bool double void vec2 vec3 vec4 ivec2 ivec3 ivec4 uvec2 "
+    "uvec3 uvec4 bvec2 bvec3 bvec4 mat2 mat3 mat4 in out inout const uniform buffer shared attribute "
+    "varying layout flat smooth centroid precise invariant coherent volatile restrict readonly "
+    "writeonly if else for while do switch case default break continue return discard struct true "
+    "false highp mediump lowp precision sampler image subroutine common partition active asm class "
+    "union enum typedef template this resource goto inline noinline public static extern external "
+    "interface long short half fixed unsigned superp input output filter sizeof cast namespace using "
+    "sample patch".split()
+)
+# Jinja's names of what every template sees beside its options (see render.py).
+TEMPLATE_VARIABLES = frozenset(
+    {"spec", "buffers", "params", "constants", "features", "int64_native", "int64_used",
+     "extensions", "arithmetic_type", "vector_type", "loop", "self", "super", "caller", "varargs",
+     "kwargs", "range", "dict", "lipsum", "cycler", "joiner", "namespace"}
+)
+
+
+class SpecError(ValueError):
+    """A `KernelSpec`, its parameters or its constants do not make sense."""
+
+
+def _check_name(kind: str, name: str, *, reserved: Iterable[str] = ()) -> None:
+    if not isinstance(name, str) or not _IDENTIFIER.match(name):
+        raise SpecError(
+            f"{kind} name {name!r}: letters, digits and single inner underscores are accepted"
+        )
+    if name in reserved:
+        raise SpecError(f"{kind} name {name!r} is reserved")
+
+
+def _check_distinct(kind: str, names: Sequence[str]) -> None:
+    double = sorted({name for name in names if names.count(name) > 1})
+    if double:
+        raise SpecError(f"two of the {kind}s are called {', '.join(double)}")
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A storage buffer of the kernel.
+
+    access: "r", "w" or "rw". width 4: elements are stored as 4-component vectors and
+    `load4_<name>`/`store4_<name>` count vectors (32-bit types, float16, int8, uint8).
+    windows > 1: the tensor is bound as that many consecutive descriptors of `W_<name>` elements
+    each (the last may be shorter); `W_<name>`, a multiple of 16, is a specialisation constant.
+    """
+
+    name: str
+    data_type: str
+    access: str = "r"
+    width: int = 1
+    windows: int = 1
+
+    def __post_init__(self) -> None:
+        _check_name("buffer", self.name)
+        what = f"buffer {self.name!r}"
+        if self.data_type not in ELEMENT_BYTES:
+            raise SpecError(
+                f"{what}: data type {self.data_type!r}; accepted: {', '.join(ELEMENT_BYTES)}"
+            )
+        if self.access not in ("r", "w", "rw"):
+            raise SpecError(f"{what}: access {self.access!r}; accepted: r, w, rw")
+        if self.width not in (1, 4):
+            raise SpecError(f"{what}: width {self.width!r}; accepted: 1, 4")
+        if self.width == 4 and ELEMENT_BYTES[self.data_type] == 8:
+            raise SpecError(f"{what}: width 4 does not exist for {self.data_type}")
+        if not isinstance(self.windows, int) or not 1 <= self.windows <= 64:
+            raise SpecError(f"{what}: windows {self.windows!r}; accepted: 1 to 64")
+
+
+@dataclass(frozen=True)
+class Param:
+    """A number, or `count` of them, given at each dispatch; `P.<name>` in GLSL."""
+
+    name: str
+    type: str = "uint"
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _check_name("parameter", self.name, reserved=_RESERVED)
+        if self.type not in _SCALARS:
+            raise SpecError(
+                f"parameter {self.name!r}: type {self.type!r}; accepted: {', '.join(_SCALARS)}"
+            )
+        if not isinstance(self.count, int) or self.count < 1:
+            raise SpecError(f"parameter {self.name!r}: count {self.count!r}; at least 1 is needed")
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A specialisation constant, given when a pipeline is made; `<name>` in GLSL."""
+
+    name: str
+    type: str = "uint"
+    default: int | float = 1
+
+    def __post_init__(self) -> None:
+        _check_name("constant", self.name, reserved=_RESERVED)
+        if self.type not in _SCALARS:
+            raise SpecError(
+                f"constant {self.name!r}: type {self.type!r}; accepted: {', '.join(_SCALARS)}"
+            )
+        _scalar_bytes(f"default of constant {self.name!r}", self.type, self.default)
+
+
+@dataclass(frozen=True)
+class KernelSpec:
+    """The structure of one kernel; equal specs render to the same text.
+
+    options: what the template's Jinja decides on: (name, plain hashable value) pairs.
+    features: those device features that the shader may use; without one the prelude emulates.
+    """
+
+    template: str
+    buffers: tuple[Buffer, ...]
+    params: tuple[Param, ...] = ()
+    constants: tuple[Constant, ...] = ()
+    options: tuple[tuple[str, Any], ...] = ()
+    features: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        for field in ("buffers", "params", "constants", "options"):
+            object.__setattr__(self, field, tuple(getattr(self, field)))
+        object.__setattr__(self, "features", frozenset(self.features))
+        if not isinstance(self.template, str) or not _TEMPLATE.match(self.template):
+            raise SpecError(f"template {self.template!r}: a name like 'elementwise.comp.j2' is needed")
+        _check_distinct("buffer", [b.name for b in self.buffers])
+        _check_distinct("parameter", [p.name for p in self.params])
+        _check_distinct("constant", self.constant_ids_names)
+        for option in self.options:
+            if not isinstance(option, tuple) or len(option) != 2:
+                raise SpecError(f"option {option!r}: a (name, value) pair is needed")
+            _check_name("option", option[0], reserved=TEMPLATE_VARIABLES)
+            _check_plain(f"option {option[0]!r}", option[1])
+        _check_distinct("option", [name for name, _ in self.options])
+        unknown = sorted(self.features - FEATURES)
+        if unknown:
+            raise SpecError(f"features {', '.join(unknown)}; known: {', '.join(sorted(FEATURES))}")
+
+    # -- parameters
+
+    @cached_property
+    def param_bytes(self) -> int:
+        """Size of the parameter block in bytes."""
+        return 4 * sum(p.count for p in self.params)
+
+    @property
+    def param_storage(self) -> str:
+        """Where the parameters go: "push" (push constants), "buffer" (the last binding), "none"."""
+        if not self.params:
+            return "none"
+        return "push" if self.param_bytes <= PUSH_CONSTANT_BYTES else "buffer"
+
+    def pack_params(self, values: Mapping[str, Any]) -> bytes:
+        """The parameter block (std430: 4-byte numbers without gaps).
+
+        Raises SpecError for a missing or unknown name, a wrong count or a number out of range.
+        """
+        _check_given("parameter", self.template, [p.name for p in self.params], values)
+        parts = []
+        for param in self.params:
+            value = values[param.name]
+            what = f"{self.template}: parameter {param.name!r}"
+            if param.count == 1 and not isinstance(value, Sequence):
+                parts.append(_scalar_bytes(what, param.type, value))
+                continue
+            items = _items(what, value)
+            if len(items) != param.count:
+                raise SpecError(f"{what}: {len(items)} numbers given, {param.count} expected")
+            parts += [_scalar_bytes(what, param.type, item) for item in items]
+        return b"".join(parts)
+
+    # -- specialisation constants
+
+    @cached_property
+    def all_constants(self) -> tuple[Constant, ...]:
+        """Every specialisation constant; the index is its id: LX, LY, LZ, W_*, then `constants`."""
+        size = tuple(_workgroup_constant(n, d) for n, d in (("LX", 64), ("LY", 1), ("LZ", 1)))
+        windows = tuple(
+            Constant(f"W_{b.name}", "uint", 1 << 24) for b in self.buffers if b.windows > 1
+        )
+        return size + windows + self.constants
+
+    @property
+    def constant_ids_names(self) -> list[str]:
+        """Names of the specialisation constants in the order of their ids."""
+        return [c.name for c in self.all_constants]
+
+    @cached_property
+    def constant_ids(self) -> dict[str, int]:
+        """Name -> id of every specialisation constant."""
+        return {name: i for i, name in enumerate(self.constant_ids_names)}
+
+    def pack_constants(self, values: Mapping[str, int | float]) -> tuple[tuple[int, ...], bytes]:
+        """(ids, data): 4 bytes per id, in id order, defaults filled in.
+
+        `W_<buffer>` of a windowed buffer has no default. Raises SpecError as `pack_params` does.
+        """
+        needed = [f"W_{b.name}" for b in self.buffers if b.windows > 1]
+        optional = [n for n in self.constant_ids_names if n not in needed]
+        _check_given("constant", self.template, needed, values, optional)
+        for name in needed:
+            if operator.index(values[name]) % 16 or not values[name]:
+                raise SpecError(f"{self.template}: {name} = {values[name]}; a multiple of 16 is needed")
+        parts = [
+            _scalar_bytes(f"{self.template}: constant {c.name!r}", c.type, values.get(c.name, c.default))
+            for c in self.all_constants
+        ]
+        return tuple(range(len(parts))), b"".join(parts)
+
+    # -- bindings
+
+    @property
+    def binding_count(self) -> int:
+        """Descriptors of set 0: one per window of each buffer, and the parameter buffer if any."""
+        return sum(b.windows for b in self.buffers) + (self.param_storage == "buffer")
+
+    @cached_property
+    def bindings(self) -> dict[str, int]:
+        """Buffer name -> its first binding number."""
+        first, result = 0, {}
+        for buffer in self.buffers:
+            result[buffer.name] = first
+            first += buffer.windows
+        return result
+
+    def option(self, name: str, default: Any = None) -> Any:
+        """The value of an option, or `default`."""
+        return dict(self.options).get(name, default)
+
+    # -- identity
+
+    @cached_property
+    def _key(self) -> str:
+        return json.dumps(
+            {
+                "template": self.template,
+                "buffers": [[b.name, b.data_type, b.access, b.width, b.windows] for b in self.buffers],
+                "params": [[p.name, p.type, p.count] for p in self.params],
+                "constants": [[c.name, c.type, c.default] for c in self.constants],
+                "options": dict(sorted(self.options)),
+                "features": sorted(self.features),
+            },
+            separators=(",", ":"),
+        )
+
+    def key(self) -> str:
+        """A stable text of the structure: equal in every process, different for different specs."""
+        return self._key
+
+
+def _workgroup_constant(name: str, default: int) -> Constant:
+    # LX, LY and LZ are reserved for everybody else.
+    constant = object.__new__(Constant)
+    for field, value in (("name", name), ("type", "uint"), ("default", default)):
+        object.__setattr__(constant, field, value)
+    return constant
+
+
+def _check_plain(what: str, value: Any) -> None:
+    if isinstance(value, tuple):
+        for item in value:
+            _check_plain(what, item)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise SpecError(f"{what}: {value} cannot be written in GLSL")
+    elif value is not None and type(value) not in (str, int, float, bool):
+        raise SpecError(
+            f"{what}: {type(value).__name__}; accepted: str, int, float, bool, None and tuples of them"
+        )
+
+
+def _check_given(
+    kind: str, where: str, needed: Sequence[str], given: Mapping[str, Any], optional: Sequence[str] = ()
+) -> None:
+    missing = [n for n in needed if n not in given]
+    unknown = [n for n in given if n not in needed and n not in optional]
+    if missing or unknown:
+        faults = [f"missing {', '.join(missing)}"] * bool(missing)
+        faults += [f"unknown {', '.join(map(str, unknown))}"] * bool(unknown)
+        names = [*needed, *optional]
+        raise SpecError(f"{where}: {kind}s: {'; '.join(faults)} (has: {', '.join(names) or 'none'})")
+
+
+def _items(what: str, value: Any) -> list[Any]:
+    if isinstance(value, (str, bytes)):
+        raise SpecError(f"{what}: {type(value).__name__} given, numbers expected")
+    try:
+        return list(value)
+    except TypeError:
+        raise SpecError(f"{what}: one number given, a sequence expected") from None
+
+
+def _scalar_bytes(what: str, kind: str, value: Any) -> bytes:
+    try:
+        if kind == "float":
+            return struct.pack("<f", float(value))
+        number = operator.index(value)
+        return struct.pack("<i" if kind == "int" else "<I", number)
+    except (TypeError, ValueError):
+        raise SpecError(f"{what}: {value!r} is no {kind}") from None
+    except (OverflowError, struct.error):
+        raise SpecError(f"{what}: {value!r} does not fit in a 32-bit {kind}") from None
