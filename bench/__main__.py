@@ -1,0 +1,39 @@
+"""`python -m bench [models | startup]`: what the library costs here, in a table."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from webnn_vk.tools import ToolError
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument(
+        "what",
+        nargs="?",
+        default="models",
+        choices=("models", "startup"),
+        help="models: MiniLM and MobileNetV2 on Vulkan and on the CPU device, side by side; "
+        "startup: a new process, from import to the first MiniLM embedding",
+    )
+    parser.add_argument("--device", help="as in `webnn-vk demo`; default: any Vulkan device")
+    parser.add_argument("--runs", type=int, help="runs per figure (default: models 15, startup 5)")
+    options = parser.parse_args()
+    try:
+        if options.what == "startup":
+            from . import startup
+
+            startup.main(options.device, options.runs or 5)
+        else:
+            from . import steady
+
+            steady.main(options.device, options.runs or 15)
+    except ToolError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+sys.exit(main())

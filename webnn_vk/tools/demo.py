@@ -1,0 +1,142 @@
+"""`webnn-vk demo`: semantic search with a trained sentence encoder."""
+
+from __future__ import annotations
+
+import importlib.resources
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import ToolError
+from .devices import describe, is_vulkan, open_context
+from .progress import Progress
+from .sentence_encoder import Model, SentenceEncoder, load_model, plan_batches
+
+QUESTION = "What helps against a headache?"
+
+
+def example_sentences() -> Path:
+    """The sentences that come with the library (examples/ of the checkout, a copy in a wheel)."""
+    checkout = Path(__file__).parents[2] / "examples" / "sentences.txt"
+    if checkout.is_file():
+        return checkout
+    return Path(str(importlib.resources.files("webnn_vk.tools") / "sentences.txt"))
+
+
+def read_sentences(path: Path) -> list[str]:
+    """The non-empty lines of a UTF-8 text file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ToolError(f"cannot read the sentences: {error.strerror}: {path}") from None
+    except UnicodeDecodeError:
+        raise ToolError(f"cannot read the sentences: {path} is not UTF-8 text") from None
+    sentences = [line.strip() for line in text.splitlines() if line.strip()]
+    if not sentences:
+        raise ToolError(f"{path} has no sentences: one per line is expected")
+    return sentences
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One device's embeddings of sentences (the last row: the question) and its times, seconds."""
+
+    embeddings: np.ndarray
+    upload: float
+    build: float
+    first: float
+    steady: float
+    question: float
+    graphs: int
+    steps: dict[str, int]
+
+
+def measure(context: Any, model: Model, texts: Sequence[str], bar: Progress) -> Measured:
+    """Build, run all but the last text twice in batches, and the last one (the question) alone."""
+    encoder = SentenceEncoder(context, model, bar.step)
+    sentences, question = texts[:-1], texts[-1:]
+    for group in (sentences, question):
+        encoder.prepare(encoder.plan(group)[1])
+
+    def timed(group: Sequence[str]) -> tuple[np.ndarray, float]:
+        start = time.perf_counter()
+        return encoder.encode(group), time.perf_counter() - start
+
+    embeddings, first = timed(sentences)
+    _, steady = timed(sentences)
+    encoder.encode(question)
+    vector, alone = timed(question)
+    steps: dict[str, int] = {"vulkan": 0, "cpu": 0}
+    for graph in encoder.graphs.values():
+        for step in graph.report().steps:
+            steps[step.device] += 1
+    return Measured(
+        np.concatenate([embeddings, vector]),
+        encoder.weights_seconds,
+        encoder.build_seconds,
+        first,
+        steady,
+        alone,
+        len(encoder.graphs),
+        steps,
+    )
+
+
+def _work(model: Model, texts: Sequence[str]) -> int:
+    """Progress steps of one `measure`: uploads, builds, batches."""
+    batches = plan_batches([len(ids) for ids in model.tokenize(texts[:-1])], model.config.positions)
+    graphs = len({(batch.size, batch.length) for batch in batches}) + 1
+    return len(model.weights) + graphs + 2 * len(batches) + 2
+
+
+def run(
+    question: str, file: Path | None, folder: Path | None, device: str | None, top: int
+) -> None:
+    """The demo, printed to stdout; `ToolError` for input that can't be used."""
+    sentences = read_sentences(file or example_sentences())
+    model = load_model(folder)
+    texts = [*sentences, question]
+    with open_context(device) as context:
+        on_vulkan = is_vulkan(context)
+        print(f"Device    {describe(context)}", flush=True)
+        with Progress(_work(model, texts) * (2 if on_vulkan else 1)) as bar:
+            measured = measure(context, model, texts, bar)
+            reference = None
+            if on_vulkan:
+                with open_context("cpu") as cpu:
+                    reference = measure(cpu, model, texts, bar)
+    _print_matches(question, sentences, measured.embeddings, top)
+    _print_figures(measured, reference, len(sentences))
+
+
+def _print_matches(
+    question: str, sentences: Sequence[str], embeddings: np.ndarray, top: int
+) -> None:
+    scores = embeddings[:-1] @ embeddings[-1]
+    print(f"Question  {question}\n")
+    for index in np.argsort(-scores, kind="stable")[:top]:
+        print(f"  {scores[index]:6.3f}  {sentences[index]}")
+    print()
+
+
+def _print_figures(measured: Measured, reference: Measured | None, sentences: int) -> None:
+    rate = sentences / measured.steady
+    print(
+        f"Times     weights {measured.upload:.2f} s, build {measured.build:.2f} s "
+        f"({measured.graphs} graphs), first run {measured.first:.2f} s,\n"
+        f"          steady run {measured.steady:.2f} s ({sentences} sentences, {rate:.0f} per "
+        f"second), the question alone {measured.question * 1e3:.0f} ms"
+    )
+    print(f"Steps     {measured.steps['vulkan']} on Vulkan, {measured.steps['cpu']} on the CPU")
+    if reference is None:
+        print("Check     this was the CPU device; there is nothing to compare it with")
+        return
+    difference = np.abs(measured.embeddings - reference.embeddings).max()
+    print(
+        f"Check     largest difference from the CPU device: {difference:.1e} "
+        f"(its steady run: {reference.steady:.2f} s)"
+    )

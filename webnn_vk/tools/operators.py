@@ -1,0 +1,23 @@
+"""The table of supported operators, from their records."""
+
+from __future__ import annotations
+
+from ..data_types import ALL_TYPES
+from ..ops.record import OPERATORS, Operator
+
+
+def table() -> str:
+    """A Markdown table: operators by the data types that their operands may have."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for name in sorted(OPERATORS):
+        rows.setdefault(_types(OPERATORS[name]), []).append(f"`{name}`")
+    lines = ["| data types | operators |", "| --- | --- |"]
+    for types in sorted(rows, key=lambda types: (-len(types), types)):
+        shown = "all eight" if set(types) == set(ALL_TYPES) else ", ".join(types)
+        lines.append(f"| {shown} | {' '.join(rows[types])} |")
+    return "\n".join(lines)
+
+
+def _types(operator: Operator) -> tuple[str, ...]:
+    allowed = {t for operand in operator.operands for t in operator.limit(operand.name).types}
+    return tuple(name for name in ALL_TYPES if name in allowed)
