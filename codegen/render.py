@@ -37,7 +37,7 @@ def arithmetic_type(data_type: str, int64_native: bool = False) -> str:
             return "float"
         case "int32" | "int8":
             return "int"
-        case "uint32" | "uint8":
+        case "uint32" | "uint16" | "uint8":
             return "uint"
         case "int64":
             return "int64_t" if int64_native else "I64"
@@ -108,7 +108,8 @@ def _view(buffer: Buffer, binding: int, features: frozenset[str]) -> BufferView:
     elif bits == 64:
         form, storage = ("native", arithmetic) if native64 else ("pair", "uvec2")
     elif buffer.width == 1 and ("float16" if bits == 16 else "int8") in features:
-        storage = {"float16": "uint16_t", "int8": "int8_t", "uint8": "uint8_t"}[buffer.data_type]
+        storage = {1: "uint8_t", 2: "uint16_t"}[bits // 8]
+        storage = "int8_t" if buffer.data_type == "int8" else storage
         form = "native"
     else:
         form, per_slot = "packed", 32 // bits

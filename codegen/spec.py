@@ -21,10 +21,10 @@ from typing import Any
 #: Bytes of push constants that every Vulkan device has.
 PUSH_CONSTANT_BYTES = 128
 
-#: Data type -> bytes per element.
+#: Data type -> bytes per element. uint16 is no operand type: the raw bits of 16-bit elements.
 ELEMENT_BYTES = {
     "float32": 4, "float16": 2, "int32": 4, "uint32": 4,
-    "int64": 8, "uint64": 8, "int8": 1, "uint8": 1,
+    "int64": 8, "uint64": 8, "int8": 1, "uint8": 1, "uint16": 2,
 }
 
 #: Device features that can change a shader (names of `webnn_vk.profile.FEATURES`).
@@ -105,7 +105,7 @@ class Buffer:
             raise SpecError(f"{what}: access {self.access!r}; accepted: r, w, rw")
         if self.width not in (1, 4):
             raise SpecError(f"{what}: width {self.width!r}; accepted: 1, 4")
-        if self.width == 4 and ELEMENT_BYTES[self.data_type] == 8:
+        if self.width == 4 and self.data_type in ("int64", "uint64", "uint16"):
             raise SpecError(f"{what}: width 4 does not exist for {self.data_type}")
         if not isinstance(self.windows, int) or not 1 <= self.windows <= 64:
             raise SpecError(f"{what}: windows {self.windows!r}; accepted: 1 to 64")

@@ -1,0 +1,232 @@
+"""Where SPIR-V comes from: the pack of the installation, the user's cache, a compiler; in that order.
+
+A module's address is the hash of its GLSL, the compiler's flags and the float controls. The pack is
+looked up by address alone, so it serves machines without a compiler. A cache entry also carries the
+compiler's identity in its name: another compiler compiles anew. Cache files are untrusted input: a
+foreign or world-writable folder is not used, a bad entry is a miss and is replaced.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import threading
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import spirv
+from .compiler import FLAGS, Compiler, CompilerUnavailable, GlslError, Source, find_compiler
+from .pack import PACK_PATH, Pack, PackError, write_atomically
+from .render import render
+from .spec import KernelSpec
+
+_FORMAT = 1
+_MAGIC = b"WNNVKSPV"
+# magic, format, bytes of SPIR-V, address, hash of the SPIR-V
+_ENTRY = struct.Struct("<8sII32s32s")
+_LARGEST = 64 << 20
+_DEFAULT = "default"
+
+
+class ShaderUnavailable(RuntimeError):
+    """Neither pack nor cache has the module, and no GLSL compiler works."""
+
+
+def address(spec: KernelSpec) -> bytes:
+    """The 32 bytes under which a spec's module is found in a pack."""
+    controls = ",".join(sorted(spec.features & spirv.FLOAT_CONTROLS.keys()))
+    return hashlib.sha256(f"{_FORMAT}\n{FLAGS}\n{controls}\n{render(spec)}".encode()).digest()
+
+
+def default_cache_dir() -> Path | None:
+    """WEBNN_VK_CACHE, or the user's cache folder; None for WEBNN_VK_CACHE=off."""
+    given = os.environ.get("WEBNN_VK_CACHE")
+    if given == "off":
+        return None
+    if given:
+        return Path(given)
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("webnn_vk", appauthor=False))
+
+
+class ShaderStore:
+    """SPIR-V for specs. Thread-safe; remembers what it handed out.
+
+    cache_dir: a folder, None for no cache, by default `default_cache_dir()`.
+    pack: a path, None for none, by default WEBNN_VK_PACK or the one of the installation if there.
+    compiler: a `Compiler`, None for none, by default `find_compiler()`.
+    """
+
+    def __init__(
+        self,
+        cache_dir: str | os.PathLike[str] | None = _DEFAULT,
+        *,
+        pack: str | os.PathLike[str] | None = _DEFAULT,
+        compiler: Compiler | str | None = _DEFAULT,
+    ) -> None:
+        self._cache = _Cache(default_cache_dir() if cache_dir == _DEFAULT else cache_dir)
+        self._pack = _open_pack(pack)
+        self._compiler = find_compiler() if compiler == _DEFAULT else compiler
+        self._memo: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+        #: Where the modules came from so far: {"pack": n, "cache": n, "compiler": n}.
+        self.origins = {"pack": 0, "cache": 0, "compiler": 0}
+
+    @property
+    def has_compiler(self) -> bool:
+        """Whether fused kernels can be compiled: a compiler was found (it may still fail to load)."""
+        return self._compiler is not None
+
+    @property
+    def compiler_version(self) -> str:
+        """The compiler's name and version; "none" without one. Raises CompilerUnavailable."""
+        return "none" if self._compiler is None else self._compiler.version
+
+    def get(self, specs: Sequence[KernelSpec]) -> list[bytes]:
+        """The modules of the specs, in their order; what is missing is compiled in one batch.
+
+        Raises GlslError for GLSL that does not compile, ShaderUnavailable when nothing has it.
+        """
+        with self._lock:
+            missing: dict[str, KernelSpec] = {}
+            for spec in specs:
+                key = spec.key()
+                if key not in self._memo and key not in missing and not self._look_up(spec):
+                    missing[key] = spec
+            if missing:
+                self._compile(list(missing.values()))
+            return [self._memo[spec.key()] for spec in specs]
+
+    def available(self, spec: KernelSpec) -> bool:
+        """Whether `get` can supply it: memory, pack, cache, or a compiler to try with."""
+        if self._compiler is not None:
+            return True
+        with self._lock:
+            return spec.key() in self._memo or self._look_up(spec)
+
+    def _look_up(self, spec: KernelSpec) -> bool:
+        place = address(spec)
+        module, origin = self._pack.get(place) if self._pack is not None else None, "pack"
+        if module is None:
+            identity = None if self._compiler is None else self._compiler.identity
+            module, origin = self._cache.get(place, identity), "cache"
+        if module is None:
+            return False
+        self._memo[spec.key()] = module
+        self.origins[origin] += 1
+        return True
+
+    def _compile(self, specs: list[KernelSpec]) -> None:
+        names = ", ".join(sorted({spec.template for spec in specs}))
+        if self._compiler is None:
+            raise ShaderUnavailable(
+                f"no GLSL compiler, and neither pack nor cache has the kernel of {names}; install "
+                "glslang-tools (glslangValidator), or unset WEBNN_VK_GLSLANG if it says none"
+            )
+        try:
+            results = self._compiler.compile([Source(render(s), s.template) for s in specs])
+        except CompilerUnavailable as error:
+            raise ShaderUnavailable(f"the GLSL compiler for {names} does not work: {error}") from error
+        for result in results:
+            if isinstance(result, GlslError):
+                raise result
+        for spec, result in zip(specs, results, strict=True):
+            module = spirv.add_float_controls(spirv.strip(result), spec.features)
+            self._cache.put(address(spec), self._compiler.identity, module)
+            self._memo[spec.key()] = module
+            self.origins["compiler"] += 1
+
+
+def _open_pack(pack: str | os.PathLike[str] | None) -> Pack | None:
+    if pack is None:
+        return None
+    if pack == _DEFAULT:
+        pack = os.environ.get("WEBNN_VK_PACK") or PACK_PATH
+        if pack is PACK_PATH and not PACK_PATH.exists():
+            return None
+    try:
+        return Pack(pack)
+    except PackError as error:
+        warnings.warn(f"the pack of shaders is not used: {error}", RuntimeWarning, stacklevel=3)
+        return None
+
+
+class _Cache:
+    """The per-user folder of entries; every failure of the file system is a miss."""
+
+    def __init__(self, folder: str | os.PathLike[str] | None) -> None:
+        self._folder = None if folder is None else Path(folder) / "spirv"
+        self._usable: bool | None = None if folder is not None else False
+
+    def _ready(self, create: bool) -> bool:
+        if self._usable is None:
+            assert self._folder is not None
+            try:
+                if create:
+                    self._folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    self._folder.mkdir(mode=0o700, exist_ok=True)
+                about = self._folder.stat()
+            except FileNotFoundError:
+                return False
+            except OSError:
+                self._usable = False
+                return False
+            # Anyone who can write here chooses what runs on our GPU.
+            self._usable = not hasattr(os, "geteuid") or (
+                about.st_uid == os.geteuid() and not about.st_mode & 0o022
+            )
+            if not self._usable:
+                warnings.warn(
+                    f"the shader cache {self._folder} is not used: it belongs to another user or "
+                    "others may write to it", RuntimeWarning, stacklevel=6,
+                )
+        return self._usable
+
+    def _path(self, place: bytes, identity: str) -> Path:
+        return self._folder / f"{place.hex()}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}.spv"
+
+    def get(self, place: bytes, identity: str | None) -> bytes | None:
+        """The entry made by this compiler; by any compiler when identity is None."""
+        if not self._ready(create=False):
+            return None
+        if identity is not None:
+            return _read_entry(self._path(place, identity), place)
+        for path in sorted(self._folder.glob(f"{place.hex()}-*.spv")):
+            module = _read_entry(path, place)
+            if module is not None:
+                return module
+        return None
+
+    def put(self, place: bytes, identity: str, module: bytes) -> None:
+        """Writes an entry; a full or read-only disk only means that it is compiled again."""
+        if not self._ready(create=True):
+            return
+        header = _ENTRY.pack(_MAGIC, _FORMAT, len(module), place, hashlib.sha256(module).digest())
+        try:
+            write_atomically(self._path(place, identity), header + module, mode=0o600)
+        except OSError:
+            self._usable = False
+
+
+def _read_entry(path: Path, place: bytes) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_LARGEST)
+    except OSError:
+        return None
+    if len(data) < _ENTRY.size:
+        return None
+    magic, version, size, owner, digest = _ENTRY.unpack_from(data)
+    module = data[_ENTRY.size:]
+    if (magic, version, size, owner) != (_MAGIC, _FORMAT, len(module), place):
+        return None
+    if hashlib.sha256(module).digest() != digest:
+        return None
+    try:
+        spirv.info(module)
+    except spirv.SpirvError:
+        return None
+    return module
