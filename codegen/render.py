@@ -108,8 +108,7 @@ def _view(buffer: Buffer, binding: int, features: frozenset[str]) -> BufferView:
     elif bits == 64:
         form, storage = ("native", arithmetic) if native64 else ("pair", "uvec2")
     elif buffer.width == 1 and ("float16" if bits == 16 else "int8") in features:
-        storage = {1: "uint8_t", 2: "uint16_t"}[bits // 8]
-        storage = "int8_t" if buffer.data_type == "int8" else storage
+        storage = {"int8": "int8_t", "uint8": "uint8_t"}.get(buffer.data_type, "uint16_t")
         form = "native"
     else:
         form, per_slot = "packed", 32 // bits
