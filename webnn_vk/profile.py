@@ -1,7 +1,7 @@
 """`DeviceProfile`: what a Vulkan device offers, as plain frozen data.
 
-Kernel selection, planning and rendering read a profile and nothing else, so they are tested without a
-GPU against stored profiles (``tests/profiles/*.json``). Nothing here imports Vulkan.
+Kernel selection, planning and rendering read a profile and nothing else, so they are tested without
+a GPU against stored profiles (``tests/profiles/*.json``). Nothing here imports Vulkan.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class DeviceProfile:
 
     @classmethod
     def from_json(cls, text: str) -> DeviceProfile:
-        """The profile of `to_json` text; ValueError when fields are missing, unknown or mistyped."""
+        """The profile of `to_json` text. ValueError: fields are missing, unknown or mistyped."""
         data = json.loads(text)
         if not isinstance(data, dict):
             raise ValueError("a device profile is a JSON object")

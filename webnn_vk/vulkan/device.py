@@ -1,0 +1,342 @@
+"""`VulkanDriver`: an opened Vulkan device behind the interface of `driver.Driver`."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from webnn_vk.profile import DeviceProfile
+from webnn_vk.vulkan import binding as vk
+from webnn_vk.vulkan import instance as process
+from webnn_vk.vulkan.blocks import BufferBlocks
+from webnn_vk.vulkan.driver import Command, DispatchCommand, PipelineRequest
+from webnn_vk.vulkan.errors import DeviceLost, DriverClosed, VulkanUnavailable
+from webnn_vk.vulkan.memory import Allocation, Allocator, HeapUsage, MemoryUse
+from webnn_vk.vulkan.pipelines import PipelineStore, VulkanPipeline
+from webnn_vk.vulkan.recording import NativeRecording, Recorder, VulkanRecording
+from webnn_vk.vulkan.snapshot import (
+    EXTENSIONS,
+    FEATURES_10,
+    FEATURES_11,
+    FEATURES_12,
+    FEATURES_13,
+    PhysicalDevice,
+)
+from webnn_vk.vulkan.timeline import TimelineSemaphore
+
+# How long `close` waits for work in flight before it gives the device up, in seconds.
+_CLOSE_TIMEOUT = 10.0
+_usages: dict[int, HeapUsage] = {}
+_usages_lock = threading.Lock()
+_open: weakref.WeakSet[VulkanDriver] = weakref.WeakSet()
+
+
+def open_driver(physical: PhysicalDevice, *, profile: DeviceProfile | None = None) -> VulkanDriver:
+    """Opens a device. Only the features of `profile` are switched on (default: the device's own
+    less those in ``WEBNN_VK_MASK``). Raises VulkanUnavailable for an unusable device."""
+    return VulkanDriver(physical, profile or physical.profile.mask_from_environment())
+
+
+class VulkanDriver:
+    """See `driver.Driver` for the methods."""
+
+    def __init__(self, physical: PhysicalDevice, profile: DeviceProfile) -> None:
+        process.check_fork()
+        if physical.unusable:
+            raise VulkanUnavailable(f"{physical.profile.name}: {physical.unusable}")
+        self.profile = profile
+        self.physical = physical
+        self._lost: str | None = None
+        self._closed = False
+        self.handle = _create_device(physical, profile)
+        out = vk.new("VkQueue *")
+        vk.lib.vkGetDeviceQueue(self.handle, physical.queue_family, 0, out)
+        self._queue = out[0]
+        blocks = BufferBlocks(self.handle)
+        with _usages_lock:
+            usage = _usages.setdefault(physical.index, HeapUsage(len(profile.memory_heaps)))
+        self._memory = Allocator(profile, blocks, blocks.memory_type_bits, usage)
+        self._pipelines = PipelineStore(self.handle, profile)
+        self._recorder = Recorder(self.handle, profile, physical.queue_family)
+        self.timeline = TimelineSemaphore(self.handle, self._failed)
+        self._semaphores: weakref.WeakSet[TimelineSemaphore] = weakref.WeakSet()
+        # Guards the queue, the counter, and `last_value` of whatever is submitted.
+        self._lock = threading.Lock()
+        self._submitted = 0
+        self._recordings: set[NativeRecording] = set()
+        self._retired: deque[NativeRecording | TimelineSemaphore] = deque()
+        self._submission = _Submission(self.timeline.handle)
+        _open.add(self)
+
+    # -- memory -------------------------------------------------------------------------------
+    def allocate(self, size: int, *, host: bool = False, label: str = "") -> Allocation:
+        self._ready()
+        return self._memory.allocate(size, host=host, label=label)
+
+    def memory_in_use(self) -> MemoryUse:
+        self._reap()
+        return self._memory.use()
+
+    # -- pipelines ----------------------------------------------------------------------------
+    def pipeline(self, spirv: bytes, *, binding_count: int, push_size: int = 0,
+                 constants: tuple[tuple[int, bytes], ...] = (), name: str = "",
+                 subgroup_size: int = 0) -> VulkanPipeline:
+        return self.pipelines([PipelineRequest(spirv, binding_count, push_size, constants, name,
+                                               subgroup_size)])[0]
+
+    def pipelines(self, requests: Sequence[PipelineRequest]) -> list[VulkanPipeline]:
+        self._ready()
+        return self._guarded(lambda: self._pipelines.get(requests))
+
+    def precompile(self, pipelines: Sequence[VulkanPipeline]) -> int:
+        if not pipelines:
+            return self.submitted()
+        scratch = self.allocate(1, label="precompile")
+        recording = self.record([
+            DispatchCommand(pipeline, ((scratch, 0, 4),) * pipeline.request.binding_count,
+                            bytes(pipeline.request.push_size), (0, 0, 0))
+            for pipeline in pipelines])
+        return self.submit([recording])
+
+    # -- work ---------------------------------------------------------------------------------
+    def record(self, commands: Sequence[Command]) -> VulkanRecording:
+        self._ready()
+        native = self._guarded(lambda: self._recorder.record(commands))
+        self._recordings.add(native)
+        return VulkanRecording(native, self._retire)
+
+    def submit(self, recordings: Sequence[VulkanRecording], *,
+               wait: Sequence[tuple[TimelineSemaphore, int]] = (),
+               signal: Sequence[tuple[TimelineSemaphore, int]] = ()) -> int:
+        self._ready()
+        with self._lock:
+            natives = [recording.native for recording in recordings]
+            if None in natives:
+                raise ValueError("a recording to submit was freed")
+            value = self._submitted + 1
+            result = self._submission.submit(self._queue, natives, wait, signal, value)
+            if result < 0:
+                raise self._failed(result, "vkQueueSubmit")
+            self._submitted = value
+            for native in natives:
+                native.last_value = value
+            for semaphore, _ in signal:
+                semaphore.last_value = value
+            for semaphore, awaited in wait:
+                semaphore.last_value = value
+                semaphore.awaited = max(semaphore.awaited, awaited)
+        if len(self._retired) > 16:
+            self._reap()
+        return value
+
+    def wait(self, value: int, timeout: float | None = None) -> bool:
+        if value > self._submitted:
+            raise ValueError(f"timeline value {value} was never submitted; the last is "
+                             f"{self._submitted}")
+        self._ready()
+        done = self.timeline.wait(value, timeout)
+        self._reap()
+        process.check_validation()
+        return done
+
+    def completed(self) -> int:
+        self._ready()
+        # A lost device may report any value.
+        return min(self.timeline.value(), self._submitted)
+
+    def submitted(self) -> int:
+        return self._submitted
+
+    def semaphore(self) -> TimelineSemaphore:
+        self._ready()
+        semaphore = TimelineSemaphore(self.handle, self._failed, self._retire)
+        self._semaphores.add(semaphore)
+        return semaphore
+
+    def timestamps(self, recording: VulkanRecording) -> list[int]:
+        self._ready()
+        native = recording.native
+        if native is None:
+            raise ValueError("the recording was freed")
+        if not native.slots:
+            return []
+        ticks = vk.new("uint64_t[]", native.slots)
+        result = vk.lib.vkGetQueryPoolResults(
+            self.handle, native.query_pool, 0, native.slots, 8 * native.slots, ticks, 8,
+            vk.const("VK_QUERY_RESULT_64_BIT"))
+        if result == vk.NOT_READY:
+            raise ValueError("the recording's timestamps aren't there: it is not done yet")
+        if result < 0:
+            raise self._failed(result, "vkGetQueryPoolResults")
+        mask = (1 << self.profile.timestamp_valid_bits) - 1
+        return [round((tick & mask) * self.profile.timestamp_period) for tick in ticks]
+
+    # -- state --------------------------------------------------------------------------------
+    def lost(self) -> str | None:
+        return self._lost
+
+    def close(self) -> None:
+        """Waits for the work in flight, at most 10 s, and releases everything. When the device
+        does not come to rest it is left alone, since destroying it could crash."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        _open.discard(self)
+        if process.is_forked() or not self._rest():
+            return
+        for native in self._recordings:
+            self._recorder.destroy(native)
+        for semaphore in [*self._semaphores, self.timeline]:
+            semaphore.destroy()
+        self._recorder.close()
+        self._pipelines.close()
+        self._memory.close()
+        vk.lib.vkDestroyDevice(self.handle, vk.NULL)
+
+    def _rest(self) -> bool:
+        if self._lost:
+            vk.lib.vkDeviceWaitIdle(self.handle)
+            return True
+        try:
+            for semaphore in list(self._semaphores):
+                # Work that waits for a signal of ours which will never come must not hang us.
+                if semaphore.handle is not None and semaphore.value() < semaphore.awaited:
+                    semaphore.signal(semaphore.awaited)
+            return self.timeline.wait(self._submitted, _CLOSE_TIMEOUT)
+        except DeviceLost:
+            return True
+
+    def _ready(self) -> None:
+        process.check_fork()
+        if self._closed:
+            raise DriverClosed(f"the driver of {self.profile.name} was closed")
+        if self._lost:
+            raise DeviceLost(self._lost, "VK_ERROR_DEVICE_LOST")
+        process.check_validation()
+
+    def _failed(self, result: int, what: str) -> Exception:
+        if result == 0:
+            return DriverClosed(f"{what}: the driver of {self.profile.name} was closed")
+        error = vk.error_of(result, f"{self.profile.name}: {what}")
+        if isinstance(error, DeviceLost) and not self._lost:
+            self._lost = str(error)
+        return error
+
+    def _guarded(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except DeviceLost as error:
+            self._lost = self._lost or str(error)
+            raise
+
+    # -- release of what is no longer in flight -------------------------------------------------
+    def _retire(self, item: NativeRecording | TimelineSemaphore) -> None:
+        # Also runs in destructors, on any thread and under any lock: never block here.
+        self._retired.append(item)
+
+    def _reap(self) -> None:
+        if not self._retired or process.is_forked() or not self._lock.acquire(blocking=False):
+            return
+        try:
+            done = self._submitted if self._lost or self._closed else self.timeline.value()
+            for _ in range(len(self._retired)):
+                item = self._retired.popleft()
+                if item.last_value > done:
+                    self._retired.append(item)
+                elif isinstance(item, NativeRecording):
+                    self._recordings.discard(item)
+                    self._recorder.destroy(item)
+                else:
+                    item.destroy()
+        finally:
+            self._lock.release()
+
+
+class _Submission:
+    """The structs of a submit, built once and filled in for each (under the queue's lock)."""
+
+    def __init__(self, timeline: Any) -> None:
+        self._timeline = timeline
+        self._submit = vk.lib.vkQueueSubmit
+        self._values = vk.struct("VkTimelineSemaphoreSubmitInfo",
+                                 "TIMELINE_SEMAPHORE_SUBMIT_INFO")
+        self._info = vk.struct("VkSubmitInfo", "SUBMIT_INFO", pNext=self._values)
+        self._stage = vk.const("VK_PIPELINE_STAGE_ALL_COMMANDS_BIT")
+        self._reserve(16, 4, 4)
+
+    def _reserve(self, buffers: int, waits: int, signals: int) -> None:
+        self._capacity = buffers, waits, signals
+        self._buffers = vk.new("VkCommandBuffer[]", buffers)
+        self._waits = vk.new("VkSemaphore[]", waits)
+        self._wait_values = vk.new("uint64_t[]", waits)
+        self._stages = vk.new("VkPipelineStageFlags[]", [self._stage] * waits)
+        self._signals = vk.new("VkSemaphore[]", signals)
+        self._signal_values = vk.new("uint64_t[]", signals)
+        self._signals[0] = self._timeline
+        info, values = self._info, self._values
+        info.pCommandBuffers, info.pSignalSemaphores = self._buffers, self._signals
+        info.pWaitSemaphores, info.pWaitDstStageMask = self._waits, self._stages
+        values.pWaitSemaphoreValues = self._wait_values
+        values.pSignalSemaphoreValues = self._signal_values
+
+    def submit(self, queue: Any, natives: Sequence[NativeRecording],
+               wait: Sequence[tuple[TimelineSemaphore, int]],
+               signal: Sequence[tuple[TimelineSemaphore, int]], value: int) -> int:
+        needed = len(natives), len(wait), len(signal) + 1
+        if any(need > have for need, have in zip(needed, self._capacity, strict=True)):
+            self._reserve(*(2 * max(pair) for pair in zip(needed, self._capacity, strict=True)))
+        for index, native in enumerate(natives):
+            self._buffers[index] = native.command_buffer
+        for index, (semaphore, awaited) in enumerate(wait):
+            self._waits[index], self._wait_values[index] = semaphore.handle, awaited
+        self._signal_values[0] = value
+        for index, (semaphore, reached) in enumerate(signal, 1):
+            self._signals[index], self._signal_values[index] = semaphore.handle, reached
+        info, values = self._info, self._values
+        info.commandBufferCount = len(natives)
+        info.waitSemaphoreCount = values.waitSemaphoreValueCount = len(wait)
+        info.signalSemaphoreCount = values.signalSemaphoreValueCount = len(signal) + 1
+        return self._submit(queue, 1, info, vk.NULL)
+
+
+def _create_device(physical: PhysicalDevice, profile: DeviceProfile) -> Any:
+    wanted = profile.features & physical.profile.features
+    api = min(profile.api_version, physical.profile.api_version)[:2]
+    is_13 = api >= (1, 3) and process.instance().api_version >= (1, 3)
+    features = vk.struct("VkPhysicalDeviceFeatures2", "PHYSICAL_DEVICE_FEATURES_2")
+    tables = [("11", FEATURES_11), ("12", FEATURES_12), *[("13", FEATURES_13)] * is_13]
+    structs = [vk.struct(f"VkPhysicalDeviceVulkan{kind}Features",
+                         f"PHYSICAL_DEVICE_VULKAN_1_{kind[1]}_FEATURES") for kind, _ in tables]
+    targets = [(features.features, FEATURES_10),
+               *[(target, table) for target, (_, table) in zip(structs, tables, strict=True)]]
+    for target, table in targets:
+        for name in wanted & table.keys():
+            setattr(target, table[name], 1)
+    matrix = vk.struct("VkPhysicalDeviceCooperativeMatrixFeaturesKHR",
+                       "PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR", cooperativeMatrix=1)
+    chained = vk.chain(features, *structs, *[matrix] * ("cooperative_matrix" in wanted))
+    names = [EXTENSIONS[name] for name in sorted(wanted & EXTENSIONS.keys())]
+    if "VK_KHR_portability_subset" in physical.extensions:
+        names.append("VK_KHR_portability_subset")  # must be enabled where it exists
+    name_chars = [vk.new("char[]", name.encode()) for name in names]
+    name_array = vk.new("char *[]", name_chars)
+    priority = vk.new("float *", 1.0)
+    queue = vk.struct("VkDeviceQueueCreateInfo", "DEVICE_QUEUE_CREATE_INFO",
+                      queueFamilyIndex=physical.queue_family, queueCount=1,
+                      pQueuePriorities=priority)
+    info = vk.struct("VkDeviceCreateInfo", "DEVICE_CREATE_INFO", pNext=chained,
+                     queueCreateInfoCount=1, pQueueCreateInfos=queue,
+                     enabledExtensionCount=len(names), ppEnabledExtensionNames=name_array)
+    return vk.create(vk.lib.vkCreateDevice, physical.handle, info, "VkDevice")
+
+
+@atexit.register
+def _close_all() -> None:
+    # Drivers' own threads must not outlive the interpreter they may call back into.
+    for driver in list(_open):
+        driver.close()

@@ -1,0 +1,166 @@
+"""The process-wide Vulkan instance, the validation layer, and the detection of forks."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from typing import Any
+
+from webnn_vk.vulkan.errors import ForkedProcess, ValidationError, VulkanUnavailable
+
+LAYER = "VK_LAYER_KHRONOS_validation"
+
+# Appended by the layer's callback, on any thread.
+_messages: deque[str] = deque()
+_lock = threading.Lock()
+_instance: Instance | None = None
+_forked = False
+
+
+class Instance:
+    """A VkInstance for API 1.2 or later. `handle`, `api_version`, `validating`."""
+
+    def __init__(self, validate: bool) -> None:
+        # The binding raises VulkanUnavailable when the loader is missing.
+        from webnn_vk.vulkan import binding as vk
+
+        self.validating = validate
+        self.api_version = self._loader_version(vk)
+        layers = {vk.text(layer.layerName)
+                  for layer in vk.listed(vk.lib.vkEnumerateInstanceLayerProperties,
+                                         "VkLayerProperties")}
+        if validate and LAYER not in layers:
+            raise VulkanUnavailable(
+                f"validation was asked for (WEBNN_VK_VALIDATE) but the layer {LAYER} is not "
+                "installed (Debian/Ubuntu: apt install vulkan-validationlayers)")
+        available = {vk.text(extension.extensionName)
+                     for extension in vk.listed(vk.lib.vkEnumerateInstanceExtensionProperties,
+                                                "VkExtensionProperties", vk.NULL)}
+        flags, names = 0, []
+        if "VK_KHR_portability_enumeration" in available:
+            names.append("VK_KHR_portability_enumeration")
+            flags = vk.const("VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR")
+        if validate:
+            names.append("VK_EXT_debug_utils")
+        name = vk.new("char[]", b"webnn_vk")
+        application = vk.struct("VkApplicationInfo", "APPLICATION_INFO", pApplicationName=name,
+                                pEngineName=name,
+                                apiVersion=vk.packed_version(*self.api_version[:2]))
+        name_chars = [vk.new("char[]", name.encode()) for name in names]
+        name_array = vk.new("char *[]", name_chars)
+        layer_chars = [vk.new("char[]", LAYER.encode())] if validate else []
+        layer_array = vk.new("char *[]", layer_chars)
+        info = vk.struct("VkInstanceCreateInfo", "INSTANCE_CREATE_INFO", flags=flags,
+                         pApplicationInfo=application,
+                         enabledLayerCount=len(layer_chars), ppEnabledLayerNames=layer_array,
+                         enabledExtensionCount=len(name_chars), ppEnabledExtensionNames=name_array)
+        out = vk.new("VkInstance *")
+        messenger_info = self._messenger_info(vk) if validate else None
+        if messenger_info:
+            info.pNext = messenger_info
+        result = vk.lib.vkCreateInstance(info, vk.NULL, out)
+        if vk.result_name(result) == "VK_ERROR_INCOMPATIBLE_DRIVER":
+            raise VulkanUnavailable("the Vulkan loader found no driver (Debian/Ubuntu: "
+                                    "apt install mesa-vulkan-drivers, or your GPU's driver)")
+        vk.check(result, "vkCreateInstance")
+        self.handle = out[0]
+        if messenger_info:
+            create = vk.instance_function(self.handle, "vkCreateDebugUtilsMessengerEXT")
+            self._messenger = vk.create(create, self.handle, messenger_info,
+                                        "VkDebugUtilsMessengerEXT")
+
+    @staticmethod
+    def _loader_version(vk: Any) -> tuple[int, int, int]:
+        out = vk.new("uint32_t *")
+        try:
+            vk.check(vk.lib.vkEnumerateInstanceVersion(out), "vkEnumerateInstanceVersion")
+        except AttributeError:
+            out[0] = vk.packed_version(1, 0)
+        found = vk.version(out[0])
+        if found < (1, 2):
+            raise VulkanUnavailable(f"the Vulkan loader is too old: {found[0]}.{found[1]}, "
+                                    "1.2 is needed")
+        return min(found, (1, 3, 0))
+
+    def _messenger_info(self, vk: Any) -> Any:
+        # Kept on self: the layer calls it for as long as the instance lives.
+        self._callback = vk.ffi.callback(
+            "VkBool32(VkDebugUtilsMessageSeverityFlagBitsEXT, VkDebugUtilsMessageTypeFlagsEXT, "
+            "const VkDebugUtilsMessengerCallbackDataEXT *, void *)", self._collect, error=0)
+        bits = {name: vk.const(f"VK_DEBUG_UTILS_MESSAGE_{name}_BIT_EXT") for name in (
+            "SEVERITY_WARNING", "SEVERITY_ERROR", "TYPE_GENERAL", "TYPE_VALIDATION",
+            "TYPE_PERFORMANCE")}
+        self._text = vk.text
+        return vk.struct(
+            "VkDebugUtilsMessengerCreateInfoEXT", "DEBUG_UTILS_MESSENGER_CREATE_INFO_EXT",
+            messageSeverity=bits["SEVERITY_WARNING"] | bits["SEVERITY_ERROR"],
+            messageType=bits["TYPE_GENERAL"] | bits["TYPE_VALIDATION"] | bits["TYPE_PERFORMANCE"],
+            pfnUserCallback=self._callback)
+
+    def _collect(self, severity: int, kinds: int, data: Any, user: Any) -> int:
+        # An exception raised here would be lost: collect only, raise at the next driver call.
+        identifier = self._text(data.pMessageIdName) if data.pMessageIdName else ""
+        if identifier != "Loader Message":  # about other drivers on the machine, not about us
+            _messages.append(self._text(data.pMessage))
+        return 0
+
+
+def instance(validate: bool | None = None) -> Instance:
+    """The process's instance, created by the first call.
+
+    validate: whether the validation layer is wanted; None: ``WEBNN_VK_VALIDATE=1`` says. Raises
+    VulkanUnavailable when there is no loader or no driver, when the layer is wanted and missing, or
+    when an instance without the layer exists already; ForkedProcess in a forked child.
+    """
+    global _instance
+    check_fork()
+    with _lock:
+        if _instance is None:
+            wanted = os.environ.get("WEBNN_VK_VALIDATE", "") not in ("", "0")
+            _instance = Instance(wanted if validate is None else validate)
+        elif validate and not _instance.validating:
+            raise VulkanUnavailable("validation was asked for after Vulkan had been initialised "
+                                    "without it; set WEBNN_VK_VALIDATE=1 before the first use")
+        return _instance
+
+
+def validation_messages() -> list[str]:
+    """The validation layer's messages so far, not yet raised or drained."""
+    return list(_messages)
+
+
+def drain_validation_messages() -> list[str]:
+    """Takes the validation layer's messages: they are returned once and raised no more."""
+    taken = []
+    while _messages:
+        taken.append(_messages.popleft())
+    return taken
+
+
+def check_validation() -> None:
+    """Raises ValidationError with the messages collected since the last call, if any."""
+    if _messages:
+        raise ValidationError(drain_validation_messages())
+
+
+def check_fork() -> None:
+    """Raises ForkedProcess in a child forked from a process that used Vulkan."""
+    if _forked:
+        raise ForkedProcess("this process was forked from one that had initialised Vulkan, whose "
+                            "devices don't survive a fork; start it with multiprocessing's "
+                            "'spawn' method, or create the context in the child only")
+
+
+def is_forked() -> bool:
+    """Whether this is a child forked from a process that used Vulkan."""
+    return _forked
+
+
+def _mark_fork() -> None:
+    global _forked
+    _forked = _forked or _instance is not None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_mark_fork)

@@ -1,0 +1,190 @@
+"""Compute pipelines: layouts, specialisation, a cache, parallel compiling."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from webnn_vk.profile import DeviceProfile
+from webnn_vk.vulkan import binding as vk
+from webnn_vk.vulkan.driver import PipelineRequest
+
+_SPIRV_MAGIC = 0x07230203
+
+
+class VulkanPipeline:
+    """A VkPipeline with its layouts. `set_layout` is None when it binds nothing."""
+
+    __slots__ = ("__weakref__", "handle", "layout", "request", "set_layout")
+
+    def __init__(self, request: PipelineRequest, handle: Any, layout: Any,
+                 set_layout: Any) -> None:
+        self.request, self.handle = request, handle
+        self.layout, self.set_layout = layout, set_layout
+
+    def __repr__(self) -> str:
+        return f"<VulkanPipeline {self.request.name!r}>"
+
+
+class PipelineStore:
+    """All pipelines of one device. Thread-safe; destroyed as a whole by `close`."""
+
+    def __init__(self, device: Any, profile: DeviceProfile) -> None:
+        self._device, self._profile = device, profile
+        self._lock = threading.Lock()
+        self._pipelines: dict[tuple[Any, ...], Future[VulkanPipeline]] = {}
+        self._set_layouts: dict[int, Any] = {}
+        self._layouts: dict[tuple[int, int], Any] = {}
+        self._executor: ThreadPoolExecutor | None = None
+
+    def get(self, requests: Sequence[PipelineRequest]) -> list[VulkanPipeline]:
+        """The pipelines, compiled in parallel where they don't exist. Raises ValueError for a
+        request the device can't serve, VulkanError when the driver refuses."""
+        futures, jobs = [], []
+        for request in requests:
+            self._validate(request)
+            key = (hashlib.sha256(request.spirv).digest(), request.constants,
+                   request.binding_count, request.push_size, request.subgroup_size)
+            with self._lock:
+                future = self._pipelines.get(key)
+                if future is None:
+                    future = self._pipelines[key] = Future()
+                    jobs.append((key, request, future))
+            futures.append(future)
+        if len(jobs) > 1:
+            list(self._workers().map(lambda job: self._run(*job), jobs))
+        else:
+            for job in jobs:
+                self._run(*job)
+        return [future.result() for future in futures]
+
+    def close(self) -> None:
+        """Destroys everything."""
+        with self._lock:
+            if self._executor:
+                self._executor.shutdown()
+            for future in self._pipelines.values():
+                if future.done() and not future.exception():
+                    vk.lib.vkDestroyPipeline(self._device, future.result().handle, vk.NULL)
+            for layout in self._layouts.values():
+                vk.lib.vkDestroyPipelineLayout(self._device, layout, vk.NULL)
+            for layout in self._set_layouts.values():
+                vk.lib.vkDestroyDescriptorSetLayout(self._device, layout, vk.NULL)
+            self._pipelines, self._layouts, self._set_layouts = {}, {}, {}
+
+    def _workers(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(min(4, os.cpu_count() or 1),
+                                                    thread_name_prefix="webnn-vk-compile")
+            return self._executor
+
+    def _run(self, key: tuple[Any, ...], request: PipelineRequest,
+             future: Future[VulkanPipeline]) -> None:
+        try:
+            future.set_result(self._create(request))
+        except BaseException as error:
+            # Whoever waits for the same pipeline learns of it; a later request tries again.
+            with self._lock:
+                self._pipelines.pop(key, None)
+            future.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+
+    def _validate(self, request: PipelineRequest) -> None:
+        what = f"pipeline {request.name!r}"
+        code = request.spirv
+        if (len(code) < 20 or len(code) % 4
+                or int.from_bytes(code[:4], "little") != _SPIRV_MAGIC):
+            raise ValueError(f"{what}: not a SPIR-V module ({len(code)} bytes)")
+        limits = self._profile
+        if request.binding_count > limits.max_storage_buffers_per_stage:
+            raise ValueError(f"{what}: {request.binding_count} storage buffers, the device binds "
+                             f"at most {limits.max_storage_buffers_per_stage}")
+        if request.push_size % 4 or request.push_size > limits.max_push_constants_size:
+            raise ValueError(f"{what}: {request.push_size} bytes of push constants, a multiple of "
+                             f"4 up to {limits.max_push_constants_size} is possible")
+        if any(len(value) != 4 for _, value in request.constants):
+            raise ValueError(f"{what}: specialisation constants have 4 bytes each")
+
+    def _layout(self, binding_count: int, push_size: int) -> tuple[Any, Any]:
+        with self._lock:
+            set_layout = self._set_layouts.get(binding_count)
+            if set_layout is None and binding_count:
+                compute = vk.const("VK_SHADER_STAGE_COMPUTE_BIT")
+                storage = vk.const("VK_DESCRIPTOR_TYPE_STORAGE_BUFFER")
+                bindings = vk.new("VkDescriptorSetLayoutBinding[]", [
+                    {"binding": index, "descriptorType": storage, "descriptorCount": 1,
+                     "stageFlags": compute} for index in range(binding_count)])
+                info = vk.struct("VkDescriptorSetLayoutCreateInfo",
+                                 "DESCRIPTOR_SET_LAYOUT_CREATE_INFO",
+                                 bindingCount=binding_count, pBindings=bindings)
+                set_layout = self._set_layouts[binding_count] = vk.create(
+                    vk.lib.vkCreateDescriptorSetLayout, self._device, info,
+                    "VkDescriptorSetLayout")
+            layout = self._layouts.get((binding_count, push_size))
+            if layout is None:
+                sets = vk.new("VkDescriptorSetLayout[]", [set_layout] if binding_count else [])
+                ranges = vk.new("VkPushConstantRange[]", [
+                    {"stageFlags": vk.const("VK_SHADER_STAGE_COMPUTE_BIT"), "offset": 0,
+                     "size": push_size}] if push_size else [])
+                info = vk.struct("VkPipelineLayoutCreateInfo", "PIPELINE_LAYOUT_CREATE_INFO",
+                                 setLayoutCount=len(sets), pSetLayouts=sets,
+                                 pushConstantRangeCount=len(ranges), pPushConstantRanges=ranges)
+                layout = self._layouts[binding_count, push_size] = vk.create(
+                    vk.lib.vkCreatePipelineLayout, self._device, info, "VkPipelineLayout")
+            return layout, set_layout
+
+    def _create(self, request: PipelineRequest) -> VulkanPipeline:
+        dump_spirv(request.spirv)
+        layout, set_layout = self._layout(request.binding_count, request.push_size)
+        code = vk.ffi.from_buffer("uint32_t[]", request.spirv)
+        module_info = vk.struct("VkShaderModuleCreateInfo", "SHADER_MODULE_CREATE_INFO",
+                                codeSize=len(request.spirv), pCode=code)
+        data = b"".join(value for _, value in request.constants)
+        entries = vk.new("VkSpecializationMapEntry[]", [
+            (identifier, index * 4, 4) for index, (identifier, _) in enumerate(request.constants)])
+        data_chars = vk.ffi.from_buffer(data)
+        special = vk.new("VkSpecializationInfo *", (len(entries), entries, len(data), data_chars))
+        entry_point = vk.new("char[]", b"main")
+        required = vk.struct(
+            "VkPipelineShaderStageRequiredSubgroupSizeCreateInfo",
+            "PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO",
+            requiredSubgroupSize=request.subgroup_size)
+        module = vk.create(vk.lib.vkCreateShaderModule, self._device, module_info,
+                           "VkShaderModule")
+        try:
+            stage = {"sType": vk.const("VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO"),
+                     "stage": vk.const("VK_SHADER_STAGE_COMPUTE_BIT"), "module": module,
+                     "pName": entry_point, "pSpecializationInfo": special,
+                     "pNext": required if request.subgroup_size else vk.NULL}
+            info = vk.struct("VkComputePipelineCreateInfo", "COMPUTE_PIPELINE_CREATE_INFO",
+                             stage=stage, layout=layout)
+            out = vk.new("VkPipeline *")
+            vk.check(vk.lib.vkCreateComputePipelines(self._device, vk.NULL, 1, info, vk.NULL,
+                                                     out),
+                     f"creating pipeline {request.name!r}")
+        finally:
+            vk.lib.vkDestroyShaderModule(self._device, module, vk.NULL)
+        return VulkanPipeline(request, out[0], layout, set_layout)
+
+
+def dump_spirv(code: bytes) -> None:
+    """Writes a module into the folder ``WEBNN_VK_DUMP_SPIRV``, when set, as <sha256>.spv."""
+    folder = os.environ.get("WEBNN_VK_DUMP_SPIRV")
+    if not folder:
+        return
+    path = Path(folder, hashlib.sha256(code).hexdigest() + ".spv")
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=folder)
+    with open(descriptor, "wb") as file:
+        file.write(code)
+    os.replace(temporary, path)

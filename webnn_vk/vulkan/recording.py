@@ -1,0 +1,311 @@
+"""Command buffers: plain-data commands are checked, their descriptors written, and recorded."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from webnn_vk.profile import DeviceProfile
+from webnn_vk.vulkan import binding as vk
+from webnn_vk.vulkan.driver import (
+    BarrierCommand,
+    Command,
+    CopyCommand,
+    DispatchCommand,
+    FillCommand,
+    TimestampCommand,
+)
+from webnn_vk.vulkan.memory import Allocation
+
+_SPARE_POOLS = 32
+
+
+class NativeRecording:
+    """The Vulkan objects of a recording, with all they use. Destroyed when `last_value` is done."""
+
+    __slots__ = ("command_buffer", "command_pool", "descriptor_pool", "keep", "last_value",
+                 "query_pool", "slots")
+
+    def __init__(self, command_pool: Any, command_buffer: Any) -> None:
+        self.command_pool, self.command_buffer = command_pool, command_buffer
+        self.descriptor_pool: Any = None
+        self.query_pool: Any = None
+        self.slots = 0
+        self.keep: tuple[Any, ...] = ()
+        self.last_value = 0
+
+
+class VulkanRecording:
+    """What `Driver.record` returns: see `driver.Recording`."""
+
+    __slots__ = ("__weakref__", "_retire", "native")
+
+    def __init__(self, native: NativeRecording,
+                 retire: Callable[[NativeRecording], None]) -> None:
+        self.native: NativeRecording | None = native
+        self._retire = retire
+
+    def free(self) -> None:
+        """Releases it once its last submission is done. Calling it again does nothing."""
+        native, self.native = self.native, None
+        if native is not None:
+            self._retire(native)
+
+    def __del__(self) -> None:
+        self.free()
+
+
+class Recorder:
+    """Records commands for one device and queue family. Thread-safe."""
+
+    def __init__(self, device: Any, profile: DeviceProfile, queue_family: int) -> None:
+        self._device, self._profile, self._family = device, profile, queue_family
+        self._lock = threading.Lock()
+        self._spare: list[tuple[Any, Any]] = []
+        stages = {name: vk.const(f"VK_PIPELINE_STAGE_{name}_BIT") for name in (
+            "COMPUTE_SHADER", "TRANSFER", "HOST", "BOTTOM_OF_PIPE")}
+        access = {name: vk.const(f"VK_ACCESS_{name}_BIT") for name in (
+            "SHADER_READ", "SHADER_WRITE", "TRANSFER_READ", "TRANSFER_WRITE", "HOST_READ",
+            "HOST_WRITE")}
+        work = stages["COMPUTE_SHADER"] | stages["TRANSFER"]
+        writes = access["SHADER_WRITE"] | access["TRANSFER_WRITE"]
+        reads = access["SHADER_READ"] | access["TRANSFER_READ"]
+
+        def barrier(source: int, source_access: int, target: int,
+                    target_access: int) -> tuple[int, int, Any]:
+            return source, target, vk.struct("VkMemoryBarrier", "MEMORY_BARRIER",
+                                             srcAccessMask=source_access,
+                                             dstAccessMask=target_access)
+
+        # HOST: writes made after the submit, before the host signals a semaphore it waits for.
+        self._first = barrier(work | stages["HOST"], writes | access["HOST_WRITE"], work,
+                              reads | writes)
+        self._between = barrier(work, writes, work, reads | writes)
+        self._last = barrier(work, writes, stages["HOST"], access["HOST_READ"])
+        self._bottom = stages["BOTTOM_OF_PIPE"]
+        self._compute = vk.const("VK_SHADER_STAGE_COMPUTE_BIT")
+        self._bind_point = vk.const("VK_PIPELINE_BIND_POINT_COMPUTE")
+        self._storage = vk.const("VK_DESCRIPTOR_TYPE_STORAGE_BUFFER")
+        self._begin = vk.struct(
+            "VkCommandBufferBeginInfo", "COMMAND_BUFFER_BEGIN_INFO",
+            flags=vk.const("VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT"))
+
+    def record(self, commands: Sequence[Command]) -> NativeRecording:
+        """Records commands; ValueError when one exceeds its allocation or the device."""
+        for command in commands:
+            self._validate(command)
+        native = NativeRecording(*self._take_pool())
+        try:
+            self._fill(native, commands)
+        except BaseException:
+            self.destroy(native)
+            raise
+        return native
+
+    def destroy(self, native: NativeRecording) -> None:
+        """Destroys a recording that is not in use."""
+        if native.descriptor_pool is not None:
+            vk.lib.vkDestroyDescriptorPool(self._device, native.descriptor_pool, vk.NULL)
+        if native.query_pool is not None:
+            vk.lib.vkDestroyQueryPool(self._device, native.query_pool, vk.NULL)
+        native.keep = ()
+        with self._lock:
+            if len(self._spare) < _SPARE_POOLS:
+                vk.lib.vkResetCommandPool(self._device, native.command_pool, 0)
+                self._spare.append((native.command_pool, native.command_buffer))
+                return
+        vk.lib.vkDestroyCommandPool(self._device, native.command_pool, vk.NULL)
+
+    def close(self) -> None:
+        """Destroys the spare command pools."""
+        with self._lock:
+            for pool, _ in self._spare:
+                vk.lib.vkDestroyCommandPool(self._device, pool, vk.NULL)
+            self._spare.clear()
+
+    def _take_pool(self) -> tuple[Any, Any]:
+        # A pool per recording: pools may be recorded into by one thread at a time only.
+        with self._lock:
+            if self._spare:
+                return self._spare.pop()
+        info = vk.struct("VkCommandPoolCreateInfo", "COMMAND_POOL_CREATE_INFO",
+                         queueFamilyIndex=self._family)
+        pool = vk.create(vk.lib.vkCreateCommandPool, self._device, info, "VkCommandPool")
+        allocate = vk.struct("VkCommandBufferAllocateInfo", "COMMAND_BUFFER_ALLOCATE_INFO",
+                             commandPool=pool, commandBufferCount=1,
+                             level=vk.const("VK_COMMAND_BUFFER_LEVEL_PRIMARY"))
+        out = vk.new("VkCommandBuffer *")
+        result = vk.lib.vkAllocateCommandBuffers(self._device, allocate, out)
+        if result < 0:
+            vk.lib.vkDestroyCommandPool(self._device, pool, vk.NULL)
+            vk.check(result, "vkAllocateCommandBuffers")
+        return pool, out[0]
+
+    # -- checks -------------------------------------------------------------------------------
+    def _validate(self, command: Command) -> None:
+        match command:
+            case DispatchCommand():
+                self._validate_dispatch(command)
+            case CopyCommand():
+                _within("copy source", command.source, command.source_offset, command.size)
+                _within("copy destination", command.destination, command.destination_offset,
+                        command.size)
+            case FillCommand():
+                _within("fill", command.destination, command.offset, command.size)
+                if command.offset % 4 or command.size % 4:
+                    raise ValueError(f"fill: offset {command.offset} and size {command.size} must "
+                                     "be multiples of 4")
+            case TimestampCommand():
+                if "timestamps" not in self._profile.features:
+                    raise ValueError("the device has no timestamps")
+            case BarrierCommand():
+                pass
+            case _:
+                raise TypeError(f"not a command: {command!r}")
+
+    def _validate_dispatch(self, command: DispatchCommand) -> None:
+        request, limits = command.pipeline.request, self._profile
+        what = f"dispatch of {request.name!r}"
+        if len(command.bindings) != request.binding_count:
+            raise ValueError(f"{what}: {len(command.bindings)} bindings, the pipeline has "
+                             f"{request.binding_count}")
+        if len(command.push) != request.push_size:
+            raise ValueError(f"{what}: {len(command.push)} bytes of push constants, the pipeline "
+                             f"has {request.push_size}")
+        if any(not 0 <= count <= limit for count, limit
+               in zip(command.groups, limits.max_workgroup_count, strict=True)):
+            raise ValueError(f"{what}: {command.groups} workgroups, the device runs at most "
+                             f"{limits.max_workgroup_count}")
+        for index, (allocation, offset, size) in enumerate(command.bindings):
+            _within(f"{what}, binding {index}", allocation, offset, size)
+            if size > limits.max_storage_buffer_range:
+                raise ValueError(f"{what}, binding {index}: {size} bytes, the device binds at most "
+                                 f"{limits.max_storage_buffer_range}")
+            if (allocation.offset + offset) % limits.min_storage_buffer_offset_alignment:
+                raise ValueError(
+                    f"{what}, binding {index}: offset {offset} is not a multiple of "
+                    f"{limits.min_storage_buffer_offset_alignment}")
+
+    # -- recording ----------------------------------------------------------------------------
+    def _fill(self, native: NativeRecording, commands: Sequence[Command]) -> None:
+        native.keep = _used(commands)
+        dispatches = [command for command in commands if isinstance(command, DispatchCommand)]
+        sets = self._write_descriptors(native, dispatches)
+        native.slots = 1 + max((command.index for command in commands
+                                if isinstance(command, TimestampCommand)), default=-1)
+        buffer, lib = native.command_buffer, vk.lib
+        vk.check(lib.vkBeginCommandBuffer(buffer, self._begin), "vkBeginCommandBuffer")
+        self._barrier(buffer, self._first)
+        if native.slots:
+            info = vk.struct("VkQueryPoolCreateInfo", "QUERY_POOL_CREATE_INFO",
+                             queryType=vk.const("VK_QUERY_TYPE_TIMESTAMP"),
+                             queryCount=native.slots)
+            native.query_pool = vk.create(lib.vkCreateQueryPool, self._device, info,
+                                          "VkQueryPool")
+            lib.vkCmdResetQueryPool(buffer, native.query_pool, 0, native.slots)
+        bound_pipeline = bound = None
+        set_out = vk.new("VkDescriptorSet *")
+        turn = iter(sets)
+        for command in commands:
+            match command:
+                case DispatchCommand(pipeline, _, push, groups):
+                    if pipeline is not bound_pipeline:
+                        lib.vkCmdBindPipeline(buffer, self._bind_point, pipeline.handle)
+                        bound_pipeline = pipeline
+                    descriptors = next(turn)
+                    # Sets stay bound between pipelines only when their layouts are the same.
+                    if descriptors is not None and bound != (pipeline.layout, descriptors):
+                        bound = (pipeline.layout, descriptors)
+                        set_out[0] = descriptors
+                        lib.vkCmdBindDescriptorSets(buffer, self._bind_point, pipeline.layout, 0,
+                                                    1, set_out, 0, vk.NULL)
+                    if push:
+                        lib.vkCmdPushConstants(buffer, pipeline.layout, self._compute, 0,
+                                               len(push), vk.ffi.from_buffer(push))
+                    lib.vkCmdDispatch(buffer, *groups)
+                case BarrierCommand():
+                    self._barrier(buffer, self._between)
+                case CopyCommand(source, source_offset, target, target_offset, size):
+                    region = vk.new("VkBufferCopy *", (source.offset + source_offset,
+                                                       target.offset + target_offset, size))
+                    lib.vkCmdCopyBuffer(buffer, source.buffer, target.buffer, 1, region)
+                case FillCommand(target, offset, size, value):
+                    lib.vkCmdFillBuffer(buffer, target.buffer, target.offset + offset, size,
+                                        value)
+                case TimestampCommand(index):
+                    lib.vkCmdWriteTimestamp(buffer, self._bottom, native.query_pool, index)
+        self._barrier(buffer, self._last)
+        vk.check(lib.vkEndCommandBuffer(buffer), "vkEndCommandBuffer")
+
+    def _barrier(self, buffer: Any, barrier: tuple[int, int, Any]) -> None:
+        source, target, memory = barrier
+        vk.lib.vkCmdPipelineBarrier(buffer, source, target, 0, 1, memory, 0, vk.NULL, 0, vk.NULL)
+
+    def _write_descriptors(self, native: NativeRecording,
+                           dispatches: Sequence[DispatchCommand]) -> list[Any]:
+        """One descriptor set per distinct tuple of bindings; returns the set of each dispatch."""
+        numbers: dict[tuple[Any, ...], int] = {}
+        order: list[int | None] = []
+        layouts = []
+        for command in dispatches:
+            if not command.bindings:
+                order.append(None)
+                continue
+            key = tuple((allocation.buffer, allocation.offset + offset, size)
+                        for allocation, offset, size in command.bindings)
+            number = numbers.get(key)
+            if number is None:
+                number = numbers[key] = len(numbers)
+                layouts.append(command.pipeline.set_layout)
+            order.append(number)
+        if not numbers:
+            return order
+        total = sum(map(len, numbers))
+        size = vk.new("VkDescriptorPoolSize *", (self._storage, total))
+        info = vk.struct("VkDescriptorPoolCreateInfo", "DESCRIPTOR_POOL_CREATE_INFO",
+                         maxSets=len(numbers), poolSizeCount=1, pPoolSizes=size)
+        native.descriptor_pool = vk.create(vk.lib.vkCreateDescriptorPool, self._device, info,
+                                           "VkDescriptorPool")
+        layout_array = vk.new("VkDescriptorSetLayout[]", layouts)
+        allocate = vk.struct("VkDescriptorSetAllocateInfo", "DESCRIPTOR_SET_ALLOCATE_INFO",
+                             descriptorPool=native.descriptor_pool,
+                             descriptorSetCount=len(numbers), pSetLayouts=layout_array)
+        sets = vk.new("VkDescriptorSet[]", len(numbers))
+        vk.check(vk.lib.vkAllocateDescriptorSets(self._device, allocate, sets),
+                 "vkAllocateDescriptorSets")
+        infos = vk.new("VkDescriptorBufferInfo[]", [item for key in numbers for item in key])
+        stype = vk.const("VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET")
+        rows, start = [], 0
+        for number, key in enumerate(numbers):
+            # One write covers the consecutive bindings of a set.
+            rows.append((stype, vk.NULL, sets[number], 0, 0, len(key), self._storage, vk.NULL,
+                         infos + start, vk.NULL))
+            start += len(key)
+        writes = vk.new("VkWriteDescriptorSet[]", rows)
+        vk.lib.vkUpdateDescriptorSets(self._device, len(rows), writes, 0, vk.NULL)
+        return [None if number is None else sets[number] for number in order]
+
+
+def _within(what: str, allocation: Allocation, offset: int, size: int) -> None:
+    if allocation.freed:
+        raise ValueError(f"{what}: {allocation!r} was freed")
+    if offset < 0 or size <= 0 or offset + size > allocation.size:
+        raise ValueError(f"{what}: bytes {offset} to {offset + size} are outside of {allocation!r}")
+
+
+def _used(commands: Sequence[Command]) -> tuple[Any, ...]:
+    """What a recording keeps alive: memory ranges and pipelines."""
+    used: dict[int, Any] = {}
+    for command in commands:
+        match command:
+            case DispatchCommand(pipeline, bindings):
+                items = [pipeline, *[allocation.range for allocation, _, _ in bindings]]
+            case CopyCommand():
+                items = [command.source.range, command.destination.range]
+            case FillCommand():
+                items = [command.destination.range]
+            case _:
+                items = []
+        used.update((id(item), item) for item in items)
+    return tuple(used.values())

@@ -1,0 +1,236 @@
+"""Reads a physical device into a `DeviceProfile` and says whether it can be used."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from webnn_vk.profile import CooperativeMatrix, DeviceProfile
+from webnn_vk.vulkan import binding as vk
+from webnn_vk.vulkan.instance import Instance, instance
+
+NEEDED_API = (1, 2)
+_DEVICE_TYPES = {1: "integrated", 2: "discrete", 3: "virtual", 4: "cpu"}
+_NVIDIA = 0x10DE
+_MEMORY_PROPERTIES = ("DEVICE_LOCAL", "HOST_VISIBLE", "HOST_COHERENT", "HOST_CACHED",
+                      "LAZILY_ALLOCATED", "PROTECTED")
+
+# Feature -> (struct, member). FEATURES_1x are switched on at device creation under the same names.
+FEATURES_10 = {"int16": "shaderInt16", "int64": "shaderInt64", "float64": "shaderFloat64"}
+FEATURES_11 = {"float16": "storageBuffer16BitAccess"}
+FEATURES_12 = {"int8": "storageBuffer8BitAccess", "int8_arithmetic": "shaderInt8",
+               "float16_arithmetic": "shaderFloat16", "timeline_semaphore": "timelineSemaphore",
+               "vulkan_memory_model": "vulkanMemoryModel", "host_query_reset": "hostQueryReset",
+               "buffer_device_address": "bufferDeviceAddress",
+               "subgroup_extended_types": "shaderSubgroupExtendedTypes"}
+FEATURES_13 = {"synchronization2": "synchronization2", "maintenance4": "maintenance4",
+               "integer_dot_product": "shaderIntegerDotProduct",
+               "subgroup_size_control": "subgroupSizeControl"}
+EXTENSIONS = {"external_memory_fd": "VK_KHR_external_memory_fd",
+              "external_memory_host": "VK_EXT_external_memory_host",
+              "external_semaphore_fd": "VK_KHR_external_semaphore_fd",
+              "memory_budget": "VK_EXT_memory_budget",
+              "cooperative_matrix": "VK_KHR_cooperative_matrix"}
+_PROPERTIES_12 = {"nan_preserve_f16": "shaderSignedZeroInfNanPreserveFloat16",
+                  "nan_preserve_f32": "shaderSignedZeroInfNanPreserveFloat32",
+                  "denorm_preserve_f16": "shaderDenormPreserveFloat16",
+                  "denorm_preserve_f32": "shaderDenormPreserveFloat32",
+                  "denorm_flush_f32": "shaderDenormFlushToZeroFloat32",
+                  "rounding_rte_f16": "shaderRoundingModeRTEFloat16",
+                  "rounding_rte_f32": "shaderRoundingModeRTEFloat32"}
+_SUBGROUP_BITS = {"subgroup_basic": "BASIC", "subgroup_vote": "VOTE",
+                  "subgroup_arithmetic": "ARITHMETIC", "subgroup_ballot": "BALLOT",
+                  "subgroup_shuffle": "SHUFFLE"}
+_COMPONENT_TYPES = {0: "float16", 1: "float32", 2: "float64", 3: "int8", 4: "int16", 5: "int32",
+                    6: "int64", 7: "uint8", 8: "uint16", 9: "uint32", 10: "uint64"}
+
+
+@dataclass(frozen=True)
+class PhysicalDevice:
+    """A device found. `index`: its number in Vulkan's order; `unusable`: why not, or None."""
+
+    index: int
+    profile: DeviceProfile
+    unusable: str | None
+    handle: Any
+    queue_family: int
+    extensions: frozenset[str]
+
+
+def enumerate_devices(source: Instance | None = None) -> list[PhysicalDevice]:
+    """All Vulkan devices with their snapshots, those that can't be used with the reason.
+
+    Raises VulkanUnavailable when there is no loader or no driver.
+    """
+    owner = source or instance()
+    handles = vk.listed(vk.lib.vkEnumeratePhysicalDevices, "VkPhysicalDevice", owner.handle)
+    return [_read(owner, index, handle) for index, handle in enumerate(handles)]
+
+
+def _read(owner: Instance, index: int, handle: Any) -> PhysicalDevice:
+    extensions = frozenset(
+        vk.text(item.extensionName)
+        for item in vk.listed(vk.lib.vkEnumerateDeviceExtensionProperties,
+                              "VkExtensionProperties", handle, vk.NULL))
+    families = vk.listed(vk.lib.vkGetPhysicalDeviceQueueFamilyProperties,
+                         "VkQueueFamilyProperties", handle)
+    family = choose_queue_family([(item.queueFlags, item.queueCount) for item in families])
+    bits = families[family].timestampValidBits if family >= 0 else 0
+    profile = _profile(owner, handle, extensions, bits)
+    unusable = None
+    if profile.api_version[:2] < NEEDED_API:
+        unusable = (f"driver too old: Vulkan {profile.api_version[0]}.{profile.api_version[1]}, "
+                    f"{NEEDED_API[0]}.{NEEDED_API[1]} is needed")
+    elif "timeline_semaphore" not in profile.features:
+        unusable = "the driver has no timeline semaphores"
+    elif family < 0:
+        unusable = "the device has no compute queue"
+    return PhysicalDevice(index, profile, unusable, handle, family, extensions)
+
+
+def choose_queue_family(families: list[tuple[int, int]]) -> int:
+    """The index of the queue family to use of (flags, count): compute without graphics is only
+    taken when no family does both, as graphics queues are the best tested. -1: none."""
+    compute, graphics = vk.const("VK_QUEUE_COMPUTE_BIT"), vk.const("VK_QUEUE_GRAPHICS_BIT")
+    candidates = [(not flags & graphics, index) for index, (flags, count) in enumerate(families)
+                  if flags & compute and count]
+    return min(candidates)[1] if candidates else -1
+
+
+def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
+             timestamp_bits: int) -> DeviceProfile:
+    basic = vk.new("VkPhysicalDeviceProperties *")
+    vk.lib.vkGetPhysicalDeviceProperties(handle, basic)
+    # What may be used is bounded by the version the instance was created for.
+    api = vk.version(basic.apiVersion)
+    usable = min(api, (*owner.api_version[:2], 0xFFF))
+    is_12, is_13 = usable >= (1, 2), usable >= (1, 3)
+
+    kinds = ["11", "12", "13"][:(is_12 and 2) + is_13]
+    features = {kind: vk.struct(f"VkPhysicalDeviceVulkan{kind}Features",
+                                f"PHYSICAL_DEVICE_VULKAN_1_{kind[1]}_FEATURES") for kind in kinds}
+    properties = {kind: vk.struct(f"VkPhysicalDeviceVulkan{kind}Properties",
+                                  f"PHYSICAL_DEVICE_VULKAN_1_{kind[1]}_PROPERTIES")
+                  for kind in kinds}
+    maintenance3 = vk.struct("VkPhysicalDeviceMaintenance3Properties",
+                             "PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES")
+    maintenance4 = vk.struct("VkPhysicalDeviceMaintenance4Properties",
+                             "PHYSICAL_DEVICE_MAINTENANCE_4_PROPERTIES")
+    host = vk.struct("VkPhysicalDeviceExternalMemoryHostPropertiesEXT",
+                     "PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT")
+    matrix = vk.struct("VkPhysicalDeviceCooperativeMatrixFeaturesKHR",
+                       "PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR")
+    has_host = EXTENSIONS["external_memory_host"] in extensions
+    has_matrix = EXTENSIONS["cooperative_matrix"] in extensions and is_12
+    has_maintenance4 = is_13 or "VK_KHR_maintenance4" in extensions
+
+    every_property = vk.struct("VkPhysicalDeviceProperties2", "PHYSICAL_DEVICE_PROPERTIES_2")
+    every_feature = vk.struct("VkPhysicalDeviceFeatures2", "PHYSICAL_DEVICE_FEATURES_2")
+    if api >= (1, 1):
+        vk.chain(every_property, *properties.values(), *[maintenance3] * (not is_12),
+                 *[maintenance4] * (has_maintenance4 and not is_13), *[host] * has_host)
+        vk.chain(every_feature, *features.values(), *[matrix] * has_matrix)
+        vk.lib.vkGetPhysicalDeviceProperties2(handle, every_property)
+        vk.lib.vkGetPhysicalDeviceFeatures2(handle, every_feature)
+
+    found = {name for name, member in FEATURES_10.items()
+             if getattr(every_feature.features, member)}
+    for kind, table in (("11", FEATURES_11), ("12", FEATURES_12), ("13", FEATURES_13)):
+        if kind in features:
+            found |= {name for name, member in table.items() if getattr(features[kind], member)}
+    found |= {name for name, extension in EXTENSIONS.items() if extension in extensions}
+    if not (has_matrix and matrix.cooperativeMatrix):
+        found.discard("cooperative_matrix")
+    if timestamp_bits:
+        found.add("timestamps")
+
+    p11, p12, p13 = (properties.get(kind) for kind in ("11", "12", "13"))
+    compute = vk.const("VK_SHADER_STAGE_COMPUTE_BIT")
+    if p11 and p11.subgroupSupportedStages & compute:
+        found |= {name for name, bit in _SUBGROUP_BITS.items() if p11.subgroupSupportedOperations
+                  & vk.const(f"VK_SUBGROUP_FEATURE_{bit}_BIT")}
+    if p12:
+        found |= {name for name, member in _PROPERTIES_12.items() if getattr(p12, member)}
+    if p13 and p13.integerDotProduct4x8BitPackedSignedAccelerated:
+        found.add("integer_dot_product_accelerated")
+    if p13 and not p13.requiredSubgroupSizeStages & compute:
+        found.discard("subgroup_size_control")
+    subgroup = (p11.subgroupSize if p11 else 0) or 1
+
+    memory = vk.new("VkPhysicalDeviceMemoryProperties *")
+    vk.lib.vkGetPhysicalDeviceMemoryProperties(handle, memory)
+    local = vk.const("VK_MEMORY_HEAP_DEVICE_LOCAL_BIT")
+    heaps = tuple((memory.memoryHeaps[i].size, bool(memory.memoryHeaps[i].flags & local))
+                  for i in range(memory.memoryHeapCount))
+    allocation = (p11 or maintenance3).maxMemoryAllocationSize or 2**30
+    largest = (p13.maxBufferSize if p13 else maintenance4.maxBufferSize) or allocation
+    limits = basic.limits
+    return DeviceProfile(
+        name=vk.text(basic.deviceName), vendor_id=basic.vendorID, device_id=basic.deviceID,
+        driver_name=vk.text(p12.driverName) if p12 else "",
+        driver_version=_driver_version(basic.vendorID, basic.driverVersion,
+                                       vk.text(p12.driverInfo) if p12 else ""),
+        api_version=api, device_type=_DEVICE_TYPES.get(basic.deviceType, "other"),
+        uuid=bytes(p11.deviceUUID).hex() if p11 else bytes(basic.pipelineCacheUUID).hex(),
+        features=frozenset(found),
+        max_storage_buffer_range=limits.maxStorageBufferRange,
+        max_uniform_buffer_range=limits.maxUniformBufferRange,
+        max_texel_buffer_elements=limits.maxTexelBufferElements,
+        max_push_constants_size=limits.maxPushConstantsSize,
+        max_memory_allocation_count=limits.maxMemoryAllocationCount,
+        max_memory_allocation_size=allocation, max_buffer_size=largest,
+        max_bound_descriptor_sets=limits.maxBoundDescriptorSets,
+        max_storage_buffers_per_stage=limits.maxPerStageDescriptorStorageBuffers,
+        max_storage_buffers_per_set=limits.maxDescriptorSetStorageBuffers,
+        max_uniform_buffers_per_stage=limits.maxPerStageDescriptorUniformBuffers,
+        max_resources_per_stage=limits.maxPerStageResources,
+        max_workgroup_size=tuple(limits.maxComputeWorkGroupSize),
+        max_workgroup_invocations=limits.maxComputeWorkGroupInvocations,
+        max_workgroup_count=tuple(limits.maxComputeWorkGroupCount),
+        max_shared_memory=limits.maxComputeSharedMemorySize,
+        min_storage_buffer_offset_alignment=limits.minStorageBufferOffsetAlignment,
+        min_uniform_buffer_offset_alignment=limits.minUniformBufferOffsetAlignment,
+        non_coherent_atom_size=limits.nonCoherentAtomSize,
+        min_imported_host_pointer_alignment=(
+            host.minImportedHostPointerAlignment if has_host else 0),
+        subgroup_size=subgroup,
+        min_subgroup_size=p13.minSubgroupSize if p13 else subgroup,
+        max_subgroup_size=p13.maxSubgroupSize if p13 else subgroup,
+        timestamp_period=limits.timestampPeriod, timestamp_valid_bits=timestamp_bits,
+        memory_heaps=heaps,
+        memory_types=tuple(
+            (memory.memoryTypes[i].heapIndex, _property_names(memory.memoryTypes[i].propertyFlags))
+            for i in range(memory.memoryTypeCount)),
+        cooperative_matrices=(_cooperative_matrices(owner, handle)
+                              if "cooperative_matrix" in found else ()))
+
+
+def _property_names(flags: int) -> tuple[str, ...]:
+    return tuple(name.lower() for name in _MEMORY_PROPERTIES
+                 if flags & vk.const(f"VK_MEMORY_PROPERTY_{name}_BIT"))
+
+
+def _cooperative_matrices(owner: Instance, handle: Any) -> tuple[CooperativeMatrix, ...]:
+    call = vk.instance_function(owner.handle, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR")
+    rows = vk.listed(call, "VkCooperativeMatrixPropertiesKHR", handle,
+                     stype="COOPERATIVE_MATRIX_PROPERTIES_KHR")
+    subgroup = vk.const("VK_SCOPE_SUBGROUP_KHR")
+    shapes = []
+    for row in rows:
+        types = [_COMPONENT_TYPES.get(kind)
+                 for kind in (row.AType, row.BType, row.CType, row.ResultType)]
+        if row.scope == subgroup and None not in types:
+            shapes.append(CooperativeMatrix(row.MSize, row.NSize, row.KSize, *types,
+                                            saturating=bool(row.saturatingAccumulation)))
+    return tuple(shapes)
+
+
+def _driver_version(vendor: int, number: int, info: str) -> str:
+    # Mesa's software drivers report 0.0.1; their info text has the release.
+    release = re.search(r"\d+(\.\d+)+", info)
+    if release:
+        return release.group()
+    if vendor == _NVIDIA:
+        return f"{number >> 22}.{number >> 14 & 0xFF}.{number >> 6 & 0xFF}"
+    return ".".join(map(str, vk.version(number)))
