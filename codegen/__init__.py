@@ -1,7 +1,8 @@
 """The generator of compute shaders: a template and a plain-data spec become GLSL, then SPIR-V.
 
     from webnn_vk.codegen import Buffer, KernelSpec, Param, ShaderStore
-    spec = KernelSpec("elementwise.comp.j2", (Buffer("a", "float16"), Buffer("out", "float16", "w")), …)
+    buffers = Buffer("a", "float16"), Buffer("out", "float16", "w")
+    spec = KernelSpec("elementwise.comp.j2", buffers, (Param("n"),), options=…)
     spirv, = ShaderStore().get([spec])
 
 It knows nothing of devices, needs no GPU and imports nothing of the rest of `webnn_vk`. The command

@@ -34,7 +34,8 @@ class GlslError(RuntimeError):
 
     def __init__(self, name: str, log: str, text: str) -> None:
         self.name, self.log, self.text = name, log.strip(), text
-        super().__init__(f"{name}: the GLSL does not compile\n{self.log}\n{_excerpt(self.log, text)}")
+        excerpt = _excerpt(self.log, text)
+        super().__init__(f"{name}: the GLSL does not compile\n{self.log}\n{excerpt}")
 
 
 class CompilerUnavailable(RuntimeError):
@@ -50,7 +51,7 @@ class Source:
 
 
 class Compiler(Protocol):
-    """identity: a cheap fingerprint for cache addresses; version: for people, may load or run it."""
+    """identity: a cheap fingerprint for cache names; version: for people, may load or run it."""
 
     identity: str
 
@@ -189,11 +190,13 @@ def _compile_in_library(calls: dict, source: Source) -> bytes | GlslError:
     try:
         if not (calls["glslang_shader_preprocess"](shader, address)
                 and calls["glslang_shader_parse"](shader, address)):
-            return GlslError(source.name, _log(calls["glslang_shader_get_info_log"](shader)), source.text)
+            log = calls["glslang_shader_get_info_log"](shader)
+            return GlslError(source.name, _decode(log), source.text)
         program = calls["glslang_program_create"]()
         calls["glslang_program_add_shader"](program, shader)
         if not calls["glslang_program_link"](program, _SPV_AND_VULKAN_RULES):
-            return GlslError(source.name, _log(calls["glslang_program_get_info_log"](program)), source.text)
+            log = calls["glslang_program_get_info_log"](program)
+            return GlslError(source.name, _decode(log), source.text)
         calls["glslang_program_SPIRV_generate"](program, _COMPUTE)
         size = calls["glslang_program_SPIRV_get_size"](program)
         if not size:
@@ -205,7 +208,7 @@ def _compile_in_library(calls: dict, source: Source) -> bytes | GlslError:
         calls["glslang_shader_delete"](shader)
 
 
-def _log(raw: bytes | None) -> str:
+def _decode(raw: bytes | None) -> str:
     return (raw or b"").decode("utf-8", "replace")
 
 
@@ -238,7 +241,7 @@ def _libraries() -> Iterator[str]:
 # -- as processes
 
 class ProcessCompiler:
-    """`glslangValidator` (one file a process, several at a time) or `glslc` (many files a process)."""
+    """`glslangValidator` (a file per process, several at a time) or `glslc` (many files in one)."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -282,7 +285,8 @@ class ProcessCompiler:
     def _batch(self, folder: str, batch: range) -> str:
         files = [f"{i}.comp" for i in batch]
         if self._many:
-            return self._run(["--target-env=vulkan1.2", "-fshader-stage=comp", "-O0", "-c", *files], folder)
+            flags = ["--target-env=vulkan1.2", "-fshader-stage=comp", "-O0", "-c"]
+            return self._run([*flags, *files], folder)
         output = ["-o", f"{files[0]}.spv"]
         return self._run(["--target-env", "vulkan1.2", "-S", "comp", *output, *files], folder)
 

@@ -185,7 +185,7 @@ def build_pack(
     from .store import ShaderStore, address
 
     specs = list(specs)
-    store = ShaderStore(cache_dir=None, pack=None, **({} if compiler is None else {"compiler": compiler}))
+    store = ShaderStore(None, pack=None, compiler=compiler or "default")
     modules = dict(zip(map(address, specs), store.get(specs), strict=True))
     for module in modules.values():
         spirv.info(module)

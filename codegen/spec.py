@@ -42,12 +42,13 @@ _IDENTIFIER = re.compile(r"[A-Za-z](?:_?[A-Za-z0-9])*\Z")
 _TEMPLATE = re.compile(r"[a-z0-9_]+(?:/[a-z0-9_]+)*\.comp\.j2\Z")
 # What a parameter or a constant may not be called: GLSL's words and the prelude's own names.
 _RESERVED = frozenset(
-    "P LX LY LZ I64 U64 main float int uint bool double void vec2 vec3 vec4 ivec2 ivec3 ivec4 uvec2 "
-    "uvec3 uvec4 bvec2 bvec3 bvec4 mat2 mat3 mat4 in out inout const uniform buffer shared attribute "
-    "varying layout flat smooth centroid precise invariant coherent volatile restrict readonly "
-    "writeonly if else for while do switch case default break continue return discard struct true "
-    "false highp mediump lowp precision sampler image subroutine common partition active asm class "
-    "union enum typedef template this resource goto inline noinline public static extern external "
+    "P LX LY LZ I64 U64 main float int uint bool double void vec2 vec3 vec4 ivec2 ivec3 ivec4 "
+    "uvec2 uvec3 uvec4 bvec2 bvec3 bvec4 mat2 mat3 mat4 in out inout const uniform buffer shared "
+    "attribute varying layout flat smooth centroid precise invariant coherent volatile restrict "
+    "readonly writeonly if else for while do switch case default break continue return discard "
+    "struct true false highp mediump lowp precision sampler image subroutine common partition "
+    "active asm class union enum typedef template this resource goto inline noinline public "
+    "static extern external "
     "interface long short half fixed unsigned superp input output filter sizeof cast namespace using "
     "sample patch".split()
 )
@@ -166,7 +167,7 @@ class KernelSpec:
             object.__setattr__(self, field, tuple(getattr(self, field)))
         object.__setattr__(self, "features", frozenset(self.features))
         if not isinstance(self.template, str) or not _TEMPLATE.match(self.template):
-            raise SpecError(f"template {self.template!r}: a name like 'elementwise.comp.j2' is needed")
+            raise SpecError(f"template {self.template!r}: a name like 'copy.comp.j2' is needed")
         _check_distinct("buffer", [b.name for b in self.buffers])
         _check_distinct("parameter", [p.name for p in self.params])
         _check_distinct("constant", self.constant_ids_names)
@@ -244,11 +245,13 @@ class KernelSpec:
         _check_given("constant", self.template, needed, values, optional)
         for name in needed:
             if operator.index(values[name]) % 16 or not values[name]:
-                raise SpecError(f"{self.template}: {name} = {values[name]}; a multiple of 16 is needed")
-        parts = [
-            _scalar_bytes(f"{self.template}: constant {c.name!r}", c.type, values.get(c.name, c.default))
-            for c in self.all_constants
-        ]
+                raise SpecError(
+                    f"{self.template}: {name} = {values[name]}; a multiple of 16 is needed"
+                )
+        parts = []
+        for c in self.all_constants:
+            value = values.get(c.name, c.default)
+            parts.append(_scalar_bytes(f"{self.template}: constant {c.name!r}", c.type, value))
         return tuple(range(len(parts))), b"".join(parts)
 
     # -- bindings
@@ -278,7 +281,9 @@ class KernelSpec:
         return json.dumps(
             {
                 "template": self.template,
-                "buffers": [[b.name, b.data_type, b.access, b.width, b.windows] for b in self.buffers],
+                "buffers": [
+                    [b.name, b.data_type, b.access, b.width, b.windows] for b in self.buffers
+                ],
                 "params": [[p.name, p.type, p.count] for p in self.params],
                 "constants": [[c.name, c.type, c.default] for c in self.constants],
                 "options": dict(sorted(self.options)),
@@ -308,20 +313,24 @@ def _check_plain(what: str, value: Any) -> None:
         raise SpecError(f"{what}: {value} cannot be written in GLSL")
     elif value is not None and type(value) not in (str, int, float, bool):
         raise SpecError(
-            f"{what}: {type(value).__name__}; accepted: str, int, float, bool, None and tuples of them"
+            f"{what}: {type(value).__name__}; accepted: str, int, float, bool, None, tuples of them"
         )
 
 
 def _check_given(
-    kind: str, where: str, needed: Sequence[str], given: Mapping[str, Any], optional: Sequence[str] = ()
+    kind: str,
+    where: str,
+    needed: Sequence[str],
+    given: Mapping[str, Any],
+    optional: Sequence[str] = (),
 ) -> None:
     missing = [n for n in needed if n not in given]
     unknown = [n for n in given if n not in needed and n not in optional]
     if missing or unknown:
         faults = [f"missing {', '.join(missing)}"] * bool(missing)
         faults += [f"unknown {', '.join(map(str, unknown))}"] * bool(unknown)
-        names = [*needed, *optional]
-        raise SpecError(f"{where}: {kind}s: {'; '.join(faults)} (has: {', '.join(names) or 'none'})")
+        names = ", ".join([*needed, *optional]) or "none"
+        raise SpecError(f"{where}: {kind}s: {'; '.join(faults)} (has: {names})")
 
 
 def _items(what: str, value: Any) -> list[Any]:

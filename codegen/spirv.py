@@ -138,8 +138,8 @@ def info(spirv: bytes) -> ModuleInfo:
     pairs = sorted((sets.get(target, 0), binding) for target, binding in bindings.items())
     version = words[1]
     return ModuleInfo(
-        ((version >> 16) & 0xFF, (version >> 8) & 0xFF), words[2], words[3], len(spirv), name, local,
-        tuple(pairs), tuple(sorted(constant_ids)), frozenset(found), count,
+        ((version >> 16) & 0xFF, (version >> 8) & 0xFF), words[2], words[3], len(spirv), name,
+        local, tuple(pairs), tuple(sorted(constant_ids)), frozenset(found), count,
     )
 
 
@@ -193,7 +193,7 @@ def _bytes(words: array) -> bytes:
 
 
 def listing(spirv: bytes) -> str:
-    """A minimal listing for machines without spirv-dis: header, then opcode numbers and operands."""
+    """A minimal listing for machines without spirv-dis: header, opcode numbers and operands."""
     words = _words(spirv)
     about = info(spirv)
     lines = [

@@ -1,4 +1,4 @@
-"""Where SPIR-V comes from: the pack of the installation, the user's cache, a compiler; in that order.
+"""Where SPIR-V comes from, in this order: the installation's pack, the user's cache, a compiler.
 
 A module's address is the hash of its GLSL, the compiler's flags and the float controls. The pack is
 looked up by address alone, so it serves machines without a compiler. A cache entry also carries the
@@ -77,7 +77,7 @@ class ShaderStore:
 
     @property
     def has_compiler(self) -> bool:
-        """Whether fused kernels can be compiled: a compiler was found (it may still fail to load)."""
+        """Whether fused kernels can be compiled: a compiler was found (it may fail to load)."""
         return self._compiler is not None
 
     @property
@@ -129,7 +129,9 @@ class ShaderStore:
         try:
             results = self._compiler.compile([Source(render(s), s.template) for s in specs])
         except CompilerUnavailable as error:
-            raise ShaderUnavailable(f"the GLSL compiler for {names} does not work: {error}") from error
+            raise ShaderUnavailable(
+                f"the GLSL compiler for {names} does not work: {error}"
+            ) from error
         for result in results:
             if isinstance(result, GlslError):
                 raise result
@@ -186,7 +188,8 @@ class _Cache:
         return self._usable
 
     def _path(self, place: bytes, identity: str) -> Path:
-        return self._folder / f"{place.hex()}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}.spv"
+        who = hashlib.sha256(identity.encode()).hexdigest()[:8]
+        return self._folder / f"{place.hex()}-{who}.spv"
 
     def get(self, place: bytes, identity: str | None) -> bytes | None:
         """The entry made by this compiler; by any compiler when identity is None."""
