@@ -1,0 +1,129 @@
+"""Element-wise operators as GLSL: statements, parameters and their values.
+
+Shared by the element-wise kernel and by the epilogues of other kernels. Text comes from operator
+records only; numbers are parameters, so that their values never change the SPIR-V.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from webnn_vk.codegen.spec import Buffer, Param
+
+from ..data_types import DATA_TYPES, MLOperandDescriptor, cast_number
+from ..ops import Operator
+from ..ops.lowering import Elementwise
+
+_PARAM_TYPES = {"f": "float", "i": "int", "u": "uint"}
+_ROUNDED = {
+    "float16": "w_half_to_float(w_float_to_half({}))",
+    "int8": "w_wrap_int8({})",
+    "uint8": "w_wrap_uint8({})",
+}
+
+
+def rounded(text: str, data_type: str) -> str:
+    """The value as a buffer of that data type would give it back: a fused chain computes what the
+    operators compute one by one."""
+    return _ROUNDED.get(data_type, "{}").format(text)
+
+
+def lowering(operator: Operator) -> Elementwise:
+    """The operator's element-wise lowering."""
+    assert isinstance(operator.lowering, Elementwise), operator.name
+    return operator.lowering
+
+
+class Chain:
+    """Statements ``t0 = …; t1 = …;`` of operators applied in turn, one element at a time."""
+
+    def __init__(self) -> None:
+        self.params: list[Param] = []
+        self.values: dict[str, Any] = {}
+        self.flops = 0
+        self._statements: list[tuple[str, str]] = []
+
+    def apply(
+        self,
+        operator: Operator,
+        operands: Mapping[str, tuple[str, MLOperandDescriptor]],
+        arguments: Mapping[str, Any],
+        output: MLOperandDescriptor,
+    ) -> str:
+        """Add a statement; ``operands`` gives each present operand's GLSL name and descriptor.
+
+        Returns the variable that holds the result.
+        """
+        kind = lowering(operator)
+        expression = kind.expression
+        if kind.variants is not None:
+            types = {name: descriptor for name, (_, descriptor) in operands.items()}
+            expression = kind.variants(types, output, arguments)
+        texts = {name: text for name, (text, _) in operands.items()}
+        like, descriptor = next(iter(operands.values()))
+        for name in _fields(expression):
+            if name not in texts:
+                value = kind.numbers[name](arguments) if name in kind.numbers else arguments[name]
+                texts[name] = self._number(value, descriptor.data_type, like)
+        self._statements.append((output.data_type, expression.format(**texts)))
+        self.flops += kind.flops * output.size
+        return f"t{len(self._statements) - 1}"
+
+    def _number(self, value: int | float, data_type: str, like: str) -> str:
+        name = f"p{len(self.params)}"
+        value = cast_number(value, data_type)
+        dtype = DATA_TYPES[data_type]
+        if dtype.size < 8:
+            self.params.append(Param(name, _PARAM_TYPES[dtype.kind]))
+            self.values[name] = value
+            return f"P.{name}"
+        self.params.append(Param(name, "uint", 2))
+        bits = int(value) & (2**64 - 1)
+        self.values[name] = (bits & 0xFFFFFFFF, bits >> 32)
+        return f"w_from_bits({like}, P.{name}[0], P.{name}[1])"
+
+    @property
+    def statements(self) -> tuple[tuple[str, str], ...]:
+        """(data type, expression) of t0, t1, …; all but the last rounded to their data type."""
+        inner = tuple((t, rounded(text, t)) for t, text in self._statements[:-1])
+        return inner + tuple(self._statements[-1:])
+
+    @property
+    def data_types(self) -> set[str]:
+        """The data types of the values computed."""
+        return {t for t, _ in self._statements}
+
+    @property
+    def text(self) -> str:
+        """All expressions, to look for functions in."""
+        return " ".join(text for _, text in self._statements)
+
+
+def _fields(expression: str) -> list[str]:
+    names = (name for _, name, _, _ in string.Formatter().parse(expression) if name)
+    return list(dict.fromkeys(names))
+
+
+def needs_int64(buffers: Iterable[Buffer], chain: Chain) -> bool:
+    """Whether 64-bit integers occur in a kernel with these buffers and statements."""
+    types = {b.data_type for b in buffers} | chain.data_types
+    return any(DATA_TYPES[t].size == 8 for t in types) or "w_to_i64" in chain.text
+
+
+def used_features(
+    available: frozenset[str], buffers: Iterable[Buffer], int64: bool = False
+) -> frozenset[str]:
+    """The part of a device's features that matters to a kernel with these buffers."""
+    buffers = tuple(buffers)
+    wanted = {"nan_preserve_f32"}
+    wanted |= {"int64" for b in buffers if DATA_TYPES[b.data_type].size == 8}
+    # Sub-word buffers that are four elements wide lie in 32-bit words on every device.
+    narrow = {b.data_type for b in buffers if b.width == 1}
+    wanted |= {"float16"} & narrow
+    if narrow & {"int8", "uint8"}:
+        wanted.add("int8")
+    if int64:
+        wanted.add("int64")
+    return available & wanted
