@@ -1,6 +1,7 @@
 """Packages, and the build hook that puts precompiled SPIR-V into the wheel."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,8 @@ class BuildWithPack(build_py):
         if getattr(self, "editable_mode", False):
             return
         tree = Path(self.build_lib).resolve()
+        # The demo's sentences, which lie outside the package in the checkout.
+        shutil.copy("examples/sentences.txt", tree / "webnn_vk/tools/sentences.txt")
         command = [sys.executable, "-c", MAKE_PACK, str(tree), str(tree / "webnn_vk/codegen")]
         # Without bytecode: what the hook imports here must not end up in the wheel.
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}

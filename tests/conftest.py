@@ -18,13 +18,13 @@ import hypothesis
 import pytest
 
 from tests import spirv_count
+from tests.drivers import NO_DRIVER, require_vulkan
 
 _LAYER_FILES = (
     Path("/usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json"),
     Path("/etc/vulkan/explicit_layer.d/VkLayer_khronos_validation.json"),
 )
 LAYER_INSTALLED = any(path.is_file() for path in _LAYER_FILES)
-NO_DRIVER = "no Vulkan driver on this machine"
 
 # A colon between the two: with a semicolon this layer silently switches both off. Plain
 # synchronisation validation doesn't see hazards between submits.
@@ -101,10 +101,9 @@ def vulkan_context() -> Iterator[Any]:
 
     Skips, counted in the summary, where there is no driver.
     """
-    from webnn_vk.tools.devices import has_vulkan, open_context
+    from webnn_vk.tools.devices import open_context
 
-    if not has_vulkan():
-        pytest.skip(NO_DRIVER)
+    require_vulkan()
     with open_context("vulkan") as context:
         yield context
 

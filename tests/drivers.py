@@ -1,0 +1,13 @@
+"""Whether this machine has Vulkan, for tests that need it."""
+
+import pytest
+
+NO_DRIVER = "no Vulkan driver on this machine"
+
+
+def require_vulkan() -> None:
+    """Skip the test, counted in the summary, where there is no driver."""
+    from webnn_vk.tools.devices import has_vulkan
+
+    if not has_vulkan():
+        pytest.skip(NO_DRIVER)
