@@ -107,7 +107,7 @@ def _index(
         numbers[f"{name}n{len(numbers)}"] = value
         return f"P.{name}n{len(numbers) - 1}"
 
-    for axis, (size, stride) in enumerate(zip(dims, strides)):
+    for axis, (size, stride) in enumerate(zip(dims, strides, strict=True)):
         if stride == 0:
             continue
         term = "i"
