@@ -1,0 +1,205 @@
+"""Recurrent networks by other operators: what gru, gru_cell, lstm and lstm_cell lower to.
+
+One product projects the inputs of all steps, then each step is one product with the recurrent
+weights and a few element-wise operators. float16 networks are computed in float32 and rounded once
+at the end, as the references do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .lowering import Decompose
+
+# A concat takes 1 … 8192 tensors.
+_MAX_CONCAT = 8192
+
+
+class Steps:
+    """One direction's weights, and how one step follows from the projected input and the state."""
+
+    gates = 0
+
+    def __init__(self, emit: Any, operands: dict[str, Any], arguments: dict[str, Any]) -> None:
+        self.emit = emit
+        self.size = arguments["hidden_size"]
+        self.weight = operands["weight"]
+        self.recurrent_weight = operands["recurrent_weight"]
+        self.bias = operands["bias"]
+        self.recurrent_bias = operands["recurrent_bias"]
+        self.activations = arguments["activations"]
+
+    def activate(self, index: int, x: Any) -> Any:
+        return getattr(self.emit, self.activations[index])(x)
+
+    def product(self, x: Any, weight: Any, addend: Any = None) -> Any:
+        return self.emit.gemm(x, weight, c=addend, b_transpose=True)
+
+    def summed_bias(self) -> Any:
+        if self.bias is None or self.recurrent_bias is None:
+            return self.recurrent_bias if self.bias is None else self.bias
+        return self.emit.add(self.bias, self.recurrent_bias)
+
+    def project(self, x: Any) -> Any:
+        """The input's part of all gates: [steps · batch, gates · size]."""
+        return self.product(x, self.weight, self.summed_bias())
+
+    def split(self, x: Any, gates: int, axis: int = 1) -> list[Any]:
+        return self.emit.split(x, [self.size] * gates, axis=axis)
+
+
+class GruSteps(Steps):
+    gates = 3
+
+    def __init__(self, emit: Any, operands: dict[str, Any], arguments: dict[str, Any]) -> None:
+        super().__init__(emit, operands, arguments)
+        self.reset_after = arguments["reset_after"]
+        self.update_first = arguments["layout"] == "zrn"
+        if not self.reset_after:
+            columns = [2 * self.size, self.size]
+            self.gate_weight, self.new_weight = emit.split(self.recurrent_weight, columns, axis=0)
+
+    def project(self, x: Any) -> Any:
+        # The recurrent bias of the new gate is inside the reset when that comes after.
+        return self.product(x, self.weight, self.bias) if self.reset_after else super().project(x)
+
+    def step(self, projected: Any, state: list[Any]) -> list[Any]:
+        emit, (hidden,), size = self.emit, state, self.size
+        projected, new = emit.split(projected, [2 * size, size], axis=1)
+        if self.reset_after:
+            product = self.product(hidden, self.recurrent_weight, self.recurrent_bias)
+            product, new_product = emit.split(product, [2 * size, size], axis=1)
+            gates = self.activate(0, emit.add(projected, product))
+        else:
+            gates = self.activate(0, self.product(hidden, self.gate_weight, projected))
+        first, second = self.split(gates, 2)
+        update, reset = (first, second) if self.update_first else (second, first)
+        if self.reset_after:
+            new = emit.add(new, emit.mul(reset, new_product))
+        else:
+            new = self.product(emit.mul(reset, hidden), self.new_weight, new)
+        new = self.activate(1, new)
+        one = emit.constant(1, "float32")
+        return [emit.add(emit.mul(update, hidden), emit.mul(new, emit.sub(one, update)))]
+
+
+class LstmSteps(Steps):
+    gates = 4
+
+    def __init__(self, emit: Any, operands: dict[str, Any], arguments: dict[str, Any]) -> None:
+        super().__init__(emit, operands, arguments)
+        peephole = operands["peephole_weight"]
+        self.peephole = peephole and self.split(peephole, 3, axis=0)
+        self.order = arguments["layout"]
+
+    def step(self, projected: Any, state: list[Any]) -> list[Any]:
+        emit, (hidden, cell) = self.emit, state
+        gates = dict(zip(
+            self.order,
+            self.split(self.product(hidden, self.recurrent_weight, projected), 4),
+            strict=True,
+        ))
+        for gate, weight in zip("iof", self.peephole or (), strict=False):
+            gates[gate] = emit.add(emit.mul(cell, weight), gates[gate])
+        i, o, f = (self.activate(0, gates[gate]) for gate in "iof")
+        cell = emit.add(emit.mul(f, cell), emit.mul(i, self.activate(1, gates["g"])))
+        return [emit.mul(o, self.activate(2, cell)), cell]
+
+
+def _in_float32(expand: Any) -> Any:
+    """Casts float16 operands to float32 and the results back."""
+
+    def expand_cast(emit: Any, operands: dict[str, Any], arguments: Any, outputs: Any) -> Any:
+        data_type = operands["input"].data_type
+        if data_type == "float32":
+            return expand(emit, operands, arguments)
+        wide = {
+            name: value and emit.cast(value, "float32") for name, value in operands.items()
+        }
+        return tuple(emit.cast(value, data_type) for value in expand(emit, wide, arguments))
+
+    return expand_cast
+
+
+def one_step(kind: type[Steps], *states: str) -> Decompose:
+    @_in_float32
+    def expand(emit: Any, operands: dict[str, Any], arguments: dict[str, Any]) -> tuple:
+        cell = kind(emit, operands, arguments)
+        return tuple(cell.step(cell.project(operands["input"]), [operands[s] for s in states]))
+
+    return Decompose(expand)
+
+
+def sequence(kind: type[Steps], *states: str) -> Decompose:
+    @_in_float32
+    def expand(emit: Any, operands: dict[str, Any], arguments: dict[str, Any]) -> tuple:
+        direction = arguments["direction"]
+        finals, sequences = [], []
+        for index in range(2 if direction == "both" else 1):
+            backward = index == 1 or direction == "backward"
+            final, sequence = _run(emit, kind, operands, arguments, states, index, backward)
+            finals.append(final)
+            sequences.append(sequence)
+        results = [_concat(emit, list(values), 0) for values in zip(*finals, strict=True)]
+        if arguments["return_sequence"]:
+            results.append(_concat(emit, sequences, 1))
+        return tuple(results)
+
+    return Decompose(expand)
+
+
+def _run(
+    emit: Any, kind: type[Steps], operands: dict[str, Any], arguments: dict[str, Any],
+    states: tuple[str, ...], index: int, backward: bool,
+) -> tuple[list[Any], Any]:
+    """One direction: its final states [1, batch, size] and all its hidden states
+    [steps, 1, batch, size] (None unless wanted)."""
+    steps, batch, inputs = operands["input"].shape
+    size = arguments["hidden_size"]
+
+    def part(value: Any) -> Any:
+        """The direction's part of an operand [directions, …]."""
+        if value is None:
+            return None
+        shape = value.shape[1:]
+        if value.shape[0] > 1:
+            value = emit.slice(value, [index, *[0] * len(shape)], [1, *shape])
+        return emit.reshape(value, shape)
+
+    cell = kind(
+        emit,
+        {name: part(v) for name, v in operands.items() if name != "input" and name not in states},
+        arguments,
+    )
+    state = [
+        emit.constant(np.zeros((batch, size), np.float32))
+        if operands[name] is None
+        else part(operands[name])
+        for name in states
+    ]
+    flat = emit.reshape(operands["input"], [steps * batch, inputs])
+    projected = cell.project(flat)
+    width = cell.gates * size
+    hidden_states = []
+    for step in reversed(range(steps)) if backward else range(steps):
+        now = emit.slice(projected, [step * batch, 0], [batch, width]) if steps > 1 else projected
+        state = cell.step(now, state)
+        hidden_states.append(state[0])
+    finals = [emit.reshape(s, [1, batch, size]) for s in state]
+    if not arguments["return_sequence"]:
+        return finals, None
+    if backward:
+        hidden_states.reverse()
+    sequence = _concat(emit, hidden_states, 0)
+    return finals, emit.reshape(sequence, [steps, 1, batch, size])
+
+
+def _concat(emit: Any, values: list[Any], axis: int) -> Any:
+    while len(values) > 1:
+        values = [
+            emit.concat(some, axis) if len(some) > 1 else some[0]
+            for some in (values[i : i + _MAX_CONCAT] for i in range(0, len(values), _MAX_CONCAT))
+        ]
+    return values[0]
