@@ -33,7 +33,7 @@ def resolve_indices(indices: np.ndarray, size: int) -> np.ndarray:
 def _check_axis(check: Check, axis: int, input: MLOperandDescriptor) -> None:
     check.that(
         axis < input.rank,
-        f"axis {axis} is not below input's rank; input is {input}, axis is 0 … {input.rank - 1}",
+        f"axis {axis} is not below the rank; input is {input}, axis is 0 … {input.rank - 1}",
     )
 
 
@@ -85,8 +85,8 @@ def _flat_along_axis(indices: np.ndarray, shape: tuple[int, ...], axis: int) -> 
 # -- gather ----------------------------------------------------------------------------------
 @operator("§8.9.20", input=_FROM_1, indices=_INDICES, output=Like("input", rank=(0, MAX_RANK)))
 def gather(check: Check, input: Operand, indices: Operand, *, axis: U32 = 0):
-    """Slices of the input at ``indices`` along ``axis``: the shape of ``indices`` takes the place of
-    that dimension."""
+    """Slices of the input at ``indices`` along ``axis``: the shape of ``indices`` takes that
+    dimension's place."""
     _check_axis(check, axis, input)
     shape = (*input.shape[:axis], *indices.shape, *input.shape[axis + 1 :])
     return MLOperandDescriptor(input.data_type, shape)
@@ -159,7 +159,8 @@ scatter_elements.lowers_to(Kernel("scatter"))
 def _(out, input, indices, updates, axis):
     result = np.array(input, order="C")
     # One flat index array: NumPy then assigns in order, so the last of several updates stays.
-    result.reshape(-1)[_flat_along_axis(indices, input.shape, axis).reshape(-1)] = updates.reshape(-1)
+    positions = _flat_along_axis(indices, input.shape, axis).reshape(-1)
+    result.reshape(-1)[positions] = updates.reshape(-1)
     return result
 
 

@@ -36,20 +36,24 @@ def _check_dimensions(check: Check, shape: Sequence[int], what: str) -> None:
 
 
 def _check_tensors(check: Check, count: int, what: str) -> None:
-    check.that(1 <= count <= MAX_TENSORS, f"{what}: {count} tensors; 1 … {MAX_TENSORS} are accepted")
-
-
-def _check_length(check: Check, name: str, values: Sequence[int], operand: MLOperandDescriptor) -> None:
     check.that(
-        len(values) == operand.rank,
-        f"{name} {list(values)} has {len(values)} items; input is {operand} and needs {operand.rank}",
+        1 <= count <= MAX_TENSORS, f"{what}: {count} tensors; 1 … {MAX_TENSORS} are accepted"
     )
 
 
-def _check_axis(check: Check, axis: int, operand: MLOperandDescriptor) -> None:
+def _check_length(
+    check: Check, name: str, values: Sequence[int], input: MLOperandDescriptor
+) -> None:
     check.that(
-        axis < operand.rank,
-        f"axis {axis} is not below input's rank; input is {operand}, axis is 0 … {operand.rank - 1}",
+        len(values) == input.rank,
+        f"{name} {list(values)} has {len(values)} items; input is {input} and needs {input.rank}",
+    )
+
+
+def _check_axis(check: Check, axis: int, input: MLOperandDescriptor) -> None:
+    check.that(
+        axis < input.rank,
+        f"axis {axis} is not below the rank; input is {input}, axis is 0 … {input.rank - 1}",
     )
 
 
@@ -112,7 +116,9 @@ def slice_(check: Check, input: Operand, starts: Shape, sizes: Shape, *, strides
         strides = (1,) * input.rank
     _check_length(check, "strides", strides, input)
     shape = []
-    for i, (extent, start, size, stride) in enumerate(zip(input.shape, starts, sizes, strides)):
+    for i, (extent, start, size, stride) in enumerate(
+        zip(input.shape, starts, sizes, strides, strict=True)
+    ):
         check.that(size > 0, f"sizes {list(sizes)}: sizes[{i}] is 0; at least 1 is needed")
         check.that(stride > 0, f"strides {list(strides)}: strides[{i}] is 0; at least 1 is needed")
         # Not a step of the draft, but its tests expect it.
@@ -138,7 +144,8 @@ slice_.lowers_to(Kernel("copy"))
 @slice_.reference(promotes=False)
 def _(out, input, starts, sizes, strides):
     window = tuple(
-        slice(start, start + size, stride) for start, size, stride in zip(starts, sizes, strides)
+        slice(start, start + size, stride)
+        for start, size, stride in zip(starts, sizes, strides, strict=True)
     )
     return input[window]
 
@@ -157,11 +164,7 @@ def concat(check: Check, inputs: Operands, axis: U32):
         )
         check.that(
             other.rank == first.rank
-            and all(
-                d == e
-                for dim, (d, e) in enumerate(zip(other.shape, first.shape))
-                if dim != axis
-            ),
+            and all(other.shape[d] == first.shape[d] for d in range(first.rank) if d != axis),
             f"inputs[{i}] is {other}, inputs[0] is {first}; only dimension {axis} may differ",
         )
     shape = list(first.shape)
@@ -247,7 +250,7 @@ def tile(check: Check, input: Operand, repetitions: Shape):
     check.that(
         0 not in repetitions, f"repetitions {list(repetitions)} contains 0; at least 1 is needed"
     )
-    shape = tuple(d * n for d, n in zip(input.shape, repetitions))
+    shape = tuple(d * n for d, n in zip(input.shape, repetitions, strict=True))
     _check_dimensions(check, shape, f"repetitions {list(repetitions)} of input {input} give shape")
     return MLOperandDescriptor(input.data_type, shape)
 
@@ -263,7 +266,7 @@ def _(out, input, repetitions):
 # -- reverse ---------------------------------------------------------------------------------
 @operator("§8.9.43", input=_ANY, output=Like("input"))
 def reverse(check: Check, input: Operand, *, axes: Shape = None):
-    """The order of elements reversed along ``axes``: all dimensions when absent, none when empty."""
+    """Elements in reverse order along ``axes``: all dimensions when absent, none when empty."""
     if axes is None:
         axes = tuple(range(input.rank))
     check.axes(axes, input.rank)
@@ -301,13 +304,16 @@ def pad(
             ("beginning_padding", beginning_padding),
             ("ending_padding", ending_padding),
         ):
-            for i, (count, extent) in enumerate(zip(padding, input.shape)):
+            for i, (count, extent) in enumerate(zip(padding, input.shape, strict=True)):
                 check.that(
                     count < extent,
                     f"{name}[{i}] = {count} needs more than {extent} elements in dimension {i} to "
                     f"reflect; input is {input}, 0 … {extent - 1} is accepted",
                 )
-    shape = tuple(b + d + e for b, d, e in zip(beginning_padding, input.shape, ending_padding))
+    shape = tuple(
+        b + d + e
+        for b, d, e in zip(beginning_padding, input.shape, ending_padding, strict=True)
+    )
     _check_dimensions(check, shape, "the output's shape")
     return Inferred(
         (MLOperandDescriptor(input.data_type, shape),),
@@ -320,7 +326,7 @@ pad.lowers_to(Kernel("copy"))
 
 @pad.reference(promotes=False)
 def _(out, input, beginning_padding, ending_padding, mode, value):
-    widths = list(zip(beginning_padding, ending_padding))
+    widths = list(zip(beginning_padding, ending_padding, strict=True))
     fill = {"constant_values": np.array(value, input.dtype)} if mode == "constant" else {}
     return np.pad(input, widths, _NUMPY_MODES[mode], **fill)
 
