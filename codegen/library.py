@@ -28,20 +28,20 @@ class _Library:
 
 
 def _blocks(text: str) -> list[tuple[str, str]]:
-    """Top-level definitions with the comments above them, as (name, text)."""
-    blocks, lines, name = [], [], None
+    """Top-level definitions with the comments right above them, as (name, text)."""
+    blocks, lines, name, depth = [], [], None, 0
     for line in text.splitlines():
-        if not line:
-            if name is None and lines:  # a comment of the file
-                lines = []
+        if not line and name is None:
+            lines = []  # what stands alone is a comment on the file
             continue
         lines.append(line)
-        if name is None and not line.startswith("//"):
+        if line.startswith("//"):
+            continue
+        if name is None:
             match = _DEFINITION.match(line)
             name = match.group(1) if match else ""
-        if name is not None and line.endswith(("}", ";")) and (line[0] not in " ") and (
-            line.startswith("}") or line.count("(") == line.count(")") and line.count("{") == line.count("}")
-        ):
+        depth += sum(map(line.count, "({")) - sum(map(line.count, ")}"))
+        if depth == 0 and line.endswith(("}", ";")):
             blocks.append((name, "\n".join(lines)))
             lines, name = [], None
     return blocks

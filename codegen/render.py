@@ -17,6 +17,7 @@ from typing import Any
 import jinja2
 import jinja2.meta
 
+from .library import insert_functions
 from .spec import ELEMENT_BYTES, TEMPLATE_VARIABLES, Buffer, KernelSpec, SpecError
 
 #: The templates: beside this folder, in the checkout and in an installed package alike.
@@ -166,7 +167,12 @@ def render(spec: KernelSpec) -> str:
     text = _rendered.get(key)
     if text is None:
         try:
-            text = environment().get_template(spec.template).render(_variables(spec))
+            variables = _variables(spec)
+            text = environment().get_template(spec.template).render(variables)
+            text = insert_functions(
+                text, environment(), int64_used=variables["int64_used"],
+                int64_native=variables["int64_native"],
+            )
         except jinja2.TemplateNotFound as error:
             raise RenderError(f"no template {error.name!r} in {SHADERS}") from None
         except jinja2.TemplateSyntaxError as error:
