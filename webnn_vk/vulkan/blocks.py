@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from webnn_vk.vulkan import binding as vk
+from webnn_vk.vulkan.instance import is_forked
 
 
 @dataclass(eq=False)
@@ -50,6 +51,8 @@ class BufferBlocks:
 
     def destroy_block(self, native: NativeBlock) -> None:
         """Frees buffer and memory (which unmaps it)."""
+        if is_forked():
+            return  # it is the parent's
         native.mapped = None
         vk.lib.vkDestroyBuffer(self._device, native.buffer, vk.NULL)
         vk.lib.vkFreeMemory(self._device, native.memory, vk.NULL)

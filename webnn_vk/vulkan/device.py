@@ -14,7 +14,7 @@ from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan import instance as process
 from webnn_vk.vulkan.blocks import BufferBlocks
 from webnn_vk.vulkan.driver import Command, DispatchCommand, PipelineRequest
-from webnn_vk.vulkan.errors import DeviceLost, DriverClosed, VulkanUnavailable
+from webnn_vk.vulkan.errors import DeviceLost, DriverClosed, OutOfDeviceMemory, VulkanUnavailable
 from webnn_vk.vulkan.memory import Allocation, Allocator, HeapUsage, MemoryUse
 from webnn_vk.vulkan.pipelines import PipelineStore, VulkanPipeline
 from webnn_vk.vulkan.recording import NativeRecording, Recorder, VulkanRecording
@@ -26,10 +26,12 @@ from webnn_vk.vulkan.snapshot import (
     FEATURES_13,
     PhysicalDevice,
 )
-from webnn_vk.vulkan.timeline import TimelineSemaphore
+from webnn_vk.vulkan.quirks import COMPILES_AT_FIRST_SUBMIT, quirks_of
+from webnn_vk.vulkan.timeline import NativeTimeline, TimelineSemaphore
 
 # How long `close` waits for work in flight before it gives the device up, in seconds.
 _CLOSE_TIMEOUT = 10.0
+_MANY_RETIRED = 16
 _usages: dict[int, HeapUsage] = {}
 _usages_lock = threading.Lock()
 _open: weakref.WeakSet[VulkanDriver] = weakref.WeakSet()
@@ -50,6 +52,7 @@ class VulkanDriver:
             raise VulkanUnavailable(f"{physical.profile.name}: {physical.unusable}")
         self.profile = profile
         self.physical = physical
+        self._quirks = quirks_of(profile)
         self._lost: str | None = None
         self._closed = False
         self.handle = _create_device(physical, profile)
@@ -62,20 +65,26 @@ class VulkanDriver:
         self._memory = Allocator(profile, blocks, blocks.memory_type_bits, usage)
         self._pipelines = PipelineStore(self.handle, profile)
         self._recorder = Recorder(self.handle, profile, physical.queue_family)
-        self.timeline = TimelineSemaphore(self.handle, self._failed)
-        self._semaphores: weakref.WeakSet[TimelineSemaphore] = weakref.WeakSet()
+        self._timeline = NativeTimeline(self.handle, self._failed)
+        self._semaphores: set[NativeTimeline] = set()
         # Guards the queue, the counter, and `last_value` of whatever is submitted.
         self._lock = threading.Lock()
         self._submitted = 0
         self._recordings: set[NativeRecording] = set()
-        self._retired: deque[NativeRecording | TimelineSemaphore] = deque()
-        self._submission = _Submission(self.timeline.handle)
+        self._retired: deque[NativeRecording | NativeTimeline] = deque()
+        self._submission = _Submission(self._timeline.handle)
         _open.add(self)
 
     # -- memory -------------------------------------------------------------------------------
     def allocate(self, size: int, *, host: bool = False, label: str = "") -> Allocation:
         self._ready()
-        return self._memory.allocate(size, host=host, label=label)
+        try:
+            return self._memory.allocate(size, host=host, label=label)
+        except OutOfDeviceMemory:
+            # What is done by now may hold enough.
+            if not self._reap():
+                raise
+            return self._memory.allocate(size, host=host, label=label)
 
     def memory_in_use(self) -> MemoryUse:
         self._reap()
@@ -93,7 +102,7 @@ class VulkanDriver:
         return self._guarded(lambda: self._pipelines.get(requests))
 
     def precompile(self, pipelines: Sequence[VulkanPipeline]) -> int:
-        if not pipelines:
+        if not pipelines or COMPILES_AT_FIRST_SUBMIT not in self._quirks:
             return self.submitted()
         scratch = self.allocate(1, label="precompile")
         recording = self.record([
@@ -114,22 +123,26 @@ class VulkanDriver:
                signal: Sequence[tuple[TimelineSemaphore, int]] = ()) -> int:
         self._ready()
         with self._lock:
+            if self._closed:
+                raise self._failed(0, "vkQueueSubmit")
             natives = [recording.native for recording in recordings]
             if None in natives:
                 raise ValueError("a recording to submit was freed")
+            waits = [(semaphore.native, awaited) for semaphore, awaited in wait]
+            signals = [(semaphore.native, reached) for semaphore, reached in signal]
             value = self._submitted + 1
-            result = self._submission.submit(self._queue, natives, wait, signal, value)
+            result = self._submission.submit(self._queue, natives, waits, signals, value)
             if result < 0:
                 raise self._failed(result, "vkQueueSubmit")
             self._submitted = value
             for native in natives:
                 native.last_value = value
-            for semaphore, _ in signal:
+            for semaphore, _ in signals:
                 semaphore.last_value = value
-            for semaphore, awaited in wait:
+            for semaphore, awaited in waits:
                 semaphore.last_value = value
                 semaphore.awaited = max(semaphore.awaited, awaited)
-        if len(self._retired) > 16:
+        if len(self._retired) > _MANY_RETIRED:
             self._reap()
         return value
 
@@ -138,24 +151,25 @@ class VulkanDriver:
             raise ValueError(f"timeline value {value} was never submitted; the last is "
                              f"{self._submitted}")
         self._ready()
-        done = self.timeline.wait(value, timeout)
+        done = self._timeline.wait(value, timeout)
         self._reap()
         process.check_validation()
         return done
 
     def completed(self) -> int:
         self._ready()
+        self._reap()
         # A lost device may report any value.
-        return min(self.timeline.value(), self._submitted)
+        return min(self._timeline.value(), self._submitted)
 
     def submitted(self) -> int:
         return self._submitted
 
     def semaphore(self) -> TimelineSemaphore:
         self._ready()
-        semaphore = TimelineSemaphore(self.handle, self._failed, self._retire)
-        self._semaphores.add(semaphore)
-        return semaphore
+        native = NativeTimeline(self.handle, self._failed)
+        self._semaphores.add(native)
+        return TimelineSemaphore(native, self._retire)
 
     def timestamps(self, recording: VulkanRecording) -> list[int]:
         self._ready()
@@ -189,10 +203,11 @@ class VulkanDriver:
         _open.discard(self)
         if process.is_forked() or not self._rest():
             return
+        for semaphore in [*self._semaphores, self._timeline]:
+            semaphore.destroy()
         for native in self._recordings:
             self._recorder.destroy(native)
-        for semaphore in [*self._semaphores, self.timeline]:
-            semaphore.destroy()
+        self._retired.clear()
         self._recorder.close()
         self._pipelines.close()
         self._memory.close()
@@ -205,9 +220,9 @@ class VulkanDriver:
         try:
             for semaphore in list(self._semaphores):
                 # Work that waits for a signal of ours which will never come must not hang us.
-                if semaphore.handle is not None and semaphore.value() < semaphore.awaited:
+                if semaphore.value() < semaphore.awaited:
                     semaphore.signal(semaphore.awaited)
-            return self.timeline.wait(self._submitted, _CLOSE_TIMEOUT)
+            return self._timeline.wait(self._submitted, _CLOSE_TIMEOUT)
         except DeviceLost:
             return True
 
@@ -235,24 +250,34 @@ class VulkanDriver:
             raise
 
     # -- release of what is no longer in flight -------------------------------------------------
-    def _retire(self, item: NativeRecording | TimelineSemaphore) -> None:
+    def _retire(self, item: NativeRecording | NativeTimeline) -> None:
         # Also runs in destructors, on any thread and under any lock: never block here.
         self._retired.append(item)
 
-    def _reap(self) -> None:
+    def _reap(self) -> int:
+        """Destroys what was released and is no longer in flight; returns how many."""
         if not self._retired or process.is_forked() or not self._lock.acquire(blocking=False):
-            return
+            return 0
+        reaped = 0
         try:
-            done = self._submitted if self._lost or self._closed else self.timeline.value()
+            if self._closed:
+                return 0
+            done = self._submitted if self._lost else self._timeline.value()
             for _ in range(len(self._retired)):
                 item = self._retired.popleft()
                 if item.last_value > done:
                     self._retired.append(item)
-                elif isinstance(item, NativeRecording):
+                    continue
+                reaped += 1
+                if isinstance(item, NativeRecording):
                     self._recordings.discard(item)
                     self._recorder.destroy(item)
                 else:
+                    self._semaphores.discard(item)
                     item.destroy()
+            return reaped
+        except DeviceLost:
+            return 0  # noted by _failed: the next call reaps all
         finally:
             self._lock.release()
 
@@ -285,8 +310,8 @@ class _Submission:
         values.pSignalSemaphoreValues = self._signal_values
 
     def submit(self, queue: Any, natives: Sequence[NativeRecording],
-               wait: Sequence[tuple[TimelineSemaphore, int]],
-               signal: Sequence[tuple[TimelineSemaphore, int]], value: int) -> int:
+               wait: Sequence[tuple[NativeTimeline, int]],
+               signal: Sequence[tuple[NativeTimeline, int]], value: int) -> int:
         needed = len(natives), len(wait), len(signal) + 1
         if any(need > have for need, have in zip(needed, self._capacity, strict=True)):
             self._reserve(*(2 * max(pair) for pair in zip(needed, self._capacity, strict=True)))

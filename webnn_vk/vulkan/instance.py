@@ -16,6 +16,7 @@ _messages: deque[str] = deque()
 _lock = threading.Lock()
 _instance: Instance | None = None
 _forked = False
+_total = 0
 
 
 class Instance:
@@ -102,6 +103,8 @@ class Instance:
         # An exception raised here would be lost: collect only, raise at the next driver call.
         identifier = self._text(data.pMessageIdName) if data.pMessageIdName else ""
         if identifier != "Loader Message":  # about other drivers on the machine, not about us
+            global _total
+            _total += 1
             _messages.append(self._text(data.pMessage))
         return 0
 
@@ -136,6 +139,11 @@ def drain_validation_messages() -> list[str]:
     while _messages:
         taken.append(_messages.popleft())
     return taken
+
+
+def validation_total() -> int:
+    """How many messages the validation layer has given in this process, drained or not."""
+    return _total
 
 
 def check_validation() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import threading
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -121,8 +122,8 @@ class Allocation:
     """A range of device memory: `buffer` at `offset`, `size` bytes (rounded up).
 
     `mapped` is a writable memoryview when the host can see the memory, else None; it must not be
-    used after `free`. Freed by `free()` or when collected; the memory itself goes back once no recording
-    uses it any more either.
+    used after `free`. Freed by `free()` or when collected; the memory itself goes back once no
+    recording uses it any more either.
     """
 
     __slots__ = ("__weakref__", "_range", "buffer", "label", "mapped", "offset", "size")
@@ -219,23 +220,12 @@ class Allocator:
         pools = self._pools[host]
         with self._lock:
             self._take_back()
-            found = None
-            for trim in (False, True):
-                if trim and not self._trim():
-                    break
-                for pool in pools:
-                    found = self._fit(pool, rounded) or self._grow(pool, rounded)
-                    if found:
-                        break
-                if found:
-                    break
-            if found:
-                self._allocated += rounded
-                self._allocations += 1
+            # Empty blocks of other pools may be what fills the heap: without them it may fit.
+            found = self._find(pools, rounded) or (self._trim() and self._find(pools, rounded))
         self._collect()
         if not found:
             raise self._out_of_memory(pools, rounded, label)
-        return Allocation(Range(self, *found, rounded), label)
+        return Allocation(found, label)
 
     def release(self, block: Block, offset: int, size: int) -> None:
         """Takes a range back (called when a `Range` goes)."""
@@ -265,6 +255,15 @@ class Allocator:
             self._allocated = self._allocations = 0
 
     # -- with the lock held -------------------------------------------------------------------
+    def _find(self, pools: Sequence[Pool], size: int) -> Range | None:
+        for pool in pools:
+            place = self._fit(pool, size) or self._grow(pool, size)
+            if place:
+                self._allocated += size
+                self._allocations += 1
+                return Range(self, *place, size)
+        return None
+
     def _fit(self, pool: Pool, size: int) -> tuple[Block, int] | None:
         at = bisect.bisect_left(pool.free, (size, -1, -1))
         if at == len(pool.free):

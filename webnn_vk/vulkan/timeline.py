@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,20 +13,20 @@ from webnn_vk.vulkan import binding as vk
 _SLICE = 0.1
 
 
-class TimelineSemaphore:
-    """A VkSemaphore of timeline type.
+class NativeTimeline:
+    """A VkSemaphore of timeline type. Thread-safe, also against its own destruction.
 
-    failed: called with a negative VkResult and the call's name; returns the exception to raise.
-    retire: called once on `close` or collection.
+    failed: makes the exception for a negative VkResult (0: used after destruction) and a call's name.
     """
 
-    def __init__(self, device: Any, failed: Callable[[int, str], Exception],
-                 retire: Callable[[TimelineSemaphore], None] | None = None) -> None:
-        self._device, self._failed, self._retire = device, failed, retire
+    def __init__(self, device: Any, failed: Callable[[int, str], Exception]) -> None:
+        self._device, self._failed = device, failed
         kind = vk.struct("VkSemaphoreTypeCreateInfo", "SEMAPHORE_TYPE_CREATE_INFO",
                          semaphoreType=vk.const("VK_SEMAPHORE_TYPE_TIMELINE"), initialValue=0)
         info = vk.struct("VkSemaphoreCreateInfo", "SEMAPHORE_CREATE_INFO", pNext=kind)
         self.handle = vk.create(vk.lib.vkCreateSemaphore, device, info, "VkSemaphore")
+        self._idle = threading.Condition(threading.Lock())
+        self._waiters = 0
         #: timeline value of the driver's last submission that uses it
         self.last_value = 0
         #: highest value a submission waits for
@@ -34,8 +35,9 @@ class TimelineSemaphore:
     def value(self) -> int:
         """The current value."""
         out = vk.new("uint64_t *")
-        self._check(vk.lib.vkGetSemaphoreCounterValue(self._device, self._handle(), out),
-                    "vkGetSemaphoreCounterValue")
+        with self._idle:
+            result = vk.lib.vkGetSemaphoreCounterValue(self._device, self._alive(), out)
+        self._check(result, "vkGetSemaphoreCounterValue")
         return out[0]
 
     def signal(self, value: int) -> None:
@@ -43,47 +45,87 @@ class TimelineSemaphore:
         current = self.value()
         if value <= current:
             raise ValueError(f"a timeline only goes up: {value} after {current}")
-        info = vk.struct("VkSemaphoreSignalInfo", "SEMAPHORE_SIGNAL_INFO",
-                         semaphore=self._handle(), value=value)
-        self._check(vk.lib.vkSignalSemaphore(self._device, info), "vkSignalSemaphore")
+        info = vk.struct("VkSemaphoreSignalInfo", "SEMAPHORE_SIGNAL_INFO", value=value)
+        with self._idle:
+            info.semaphore = self._alive()
+            result = vk.lib.vkSignalSemaphore(self._device, info)
+        self._check(result, "vkSignalSemaphore")
 
     def wait(self, value: int, timeout: float | None = None) -> bool:
         """Waits until `value` is reached; False after `timeout` seconds (None: no limit)."""
-        handle = vk.new("VkSemaphore *", self._handle())
         wanted = vk.new("uint64_t *", value)
+        with self._idle:
+            handle = vk.new("VkSemaphore *", self._alive())
+            self._waiters += 1
         info = vk.struct("VkSemaphoreWaitInfo", "SEMAPHORE_WAIT_INFO", semaphoreCount=1,
                          pSemaphores=handle, pValues=wanted)
         end = None if timeout is None else time.monotonic() + max(timeout, 0)
-        while True:
-            left = _SLICE if end is None else min(max(end - time.monotonic(), 0), _SLICE)
-            result = vk.lib.vkWaitSemaphores(self._device, info, int(left * 1e9))
-            if result != vk.TIMEOUT:
-                self._check(result, "vkWaitSemaphores")
-                return True
-            if end is not None and time.monotonic() >= end:
-                return False
-
-    def close(self) -> None:
-        """Releases it once no submission uses it any more. Calling it again does nothing."""
-        retire, self._retire = self._retire, None
-        if retire:
-            retire(self)
+        try:
+            while True:
+                left = _SLICE if end is None else min(max(end - time.monotonic(), 0), _SLICE)
+                result = vk.lib.vkWaitSemaphores(self._device, info, int(left * 1e9))
+                if result != vk.TIMEOUT:
+                    self._check(result, "vkWaitSemaphores")
+                    return True
+                if end is not None and time.monotonic() >= end:
+                    return False
+                self._alive()
+        finally:
+            with self._idle:
+                self._waiters -= 1
+                self._idle.notify_all()
 
     def destroy(self) -> None:
-        """Destroys the handle at once (the driver calls it)."""
-        handle, self.handle = self.handle, None
+        """Destroys it once the threads waiting for it have noticed."""
+        with self._idle:
+            handle, self.handle = self.handle, None
+            self._idle.wait_for(lambda: not self._waiters)
         if handle is not None:
             vk.lib.vkDestroySemaphore(self._device, handle, vk.NULL)
 
-    def __del__(self) -> None:
-        if getattr(self, "handle", None) is not None:
-            self.close()
-
-    def _handle(self) -> Any:
+    def _alive(self) -> Any:
         if self.handle is None:
-            raise self._failed(0, "using a semaphore of a closed driver")
+            raise self._failed(0, "using a semaphore")
         return self.handle
 
     def _check(self, result: int, what: str) -> None:
         if result < 0:
             raise self._failed(result, what)
+
+
+class TimelineSemaphore:
+    """What `Driver.semaphore` returns: see `driver.Semaphore`."""
+
+    __slots__ = ("__weakref__", "_native", "_retire")
+
+    def __init__(self, native: NativeTimeline, retire: Callable[[NativeTimeline], None]) -> None:
+        self._native: NativeTimeline | None = native
+        self._retire = retire
+
+    @property
+    def native(self) -> NativeTimeline:
+        """The semaphore itself; ValueError after `close`."""
+        if self._native is None:
+            raise ValueError("the semaphore was closed")
+        return self._native
+
+    def value(self) -> int:
+        """The current value."""
+        return self.native.value()
+
+    def signal(self, value: int) -> None:
+        """Sets a value greater than the current one (ValueError otherwise), from the host."""
+        self.native.signal(value)
+
+    def wait(self, value: int, timeout: float | None = None) -> bool:
+        """Waits until `value` is reached; False after `timeout` seconds (None: no limit)."""
+        return self.native.wait(value, timeout)
+
+    def close(self) -> None:
+        """Releases it once no submission uses it any more. Calling it again does nothing."""
+        native, self._native = self._native, None
+        if native is not None:
+            self._retire(native)
+
+    def __del__(self) -> None:
+        self.close()
