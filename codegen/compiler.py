@@ -6,27 +6,24 @@ Target: Vulkan 1.2, SPIR-V 1.5, no optimiser (drivers optimise; ours would cost 
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
 import functools
 import importlib.util
 import os
 import re
 import shutil
 import subprocess
-import tempfile
 import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 #: What every module is compiled for; part of its address.
 FLAGS = "compute vulkan1.2 spirv1.5 O0"
 
 MODES = ("auto", "process", "none")
 _TIMEOUT_S = 300
+_T = TypeVar("_T")
 
 
 class GlslError(RuntimeError):
@@ -79,53 +76,6 @@ def _excerpt(log: str, text: str, around: int = 3, most: int = 3) -> str:
 
 # -- in this process
 
-class _Version(ctypes.Structure):
-    _fields_ = [
-        ("major", ctypes.c_int), ("minor", ctypes.c_int), ("patch", ctypes.c_int),
-        ("flavor", ctypes.c_char_p),
-    ]
-
-
-class _Input(ctypes.Structure):
-    # glslang_input_t, the same in glslang 11 to 16; the tail is room for what a later one appends.
-    _fields_ = [
-        ("language", ctypes.c_int), ("stage", ctypes.c_int), ("client", ctypes.c_int),
-        ("client_version", ctypes.c_int), ("target_language", ctypes.c_int),
-        ("target_language_version", ctypes.c_int), ("code", ctypes.c_char_p),
-        ("default_version", ctypes.c_int), ("default_profile", ctypes.c_int),
-        ("force_default_version_and_profile", ctypes.c_int), ("forward_compatible", ctypes.c_int),
-        ("messages", ctypes.c_int), ("resource", ctypes.c_void_p),
-        ("include_system", ctypes.c_void_p), ("include_local", ctypes.c_void_p),
-        ("free_include_result", ctypes.c_void_p), ("callbacks_ctx", ctypes.c_void_p),
-        ("reserved", ctypes.c_byte * 64),
-    ]
-
-
-_GLSL, _COMPUTE, _VULKAN, _SPV = 1, 5, 1, 1
-_VULKAN_1_2, _SPV_1_5 = (1 << 22) | (2 << 12), (1 << 16) | (5 << 8)
-_NO_PROFILE, _SPV_AND_VULKAN_RULES = 1, (1 << 3) | (1 << 4)
-_KNOWN_MAJOR = range(11, 17)
-
-_P = ctypes.c_void_p
-_PROTOTYPES = {
-    "glslang_initialize_process": ((), ctypes.c_int),
-    "glslang_default_resource": ((), _P),
-    "glslang_shader_create": ((_P,), _P),
-    "glslang_shader_delete": ((_P,), None),
-    "glslang_shader_preprocess": ((_P, _P), ctypes.c_int),
-    "glslang_shader_parse": ((_P, _P), ctypes.c_int),
-    "glslang_shader_get_info_log": ((_P,), ctypes.c_char_p),
-    "glslang_program_create": ((), _P),
-    "glslang_program_delete": ((_P,), None),
-    "glslang_program_add_shader": ((_P, _P), None),
-    "glslang_program_link": ((_P, ctypes.c_int), ctypes.c_int),
-    "glslang_program_get_info_log": ((_P,), ctypes.c_char_p),
-    "glslang_program_SPIRV_generate": ((_P, ctypes.c_int), None),
-    "glslang_program_SPIRV_get_size": ((_P,), ctypes.c_size_t),
-    "glslang_program_SPIRV_get_ptr": ((_P,), _P),
-}
-
-
 class LibraryCompiler:
     """glslang through its C interface, loaded at the first use. Thread-safe by a lock."""
 
@@ -133,94 +83,29 @@ class LibraryCompiler:
         self.path = path
         self.identity = _identity(path)
         self._lock = threading.Lock()
-        self._calls: dict[str, object] | None = None
-        self._version = ""
+        self._library: Any = None
 
     @property
     def version(self) -> str:
         """As in "glslang 14.2.0 (vkdispatch_vulkan_native….so)". Raises CompilerUnavailable."""
-        self._load()
-        return self._version
-
-    def _load(self) -> dict:
         with self._lock:
-            if self._calls is not None:
-                return self._calls
-            try:
-                library = ctypes.CDLL(self.path)
-                version = _library_version(library)
-                calls = {}
-                for name, (arguments, result) in _PROTOTYPES.items():
-                    calls[name] = function = library[name]
-                    function.argtypes, function.restype = arguments, result
-            except (OSError, AttributeError) as error:
-                raise CompilerUnavailable(f"{self.path}: {error}") from None
-            # Another major version may have another layout of the input: a crash, not an error.
-            if version[0] not in _KNOWN_MAJOR:
-                raise CompilerUnavailable(f"{self.path}: glslang {version} is not one we know")
-            if not calls["glslang_initialize_process"]():
-                raise CompilerUnavailable(f"{self.path}: glslang does not start")
-            self._version = f"glslang {'.'.join(map(str, version))} ({Path(self.path).name})"
-            self._calls = calls
-            return calls
+            return self._load().version
+
+    def _load(self) -> Any:
+        if self._library is None:
+            # ctypes is not needed where everything comes from the pack or the cache.
+            from .glslang import Library
+
+            self._library = Library(self.path)
+        return self._library
 
     def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
         """SPIR-V, or the error, for each source. Raises CompilerUnavailable."""
-        calls = self._load()
         results = []
         for source in sources:
             with self._lock:
-                results.append(_compile_in_library(calls, source))
+                results.append(self._load().compile(source))
         return results
-
-
-def _compile_in_library(calls: dict, source: Source) -> bytes | GlslError:
-    code = source.text.encode()
-    if b"\0" in code:
-        return GlslError(source.name, "the text contains a zero byte", source.text)
-    given = _Input(
-        language=_GLSL, stage=_COMPUTE, client=_VULKAN, client_version=_VULKAN_1_2,
-        target_language=_SPV, target_language_version=_SPV_1_5, code=code, default_version=450,
-        default_profile=_NO_PROFILE, messages=_SPV_AND_VULKAN_RULES,
-        resource=calls["glslang_default_resource"](),
-    )
-    address = ctypes.addressof(given)
-    shader = calls["glslang_shader_create"](address)
-    program = None
-    try:
-        if not (calls["glslang_shader_preprocess"](shader, address)
-                and calls["glslang_shader_parse"](shader, address)):
-            log = calls["glslang_shader_get_info_log"](shader)
-            return GlslError(source.name, _decode(log), source.text)
-        program = calls["glslang_program_create"]()
-        calls["glslang_program_add_shader"](program, shader)
-        if not calls["glslang_program_link"](program, _SPV_AND_VULKAN_RULES):
-            log = calls["glslang_program_get_info_log"](program)
-            return GlslError(source.name, _decode(log), source.text)
-        calls["glslang_program_SPIRV_generate"](program, _COMPUTE)
-        size = calls["glslang_program_SPIRV_get_size"](program)
-        if not size:
-            return GlslError(source.name, "no SPIR-V was generated (is there a main?)", source.text)
-        return ctypes.string_at(calls["glslang_program_SPIRV_get_ptr"](program), 4 * size)
-    finally:
-        if program:
-            calls["glslang_program_delete"](program)
-        calls["glslang_shader_delete"](shader)
-
-
-def _decode(raw: bytes | None) -> str:
-    return (raw or b"").decode("utf-8", "replace")
-
-
-def _library_version(library: ctypes.CDLL) -> tuple[int, int, int]:
-    version = _Version()
-    try:
-        library["glslang_get_version"](ctypes.byref(version))
-    except AttributeError:
-        function = library["_ZN7glslang10GetVersionEv"]
-        function.restype = _Version
-        version = function()
-    return version.major, version.minor, version.patch
 
 
 def _libraries() -> Iterator[str]:
@@ -228,11 +113,12 @@ def _libraries() -> Iterator[str]:
     spec = importlib.util.find_spec("vkdispatch_vulkan_native")
     if spec is not None and spec.origin:
         yield spec.origin
-    for name in ("glslang", "glslang-default-resource-limits"):
-        found = ctypes.util.find_library(name)
-        if found:
-            yield found
-            break
+    # It runs programs to look around: only when nothing better was found.
+    from ctypes.util import find_library
+
+    found = find_library("glslang")
+    if found:
+        yield found
     spec = importlib.util.find_spec("slangpy")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         yield from sorted(map(str, Path(folder).glob("**/libslang-glslang*")))
@@ -267,6 +153,9 @@ class ProcessCompiler:
 
     def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
         """SPIR-V, or the error, for each source. Raises CompilerUnavailable."""
+        import tempfile
+        from concurrent.futures import ThreadPoolExecutor
+
         if not sources:
             return []
         workers = min(len(sources), os.cpu_count() or 1)
@@ -295,7 +184,8 @@ class ProcessCompiler:
             return Path(folder, f"{i}.comp.spv").read_bytes()
         except FileNotFoundError:
             own = [n for n in log.splitlines() if f"{i}.comp" in n] if self._many else []
-            return GlslError(source.name, "\n".join(own) or log, source.text)
+            own = own or [n for n in log.splitlines() if n.strip() != f"{i}.comp"]
+            return GlslError(source.name, "\n".join(own), source.text)
 
 
 def _identity(path: str) -> str:
@@ -309,15 +199,18 @@ def _identity(path: str) -> str:
 
 
 class FallbackCompiler:
-    """The first of several compilers that works; the rest are there if it cannot be loaded."""
+    """The first of several compilers that works; the next is looked for when one cannot be used."""
 
-    def __init__(self, compilers: Sequence[Compiler]) -> None:
-        self._compilers = list(compilers)
+    def __init__(self, compilers: Iterable[Compiler]) -> None:
+        """Raises StopIteration when there is none."""
+        self._rest = iter(compilers)
+        self._current = next(self._rest)
+        self._lock = threading.Lock()
 
     @property
     def identity(self) -> str:
         """Of the compiler in use."""
-        return self._compilers[0].identity
+        return self._current.identity
 
     @property
     def version(self) -> str:
@@ -328,14 +221,26 @@ class FallbackCompiler:
         """SPIR-V, or the error, for each source. Raises CompilerUnavailable when none works."""
         return self._first(lambda compiler: compiler.compile(sources))
 
-    def _first(self, use):
+    def _first(self, use: Callable[[Compiler], _T]) -> _T:
         while True:
+            compiler = self._current
             try:
-                return use(self._compilers[0])
+                return use(compiler)
             except CompilerUnavailable:
-                if len(self._compilers) == 1:
-                    raise
-                del self._compilers[0]
+                with self._lock:
+                    if self._current is compiler:
+                        following = next(self._rest, None)
+                        if following is None:
+                            raise
+                        self._current = following
+
+
+def _found(mode: str) -> Iterator[Compiler]:
+    if mode == "auto":
+        yield from map(LibraryCompiler, _libraries())
+    if mode != "none":
+        programs = map(shutil.which, ("glslangValidator", "glslang", "glslc"))
+        yield from (ProcessCompiler(path) for path in programs if path)
 
 
 def find_compiler(mode: str | None = None) -> Compiler | None:
@@ -347,10 +252,7 @@ def find_compiler(mode: str | None = None) -> Compiler | None:
     mode = mode or os.environ.get("WEBNN_VK_GLSLANG") or "auto"
     if mode not in MODES:
         raise ValueError(f"WEBNN_VK_GLSLANG: {mode!r}; accepted: {', '.join(MODES)}")
-    found: list[Compiler] = []
-    if mode == "auto":
-        found += map(LibraryCompiler, _libraries())
-    if mode != "none":
-        programs = (shutil.which(name) for name in ("glslangValidator", "glslang", "glslc"))
-        found += (ProcessCompiler(path) for path in programs if path)
-    return FallbackCompiler(found) if found else None
+    try:
+        return FallbackCompiler(_found(mode))
+    except StopIteration:
+        return None

@@ -12,9 +12,8 @@ import json
 import mmap
 import os
 import struct
-import tempfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,6 +114,14 @@ class Pack:
             return None
         return module
 
+    def entries(self) -> Iterator[tuple[bytes, int, int]]:
+        """(key, bytes packed, bytes of SPIR-V) of each module, by key."""
+        for i in range(self._count):
+            key, _, packed, size, _ = _RECORD.unpack_from(
+                self._map, _HEADER.size + i * _RECORD.size
+            )
+            yield key, packed, size
+
     def close(self) -> None:
         """Unmaps the file."""
         self._map.close()
@@ -163,6 +170,8 @@ def _dictionary(modules: list[bytes]) -> bytes:
 
 def write_atomically(path: Path, data: bytes, mode: int) -> None:
     """The whole file or none: a temporary file in the same folder, then a rename."""
+    import tempfile
+
     handle, temporary = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -116,9 +116,10 @@ def _view(buffer: Buffer, binding: int, features: frozenset[str]) -> BufferView:
         storage = "uint"
         if bits == 16 and buffer.width == 4:
             storage, per_slot = "uvec2", 4
+    vector = _VECTORS.get(arithmetic) if buffer.width == 4 else None
     return BufferView(
         buffer.name, buffer.data_type, buffer.access, buffer.width, buffer.windows, binding,
-        arithmetic, _VECTORS.get(arithmetic) if buffer.width == 4 else None, storage, form, per_slot,
+        arithmetic, vector, storage, form, per_slot,
         atomic=form == "packed" and "w" in buffer.access,
     )
 
@@ -178,7 +179,9 @@ def render(spec: KernelSpec) -> str:
         except jinja2.TemplateSyntaxError as error:
             raise RenderError(f"{error.name}:{error.lineno}: {error.message}") from error
         except jinja2.UndefinedError as error:
-            raise RenderError(f"{spec.template}: {error.message} (is an option missing?)") from error
+            raise RenderError(
+                f"{spec.template}: {error.message} (is an option missing?)"
+            ) from error
         _rendered[key] = text
     return text
 

@@ -49,8 +49,8 @@ _RESERVED = frozenset(
     "struct true false highp mediump lowp precision sampler image subroutine common partition "
     "active asm class union enum typedef template this resource goto inline noinline public "
     "static extern external "
-    "interface long short half fixed unsigned superp input output filter sizeof cast namespace using "
-    "sample patch".split()
+    "interface long short half fixed unsigned superp input output filter sizeof cast namespace "
+    "using sample patch".split()
 )
 # Jinja's names of what every template sees beside its options (see render.py).
 TEMPLATE_VARIABLES = frozenset(
