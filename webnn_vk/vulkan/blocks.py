@@ -22,8 +22,9 @@ class NativeBlock:
 class BufferBlocks:
     """The `memory.BlockSource` of a device."""
 
-    def __init__(self, device: Any) -> None:
-        self._device = device
+    def __init__(self, device: Any, owner: Any = None) -> None:
+        # The owner lives as long as an allocation does: it is not collected under mapped memory.
+        self._device, self._owner = device, owner
         self._usage = (vk.const("VK_BUFFER_USAGE_STORAGE_BUFFER_BIT")
                        | vk.const("VK_BUFFER_USAGE_TRANSFER_SRC_BIT")
                        | vk.const("VK_BUFFER_USAGE_TRANSFER_DST_BIT"))

@@ -17,6 +17,7 @@ from webnn_vk.vulkan.driver import Command, DispatchCommand, PipelineRequest
 from webnn_vk.vulkan.errors import DeviceLost, DriverClosed, OutOfDeviceMemory, VulkanUnavailable
 from webnn_vk.vulkan.memory import Allocation, Allocator, HeapUsage, MemoryUse
 from webnn_vk.vulkan.pipelines import PipelineStore, VulkanPipeline
+from webnn_vk.vulkan.quirks import COMPILES_AT_FIRST_SUBMIT, quirks_of
 from webnn_vk.vulkan.recording import NativeRecording, Recorder, VulkanRecording
 from webnn_vk.vulkan.snapshot import (
     EXTENSIONS,
@@ -26,7 +27,6 @@ from webnn_vk.vulkan.snapshot import (
     FEATURES_13,
     PhysicalDevice,
 )
-from webnn_vk.vulkan.quirks import COMPILES_AT_FIRST_SUBMIT, quirks_of
 from webnn_vk.vulkan.timeline import NativeTimeline, TimelineSemaphore
 
 # How long `close` waits for work in flight before it gives the device up, in seconds.
@@ -59,7 +59,7 @@ class VulkanDriver:
         out = vk.new("VkQueue *")
         vk.lib.vkGetDeviceQueue(self.handle, physical.queue_family, 0, out)
         self._queue = out[0]
-        blocks = BufferBlocks(self.handle)
+        blocks = BufferBlocks(self.handle, self)
         with _usages_lock:
             usage = _usages.setdefault(physical.index, HeapUsage(len(profile.memory_heaps)))
         self._memory = Allocator(profile, blocks, blocks.memory_type_bits, usage)
@@ -212,6 +212,10 @@ class VulkanDriver:
         self._pipelines.close()
         self._memory.close()
         vk.lib.vkDestroyDevice(self.handle, vk.NULL)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_submission"):
+            self.close()
 
     def _rest(self) -> bool:
         if self._lost:

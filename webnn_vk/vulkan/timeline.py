@@ -16,7 +16,7 @@ _SLICE = 0.1
 class NativeTimeline:
     """A VkSemaphore of timeline type. Thread-safe, also against its own destruction.
 
-    failed: makes the exception for a negative VkResult (0: used after destruction) and a call's name.
+    failed: makes the exception for a failed call of (VkResult, name); 0: used after destruction.
     """
 
     def __init__(self, device: Any, failed: Callable[[int, str], Exception]) -> None:
