@@ -12,9 +12,9 @@ from typing import Any
 __version__ = "0.1.0"
 
 _MODULE_OF = {
-    "ml": "ml",
-    "devices": "ml",
-    "ML": "ml",
+    "ml": "navigator",
+    "devices": "navigator",
+    "ML": "navigator",
     "MLContext": "context",
     "MLTensor": "tensor",
     "MLGraphBuilder": "builder",
@@ -22,8 +22,10 @@ _MODULE_OF = {
     "MLGraph": "ml_graph",
     "MLPromise": "promise",
     "MLOperandDescriptor": "data_types",
-    "MLTensorDescriptor": "tensor",
+    "MLTensorDescriptor": "data_types",
     "MLContextLostInfo": "context",
+    "Settings": "settings",
+    "DeviceInfo": "device_info",
     "DOMException": "errors",
     "InvalidStateError": "errors",
     "NotSupportedError": "errors",

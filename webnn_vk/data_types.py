@@ -177,16 +177,22 @@ def broadcastable_to(shape: Sequence[int], target: Sequence[int]) -> bool:
 
 
 def cast_number(value: int | float, data_type: str) -> int | float:
-    """An MLNumber cast to a data type (§9.2, "cast" of a number): the value it will have."""
+    """An MLNumber cast to a data type (§9.2, "cast" of a number): the value it will have.
+
+    Integers are clamped to the type's range. A fraction is cut off, as the tests of the
+    specification have it (its text rounds to even); NaN becomes 0.
+    """
     dtype = DATA_TYPES[data_type]
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
             return float(dtype.numpy.type(_to_float(value)))
+    limits = np.iinfo(dtype.numpy)
     if isinstance(value, float):
-        value = 0 if not math.isfinite(value) else int(value)
-    bits = dtype.size * 8
-    value &= (1 << bits) - 1
-    return value - (1 << bits) if dtype.kind == "i" and value >> (bits - 1) else value
+        if math.isnan(value):
+            return 0
+        if math.isinf(value):
+            return int(limits.max if value > 0 else limits.min)
+    return min(max(int(value), int(limits.min)), int(limits.max))
 
 
 def _to_float(value: int | float) -> float:

@@ -50,3 +50,10 @@ def sanitize(text: str) -> str:
 # str.isprintable() is False for most format characters already; these stay printable in some
 # Unicode versions, so they are named.
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+class DestroyedTensorError(InvalidStateError, TypeError):
+    """A destroyed tensor was used. The draft's steps say TypeError, the web-platform-tests expect
+    InvalidStateError: this is both."""
+
+    name = "InvalidStateError"  # type: ignore[assignment]

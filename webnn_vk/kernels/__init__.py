@@ -11,12 +11,20 @@ from collections.abc import Iterator
 
 from webnn_vk.codegen.spec import KernelSpec
 
-from ..graph import Node
+from ..graph import Fused, Node
 from ..ops.lowering import Elementwise, Kernel
 from ..profile import DeviceProfile
-from .dispatch import Binding, Dispatch, Scratch
+from .dispatch import Binding, Dispatch, Scratch, Unsupported
 
-__all__ = ["FAMILIES", "Binding", "Dispatch", "Scratch", "catalogue", "plan"]
+__all__ = ["FAMILIES",
+    "Binding",
+    "Dispatch",
+    "Scratch",
+    "Unsupported",
+    "accepts",
+    "catalogue",
+    "plan",
+]
 
 # Module of this package by the name that a record's lowering gives.
 FAMILIES = (
@@ -29,11 +37,17 @@ def _family(name: str):
 
 
 def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
-    """The dispatches that compute a node; NotImplementedError is never raised: a device that
-    can't run the node raises ``Unsupported`` with the reason."""
+    """The dispatches that compute a node; ``Unsupported`` where the device can't run it."""
     lowering = node.operator.lowering
     name = "elementwise" if isinstance(lowering, Elementwise) else lowering.family
     return _family(name).plan(node, profile)
+
+
+def accepts(node: Node, step: Fused, profile: DeviceProfile) -> bool:
+    """Whether the kernel of ``node`` can apply one more element-wise step to its result."""
+    from . import epilogue
+
+    return epilogue.accepts(node, step, profile)
 
 
 def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:

@@ -103,3 +103,7 @@ def collapse(
     if not dims:
         return (1,), [(0,) for _ in operands]
     return tuple(dims), [tuple(m) for m in merged]
+
+
+class Unsupported(Exception):
+    """The device can't run this node; the message says why."""

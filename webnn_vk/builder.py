@@ -1,0 +1,289 @@
+"""MLGraphBuilder: describing a model (§8.9).
+
+The operator methods are made from the operator records: each has the record's signature and
+docstring and differs in nothing else.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .buffers import as_bytes
+from .context import MLContext
+from .data_types import (
+    MLOperandDescriptor,
+    cast_number,
+    check_dimensions,
+    to_data_type,
+    to_descriptor,
+)
+from .errors import InvalidStateError, sanitize
+from .graph import Graph, Node, Value
+from .graph.emit import make_node
+from .ml_graph import MLGraph
+from .ops import OPERATORS, Operator
+from .ops.arguments import Number, Operands
+from .ops.record import prefix
+from .promise import MLPromise
+from .tensor import MLTensor
+
+
+class MLOperand:
+    """A tensor in the graph being built (§8.6)."""
+
+    __slots__ = ("_builder", "_producer", "_value")
+
+    def __init__(self, builder: MLGraphBuilder, value: Value, producer: Node | None = None) -> None:
+        self._builder = builder
+        self._value = value
+        self._producer = producer
+
+    data_type = property(lambda self: self._value.data_type, doc="The data type's name.")
+    shape = property(lambda self: self._value.shape, doc="Dimensions in elements.")
+
+    def __repr__(self) -> str:
+        return f"<MLOperand {self._value.descriptor}>"
+
+
+class MLGraphBuilder:
+    """Describes one graph for ``context`` and builds it once.
+
+    Methods raise InvalidStateError after ``build()`` and when the context is lost, and TypeError,
+    with operator and ``[label]``, for operands and arguments that do not fit.
+    """
+
+    def __init__(self, context: MLContext) -> None:
+        if not isinstance(context, MLContext):
+            raise TypeError(f"an MLContext is expected, not {type(context).__name__}")
+        if context.lost.done():
+            raise InvalidStateError("the context is lost")
+        self._context = context
+        self._has_built = False
+        self._inputs: dict[str, Value] = {}
+        self._nodes: list[Node] = []
+
+    # -- inputs and constants ------------------------------------------------------------------
+    def input(self, name: str, descriptor: Any) -> MLOperand:
+        """A graph input (§8.9.2): ``name`` is unique and not empty, ``descriptor`` an
+        MLOperandDescriptor or a mapping with data_type and shape."""
+        if not isinstance(name, str):
+            raise TypeError(f"input: the name has to be a str, not {type(name).__name__}")
+        described = _plain(to_descriptor(descriptor))
+        self._check_can_build("input")
+        if not name:
+            raise TypeError("input: the name is empty")
+        if name in self._inputs:
+            raise TypeError(f"input: the name {sanitize(name)!r} is taken")
+        self._check_descriptor(described, f"input {sanitize(name)!r}")
+        value = Value(described, name=name)
+        self._inputs[name] = value
+        return MLOperand(self, value)
+
+    def constant(self, *args: Any) -> MLOperand:
+        """A constant (§8.9.3), in one of four forms:
+
+        ``constant(descriptor, buffer)``: the buffer's bytes, copied;
+        ``constant(data_type, value)``: a scalar, the number cast to the data type;
+        ``constant(tensor)``: a constant tensor of this context;
+        ``constant(array)``: data type and shape from a NumPy array, copied (extension).
+        """
+        match args:
+            case (MLTensor() as tensor,):
+                return self._constant_tensor(tensor)
+            case (np.ndarray() | np.generic() as array,):
+                described = MLOperandDescriptor(str(array.dtype), array.shape)
+                return self._constant_buffer(described, array)
+            case (str() as data_type, value):
+                return self._constant_number(to_data_type(data_type, "constant"), value)
+            case (descriptor, buffer):
+                return self._constant_buffer(_plain(to_descriptor(descriptor)), buffer)
+        raise TypeError(
+            "constant: (descriptor, buffer), (data_type, value), (tensor) or (array) is expected, "
+            f"not ({', '.join(type(a).__name__ for a in args)})"
+        )
+
+    def _constant_buffer(self, descriptor: MLOperandDescriptor, buffer: Any) -> MLOperand:
+        self._check_can_build("constant")
+        self._check_descriptor(descriptor, "constant")
+        data = as_bytes(buffer, descriptor, "constant").copy()
+        return self._constant_value(descriptor, data.view(descriptor.numpy_dtype))
+
+    def _constant_number(self, data_type: str, value: Any) -> MLOperand:
+        number = Number.convert(value, "constant")
+        self._check_can_build("constant")
+        descriptor = MLOperandDescriptor(data_type, ())
+        data = np.array(cast_number(number, data_type), descriptor.numpy_dtype)
+        return self._constant_value(descriptor, data)
+
+    def _constant_value(self, descriptor: MLOperandDescriptor, data: np.ndarray) -> MLOperand:
+        data = data.reshape(descriptor.shape)
+        data.setflags(write=False)
+        return MLOperand(self, Value(descriptor, data=data))
+
+    def _constant_tensor(self, tensor: MLTensor) -> MLOperand:
+        self._context._own(tensor, "constant")
+        storage = tensor._use("constant")
+        if not tensor.constant:
+            raise TypeError(f"constant: {tensor!r} is not a constant tensor")
+        self._check_can_build("constant")
+        return MLOperand(self, _TensorValue(_plain(tensor._descriptor), storage, tensor))
+
+    # -- operators -----------------------------------------------------------------------------
+    def _apply(self, record: Operator, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        bound = _bind(record, args, options)
+        label = bound.pop("label")
+        if not isinstance(label, str):
+            raise TypeError(f"{record.name}: the label has to be a str, not {type(label).__name__}")
+        where = prefix(record.name, label)
+        operands: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
+        # Arguments are converted before the method's own steps begin, as WebIDL does it.
+        for p in record.parameters:
+            value = bound[p.name]
+            if p.is_operand:
+                operands[p.name] = _to_operands(value, p.argument is Operands, f"{where}: {p.name}")
+            elif value is None and p.default is None:
+                arguments[p.name] = None
+            else:
+                arguments[p.name] = p.argument.convert(value, f"{where}: {p.name}")
+        self._check_can_build(where)
+        values: dict[str, Any] = {}
+        for name, given in operands.items():
+            for operand in given if isinstance(given, list) else [given] * (given is not None):
+                if operand._builder is not self:
+                    raise TypeError(f"{where}: {name} {operand!r} belongs to another builder")
+            values[name] = (
+                [o._value for o in given]
+                if isinstance(given, list)
+                else None if given is None else given._value
+            )
+        node = make_node(record, values, arguments, label)
+        for descriptor in node.results:
+            self._check_descriptor(descriptor, f"{where}: the output")
+        self._nodes.append(node)
+        made = [MLOperand(self, value, node) for value in node.outputs]
+        sequence = any(name in record.limits for name in ("outputs", "output1"))
+        return made if sequence else made[0]
+
+    # -- build ---------------------------------------------------------------------------------
+    def build(self, outputs: Mapping[str, MLOperand]) -> MLPromise[MLGraph]:
+        """Compile the graph up to ``outputs``, name → operand (§8.9.4). Rejects with TypeError for
+        no output, an empty name, an input or a constant as output (use ``identity``), an operand of
+        another builder or a destroyed constant tensor; InvalidStateError when built before or the
+        context is lost; OperationError when the device can't carry it."""
+        try:
+            graph = self._graph(outputs)
+        except (TypeError, InvalidStateError) as error:
+            return MLPromise.rejected(error)
+        self._has_built = True
+        self._nodes.clear()
+        return self._context._build(graph)
+
+    def _graph(self, outputs: Mapping[str, MLOperand]) -> Graph:
+        if not isinstance(outputs, Mapping):
+            raise TypeError(f"build: a mapping of outputs is expected, not {type(outputs).__name__}")
+        for name, operand in outputs.items():
+            if not isinstance(name, str) or not isinstance(operand, MLOperand):
+                raise TypeError(
+                    f"build: outputs map names to operands, not {type(name).__name__} to "
+                    f"{type(operand).__name__}"
+                )
+        self._check_can_build("build")
+        if not outputs:
+            raise TypeError("build: at least one output is needed")
+        for name, operand in outputs.items():
+            if not name:
+                raise TypeError("build: an output's name is empty")
+            if operand._builder is not self:
+                raise TypeError(f"build: output {sanitize(name)!r} belongs to another builder")
+            if operand._producer is None:
+                raise TypeError(
+                    f"build: output {sanitize(name)!r} is an input or a constant; pass it through "
+                    "identity()"
+                )
+        values = {name: operand._value for name, operand in outputs.items()}
+        live = set(values.values())
+        nodes = []
+        for node in reversed(self._nodes):
+            if not live.isdisjoint(node.outputs):
+                live.update(node.inputs)
+                nodes.append(node)
+        for value in live:
+            if isinstance(value, _TensorValue):
+                value.tensor._use("build: a constant tensor")
+        # spec: build, steps 9 and 14: only inputs that the outputs depend on belong to the graph.
+        inputs = {name: v for name, v in self._inputs.items() if v in live}
+        return Graph(inputs, values, tuple(reversed(nodes)))
+
+    # -- checks --------------------------------------------------------------------------------
+    def _check_can_build(self, what: str) -> None:
+        if self._has_built:
+            raise InvalidStateError(f"{what}: this builder has built its graph; make a new one")
+        if self._context.lost.done():
+            raise InvalidStateError(f"{what}: the context is lost")
+
+    def _check_descriptor(self, descriptor: MLOperandDescriptor, what: str) -> None:
+        error = check_dimensions(descriptor)
+        limit = self._context._device.max_tensor_byte_length
+        if error is None and descriptor.byte_length > limit:
+            error = f"{descriptor.byte_length} bytes exceed max_tensor_byte_length {limit}"
+        if error is not None:
+            raise TypeError(f"{what}: {descriptor}: {error}")
+
+
+class _TensorValue(Value):
+    """A constant that comes from a constant tensor, kept to see whether it was destroyed."""
+
+    def __init__(self, descriptor: MLOperandDescriptor, storage: Any, tensor: MLTensor) -> None:
+        super().__init__(descriptor, source=storage)
+        object.__setattr__(self, "tensor", tensor)
+
+    tensor: MLTensor
+
+
+def _plain(descriptor: MLOperandDescriptor) -> MLOperandDescriptor:
+    return MLOperandDescriptor(descriptor.data_type, descriptor.shape)
+
+
+def _bind(record: Operator, args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+    try:
+        bound = _SIGNATURES[record.name].bind(*args, **options)
+    except TypeError as error:
+        raise TypeError(f"{record.name}: {error}") from None
+    bound.apply_defaults()
+    return bound.arguments
+
+
+def _to_operands(value: Any, many: bool, what: str) -> Any:
+    if many:
+        if isinstance(value, MLOperand) or not isinstance(value, (list, tuple)):
+            raise TypeError(f"{what}: a sequence of operands is expected")
+        return [_to_operands(v, False, f"{what}[{i}]") for i, v in enumerate(value)]
+    if value is not None and not isinstance(value, MLOperand):
+        raise TypeError(f"{what}: an MLOperand is expected, not {type(value).__name__}")
+    return value
+
+
+def _method(record: Operator) -> Any:
+    def method(self: MLGraphBuilder, *args: Any, **options: Any) -> Any:
+        return self._apply(record, args, options)
+
+    method.__name__ = record.name
+    method.__qualname__ = f"MLGraphBuilder.{record.name}"
+    method.__doc__ = f"{record.doc}\n\nSpecification: {record.section}."
+    signature = record.signature()
+    this = signature.replace(
+        parameters=[_SELF, *signature.parameters.values()], return_annotation="MLOperand"
+    )
+    method.__signature__ = this  # type: ignore[attr-defined]
+    return method
+
+
+_SIGNATURES = {name: record.signature() for name, record in OPERATORS.items()}
+_SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+for _record in OPERATORS.values():
+    setattr(MLGraphBuilder, _record.name, _method(_record))

@@ -1,0 +1,368 @@
+"""MLContext: tensors, dispatch and the timeline of one device (§8.3)."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .buffers import as_bytes, writable_bytes
+from .data_types import (
+    MLOperandDescriptor,
+    MLTensorDescriptor,
+    check_dimensions,
+    to_descriptor,
+)
+from .device_info import DeviceInfo
+from .errors import (
+    InvalidStateError,
+    OperationError,
+    UnknownError,
+    sanitize,
+)
+from .graph import Graph
+from .limits import op_support_limits
+from .ml_graph import MLGraph
+from .program import Target, compile_program
+from .promise import MLPromise
+from .runtime import Device, Dispatch, Read, Run, Storage, Timeline, Write
+from .runtime.device import DeviceLostError
+from .settings import Settings
+from .tensor import MLTensor
+
+
+@dataclass(frozen=True)
+class MLContextLostInfo:
+    """Why a context was lost (§8.3.9)."""
+
+    message: str
+
+
+class MLContext:
+    """A device and the strict order of work on it; made by ``ml.create_context``.
+
+    Every method may be called from any thread. Calls return at once; promises resolve from the
+    context's timeline, in the order of the calls.
+    """
+
+    def __init__(
+        self, device: Device, info: DeviceInfo, settings: Settings, *, accelerated: bool = True,
+        has_compiler: bool = True, available: Callable[[Any], bool] = lambda spec: True,
+    ) -> None:
+        self._device = device
+        self._info = info
+        self._settings = settings
+        self._accelerated = accelerated
+        self._target = Target(
+            device.profile,
+            available,
+            fold="fold" not in settings.skip_passes,
+            fuse="fuse" not in settings.skip_passes and has_compiler,
+            force_cpu=settings.force_cpu,
+        )
+        self._lost: MLPromise[MLContextLostInfo] = MLPromise()
+        self._tensors: weakref.WeakSet[MLTensor] = weakref.WeakSet()
+        self._graphs: weakref.WeakSet[MLGraph] = weakref.WeakSet()
+        this = weakref.ref(self)
+        self._timeline = Timeline(device, lambda message: _lose(this, message))
+        self._finalizer = weakref.finalize(self, _close_in_background, self._timeline)
+        self._finalizer.atexit = False
+
+    # -- attributes ----------------------------------------------------------------------------
+    @property
+    def accelerated(self) -> bool:
+        """What was asked for at creation (§8.3)."""
+        return self._accelerated
+
+    @property
+    def lost(self) -> MLPromise[MLContextLostInfo]:
+        """Resolves once, with a message, when the context is lost or destroyed (§8.3.9)."""
+        return self._lost
+
+    @property
+    def device_info(self) -> DeviceInfo:
+        """Name, driver, type, API version, limits and features in use (extension)."""
+        return self._info
+
+    def op_support_limits(self) -> dict[str, Any]:
+        """Data types and ranks of every operand of every operator on this device, with
+        ``max_tensor_byte_length`` in bytes and ``preferred_input_layout`` (§8.3.7)."""
+        return op_support_limits(self._device)
+
+    # -- tensors -------------------------------------------------------------------------------
+    def create_tensor(self, descriptor: Any) -> MLPromise[MLTensor]:
+        """A zeroed tensor (§8.3.2). ``descriptor``: MLTensorDescriptor or a mapping with
+        data_type, shape, readable, writable. Rejects with TypeError for an invalid descriptor,
+        UnknownError when the device has no memory for it, InvalidStateError when lost."""
+
+        def create() -> MLPromise[MLTensor]:
+            wanted = self._checked(to_descriptor(descriptor, MLTensorDescriptor), "create_tensor")
+            return self._create(wanted, None, constant=False)
+
+        return self._promise(create)
+
+    def create_constant_tensor(self, descriptor: Any, data: Any) -> MLPromise[MLTensor]:
+        """A constant tensor for ``builder.constant(tensor)``, shared by any number of graphs
+        (§8.3.3). ``data`` is copied before the call returns. Rejects as ``create_tensor`` does,
+        and with TypeError when the data does not fit."""
+
+        def create() -> MLPromise[MLTensor]:
+            wanted = self._checked(to_descriptor(descriptor), "create_constant_tensor")
+            copied = as_bytes(data, wanted, "create_constant_tensor").copy()
+            plain = MLTensorDescriptor(wanted.data_type, wanted.shape)
+            return self._create(plain, copied, constant=True)
+
+        return self._promise(create)
+
+    def _checked(self, descriptor: MLOperandDescriptor, what: str) -> Any:
+        error = check_dimensions(descriptor)
+        limit = self._device.max_tensor_byte_length
+        if error is None and descriptor.byte_length > limit:
+            error = f"{descriptor.byte_length} bytes exceed max_tensor_byte_length {limit}"
+        if error is not None:
+            raise TypeError(f"{what}: {descriptor}: {error}")
+        return descriptor
+
+    def _create(
+        self, descriptor: MLTensorDescriptor, data: np.ndarray | None, *, constant: bool
+    ) -> MLPromise[MLTensor]:
+        storage = self._new_storage(descriptor.byte_length, str(descriptor))
+        tensor = MLTensor(self, descriptor, storage, constant=constant)
+        self._tensors.add(tensor)
+        promise: MLPromise[MLTensor] = MLPromise()
+
+        def made() -> None:
+            if storage.error is None:
+                promise.resolve(tensor)
+            else:
+                promise.reject(UnknownError(f"{descriptor}: {storage.error}"))
+
+        self._timeline.enqueue(Write(storage, data), Run(made, promise.reject))
+        return promise
+
+    def _new_storage(self, size: int, what: str) -> Storage:
+        try:
+            return self._device.create_storage(size)
+        except MemoryError as error:
+            raise UnknownError(f"{what}: {error}") from error
+        except DeviceLostError as error:
+            self._lose(str(error))
+            raise InvalidStateError(f"the context is lost: {error}") from error
+
+    def write_tensor(self, tensor: MLTensor, data: Any) -> None:
+        """Replace a writable tensor's contents, in order with other work (§8.3.6). ``data`` is
+        copied before the call returns. TypeError when the tensor belongs to another context, is
+        not writable, or the data does not fit; InvalidStateError when it was destroyed."""
+        self._own(tensor, "write_tensor")
+        storage = tensor._use("write_tensor")
+        if not tensor.writable:
+            raise TypeError(f"write_tensor: {tensor!r} was not created with writable=True")
+        view = as_bytes(data, tensor._descriptor, "write_tensor")
+        staged = self._device.stage(view)
+        copied = view.copy() if staged is None else None
+        self._timeline.enqueue(Write(storage, copied, staged))
+
+    def read_tensor(self, tensor: MLTensor, output: Any = None) -> MLPromise[Any]:
+        """A readable tensor's contents once all work before is done (§8.3.4): a NumPy array of
+        its data type and shape, or None after filling ``output`` (§8.3.5), a writable buffer of
+        fitting type and byte length that stays untouched on failure. Rejects with TypeError for a
+        tensor of another context, one not readable or a wrong buffer, with InvalidStateError when
+        the tensor or the context goes away first, and with the error of the dispatch that should
+        have written it."""
+
+        def read() -> MLPromise[Any]:
+            self._own(tensor, "read_tensor")
+            storage = tensor._use("read_tensor")
+            if not tensor.readable:
+                raise TypeError(f"read_tensor: {tensor!r} was not created with readable=True")
+            d = tensor._descriptor
+            view = None if output is None else writable_bytes(output, d, "read_tensor")
+            promise: MLPromise[Any] = MLPromise()
+
+            def done(data: np.ndarray) -> None:
+                with tensor._lock:
+                    # destroy() rejects what it finds pending; after that nothing may be written.
+                    if promise not in tensor._pending:
+                        return
+                    tensor._pending.discard(promise)
+                if view is None:
+                    promise.resolve(data.view(d.numpy_dtype)[: d.size].reshape(d.shape))
+                else:
+                    view[...] = data[: d.byte_length]
+                    promise.resolve(None)
+
+            def failed(error: Exception) -> None:
+                with tensor._lock:
+                    tensor._pending.discard(promise)
+                promise.reject(error)
+
+            with tensor._lock:
+                tensor._pending.add(promise)
+            self._timeline.enqueue(Read(storage, done, failed))
+            return promise
+
+        return self._promise(read)
+
+    # -- graphs --------------------------------------------------------------------------------
+    def dispatch(
+        self, graph: MLGraph, inputs: Mapping[str, MLTensor], outputs: Mapping[str, MLTensor]
+    ) -> None:
+        """Queue one run of ``graph`` (§8.3.1): tensors by the names of its inputs and outputs, with
+        exactly their data types and shapes. Returns at once. TypeError for tensors that don't fit,
+        InvalidStateError for a destroyed graph; errors while it runs come out when an output is
+        read."""
+        if not isinstance(graph, MLGraph) or graph._context is not self:
+            raise TypeError("dispatch: the graph belongs to another context")
+        executable = graph._use()
+        tensors = [*inputs.values(), *outputs.values()]
+        for tensor in tensors:
+            self._own(tensor, "dispatch")
+        if len({id(t) for t in tensors}) != len(tensors):
+            raise TypeError("dispatch: a tensor is given more than once")
+        for tensor in tensors:
+            tensor._use("dispatch")
+        bound_inputs = _match(inputs, graph._inputs, "input")
+        bound_outputs = _match(outputs, graph._outputs, "output")
+        self._timeline.enqueue(Dispatch(executable, bound_inputs, bound_outputs))
+
+    def compute(self, graph: MLGraph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Run ``graph`` once on arrays and wait for its outputs (extension): name → array."""
+        if not isinstance(graph, MLGraph) or graph._context is not self:
+            raise TypeError("compute: the graph belongs to another context")
+        graph._use()
+        if set(inputs) != set(graph._inputs):
+            raise TypeError(
+                f"compute: inputs {sorted(inputs)} were given, {sorted(graph._inputs)} are expected"
+            )
+        given, made = {}, {}
+        try:
+            for name, data in inputs.items():
+                d = graph._inputs[name]
+                view = as_bytes(data, d, f"compute: input {sanitize(name)!r}")
+                given[name] = self.create_tensor(
+                    MLTensorDescriptor(d.data_type, d.shape, writable=True)
+                ).result()
+                self.write_tensor(given[name], view)
+            for name, d in graph._outputs.items():
+                made[name] = self.create_tensor(
+                    MLTensorDescriptor(d.data_type, d.shape, readable=True)
+                ).result()
+            self.dispatch(graph, given, made)
+            reads = {name: self.read_tensor(tensor) for name, tensor in made.items()}
+            return {name: promise.result() for name, promise in reads.items()}
+        finally:
+            for tensor in (*given.values(), *made.values()):
+                tensor.destroy()
+
+    def _build(self, graph: Graph) -> MLPromise[MLGraph]:
+        """Compile on a thread of its own: other work on the timeline goes on meanwhile."""
+        promise: MLPromise[MLGraph] = MLPromise()
+
+        def build() -> None:
+            try:
+                program = compile_program(graph, self._target)
+                executable = self._device.load(program)
+                report = program.report
+                report.build_seconds.update(executable.build_seconds)
+                made = MLGraph(self, executable, report)
+                self._graphs.add(made)
+                self._timeline.enqueue(
+                    *executable.uploads, Run(lambda: promise.resolve(made), promise.reject)
+                )
+                executable.uploads.clear()
+            except DeviceLostError as error:
+                self._lose(str(error))
+                promise.reject(InvalidStateError(f"the context is lost: {error}"))
+            except Exception as error:
+                promise.reject(_build_error(error, self._lost.done()))
+
+        threading.Thread(target=build, name="webnn_vk-build", daemon=True).start()
+        return promise
+
+    # -- end -----------------------------------------------------------------------------------
+    def destroy(self) -> None:
+        """Lose the context on purpose (§8.3.8): its tensors and graphs are destroyed, what is
+        pending rejects with InvalidStateError. Calling it again does nothing."""
+        self._lose("destroy() was called")
+        self._finalizer()
+
+    def __enter__(self) -> MLContext:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.destroy()
+
+    def __repr__(self) -> str:
+        return f"<MLContext on {self._device.name}{' lost' if self._lost.done() else ''}>"
+
+    def _lose(self, message: str) -> None:
+        if not self._lost.resolve(MLContextLostInfo(message)):
+            return
+        for graph in list(self._graphs):
+            graph.destroy()
+        for tensor in list(self._tensors):
+            tensor.destroy()
+        self._timeline.end(f"the context is lost: {message}")
+
+    # -- checks --------------------------------------------------------------------------------
+    def _promise(self, call: Callable[[], MLPromise[Any]]) -> MLPromise[Any]:
+        """What a method that returns a promise raises becomes the promise's rejection."""
+        try:
+            if self._lost.done():
+                raise InvalidStateError(f"the context is lost: {self._lost.result().message}")
+            return call()
+        except (TypeError, InvalidStateError, UnknownError) as error:
+            return MLPromise.rejected(error)
+
+    def _own(self, tensor: Any, what: str) -> None:
+        if not isinstance(tensor, MLTensor):
+            raise TypeError(f"{what}: an MLTensor is expected, not {type(tensor).__name__}")
+        if tensor._context is not self:
+            raise TypeError(f"{what}: {tensor!r} belongs to another context")
+
+
+def _match(
+    tensors: Mapping[str, MLTensor], descriptors: Mapping[str, MLOperandDescriptor], kind: str
+) -> dict[str, Storage]:
+    """Storages by name (§8.3, "validate tensors with descriptors")."""
+    if tensors.keys() != descriptors.keys():
+        raise TypeError(
+            f"dispatch: {kind}s {sorted(map(sanitize, tensors))} were given, "
+            f"{sorted(map(sanitize, descriptors))} are expected"
+        )
+    bound = {}
+    for name, tensor in tensors.items():
+        wanted = descriptors[name]
+        if tensor.constant:
+            raise TypeError(f"dispatch: {kind} {sanitize(name)!r} is a constant tensor")
+        if (tensor.data_type, tensor.shape) != (wanted.data_type, wanted.shape):
+            raise TypeError(
+                f"dispatch: {kind} {sanitize(name)!r} is {tensor._descriptor}, {wanted} is expected"
+            )
+        bound[name] = tensor._use("dispatch")
+    return bound
+
+
+def _build_error(error: Exception, lost: bool) -> Exception:
+    if lost:
+        return InvalidStateError("the context was lost during build()")
+    if isinstance(error, MemoryError):
+        return OperationError(f"build: out of memory: {error}")
+    wrapped = OperationError(f"build: {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def _lose(this: weakref.ref[MLContext], message: str) -> None:
+    context = this()
+    if context is not None:
+        context._lose(message)
+
+
+def _close_in_background(timeline: Timeline) -> None:
+    # Closing waits for the device; neither the collector nor destroy() should.
+    threading.Thread(target=timeline.close, name="webnn_vk-close", daemon=True).start()

@@ -1,0 +1,56 @@
+"""The devices of this machine as users see them (extension)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from .profile import DeviceProfile
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """One device. ``type`` is "discrete", "integrated", "virtual", "cpu" (a software Vulkan
+    device), "other", or "numpy" for the CPU device; ``unusable`` says why it can't be used."""
+
+    name: str
+    type: str
+    driver: str = ""
+    api_version: str = ""
+    index: int | None = None
+    features: tuple[str, ...] = ()
+    limits: dict[str, Any] = field(default_factory=dict)
+    unusable: str | None = None
+
+    @property
+    def is_vulkan(self) -> bool:
+        return self.type != "numpy"
+
+    @classmethod
+    def of(
+        cls, profile: DeviceProfile, index: int | None = None, unusable: str | None = None
+    ) -> DeviceInfo:
+        limits = {
+            name: getattr(profile, name)
+            for name in profile.__dataclass_fields__
+            if name.startswith(("max_", "min_", "subgroup_size", "memory_heaps"))
+        }
+        return cls(
+            profile.name,
+            profile.device_type,
+            f"{profile.driver_name} {profile.driver_version}".strip(),
+            ".".join(map(str, profile.api_version)),
+            index,
+            tuple(sorted(profile.features)),
+            limits,
+            unusable,
+        )
+
+    def __str__(self) -> str:
+        parts = [self.type]
+        if self.api_version:
+            parts.append(f"Vulkan {self.api_version}")
+        if self.driver:
+            parts.append(self.driver)
+        text = f"{self.name} ({', '.join(parts)})"
+        return f"{text} — unusable: {self.unusable}" if self.unusable else text

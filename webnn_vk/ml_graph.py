@@ -1,0 +1,56 @@
+"""MLGraph: a compiled graph (§8.4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .data_types import MLOperandDescriptor
+from .errors import InvalidStateError
+from .program import GraphReport
+
+if TYPE_CHECKING:
+    from .context import MLContext
+    from .runtime import Executable
+
+
+class MLGraph:
+    """Made by ``MLGraphBuilder.build``; run by ``context.dispatch`` or ``context.compute``."""
+
+    def __init__(self, context: MLContext, executable: Executable, report: GraphReport) -> None:
+        self._context = context
+        self._executable: Executable | None = executable
+        self._report = report
+        self._inputs = executable.program.input_descriptors
+        self._outputs = executable.program.output_descriptors
+
+    @property
+    def inputs(self) -> dict[str, MLOperandDescriptor]:
+        """Name → descriptor of every input (extension, from the cache explainer)."""
+        return dict(self._inputs)
+
+    @property
+    def outputs(self) -> dict[str, MLOperandDescriptor]:
+        """Name → descriptor of every output (extension, from the cache explainer)."""
+        return dict(self._outputs)
+
+    def report(self) -> GraphReport:
+        """What was compiled: steps with device, kernel and cost, sizes and build times
+        (extension)."""
+        return self._report
+
+    def destroy(self) -> None:
+        """Release the graph (§8.4.1); what is queued already still runs. Calling it again does
+        nothing."""
+        self._executable = None
+
+    def _use(self) -> Executable:
+        executable = self._executable
+        if executable is None:
+            raise InvalidStateError("the graph was destroyed")
+        return executable
+
+    def __enter__(self) -> MLGraph:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.destroy()

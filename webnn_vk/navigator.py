@@ -1,0 +1,164 @@
+"""``webnn_vk.ml``: making contexts (§8.2), and the list of devices.
+
+Named after ``navigator.ml``: a module called ``ml`` would take the instance's place.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from typing import Any
+
+from webnn_vk.codegen.compiler import find_compiler
+from webnn_vk.codegen.store import ShaderStore
+
+from .context import MLContext
+from .device_info import DeviceInfo
+from .errors import NotSupportedError
+from .promise import MLPromise
+from .runtime import CpuDevice, GpuDevice
+from .settings import Settings
+
+POWER_PREFERENCES = ("default", "high-performance", "low-power")
+
+
+class ML:
+    """The counterpart of ``navigator.ml``; its one instance is ``webnn_vk.ml``."""
+
+    def create_context(
+        self,
+        *,
+        power_preference: str = "default",
+        accelerated: bool = True,
+        settings: Settings | None = None,
+    ) -> MLPromise[MLContext]:
+        """A context on the device that suits best (§8.2.2).
+
+        The best GPU by default; ``power_preference`` "low-power" prefers an integrated one,
+        "high-performance" a discrete one, and outranks ``accelerated``; ``accelerated=False``
+        takes the CPU device. A software Vulkan device is taken only when ``settings.device`` (or
+        ``WEBNN_VK_DEVICE``) names it. Rejects with TypeError for wrong options, NotSupportedError
+        when the device asked for can't be used.
+        """
+        if power_preference not in POWER_PREFERENCES:
+            return MLPromise.rejected(
+                TypeError(
+                    f"power_preference: {power_preference!r} is not one of "
+                    f"{', '.join(POWER_PREFERENCES)}"
+                )
+            )
+        promise: MLPromise[MLContext] = MLPromise()
+
+        def create() -> None:
+            try:
+                chosen = settings or Settings.from_environment()
+                promise.resolve(_create(chosen, power_preference, bool(accelerated)))
+            except Exception as error:
+                promise.reject(error)
+
+        threading.Thread(target=create, name="webnn_vk-create", daemon=True).start()
+        return promise
+
+
+ml = ML()
+
+
+def devices() -> list[DeviceInfo]:
+    """The Vulkan devices found, with why an unusable one can't be used, and the CPU device."""
+    from .vulkan.devices import list_devices
+    from .vulkan.errors import VulkanUnavailable
+
+    found = []
+    try:
+        for device in list_devices():
+            found.append(DeviceInfo.of(device.profile, device.index, device.unusable))
+    except VulkanUnavailable:
+        pass  # no Vulkan on this machine: the CPU device is what there is
+    return [*found, _cpu_info(CpuDevice())]
+
+
+def _create(settings: Settings, power_preference: str, accelerated: bool) -> MLContext:
+    from .vulkan.devices import choose, list_devices
+    from .vulkan.errors import VulkanError, VulkanUnavailable
+    from .vulkan.instance import instance
+
+    wanted = (settings.device or "").lower()
+    if wanted == "cpu" or (
+        not wanted and not accelerated and power_preference == "default"
+    ):
+        return _cpu_context(settings, accelerated)
+    try:
+        if settings.validate:
+            instance(validate=True)
+        found = list_devices()
+        index = choose(
+            [d.profile for d in found],
+            power_preference=power_preference,
+            accelerated=accelerated,
+            override=settings.device,
+            unusable=[d.unusable for d in found],
+        )
+    except VulkanUnavailable as error:
+        if wanted:
+            raise NotSupportedError(str(error)) from None
+        _say_once(f"no Vulkan device ({error}); the CPU device is used")
+        return _cpu_context(settings, accelerated)
+    except VulkanError as error:
+        raise NotSupportedError(str(error)) from error
+    if index is None:
+        names = ", ".join(f"{d.profile.name}: {d.unusable or 'software'}" for d in found)
+        _say_once(
+            f"no GPU ({names or 'no Vulkan device'}); the CPU device is used. "
+            "WEBNN_VK_DEVICE=vulkan takes a software Vulkan device"
+        )
+        return _cpu_context(settings, accelerated)
+    return _vulkan_context(found[index], settings, accelerated)
+
+
+def _vulkan_context(physical: Any, settings: Settings, accelerated: bool) -> MLContext:
+    from .vulkan.device import open_driver
+    from .vulkan.errors import VulkanError
+
+    try:
+        profile = physical.profile.masked(settings.mask)
+        driver = open_driver(physical, profile=profile)
+    except ValueError as error:
+        raise TypeError(f"mask: {error}") from None
+    except VulkanError as error:
+        raise NotSupportedError(f"{physical.profile.name}: {error}") from error
+    compiler = find_compiler(settings.glslang)
+    shaders = (
+        ShaderStore(compiler=compiler)
+        if settings.cache is None
+        else ShaderStore(settings.cache, compiler=compiler)
+    )
+    if not shaders.has_compiler:
+        _say_once("no GLSL compiler; the precompiled shaders are used, without fusion")
+    return MLContext(
+        GpuDevice(driver, shaders),
+        DeviceInfo.of(profile, physical.index),
+        settings,
+        accelerated=accelerated,
+        has_compiler=shaders.has_compiler,
+        available=shaders.available,
+    )
+
+
+def _cpu_context(settings: Settings, accelerated: bool) -> MLContext:
+    device = CpuDevice()
+    return MLContext(device, _cpu_info(device), settings, accelerated=accelerated)
+
+
+def _cpu_info(device: CpuDevice) -> DeviceInfo:
+    limits = {"max_tensor_byte_length": device.max_tensor_byte_length}
+    return DeviceInfo(device.name, "numpy", limits=limits)
+
+
+_said: set[str] = set()
+
+
+def _say_once(message: str) -> None:
+    """One clear line for each situation that changes where work runs."""
+    if message not in _said:
+        _said.add(message)
+        warnings.warn(f"webnn_vk: {message}", RuntimeWarning, stacklevel=2)

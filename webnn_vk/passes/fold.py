@@ -1,0 +1,44 @@
+"""Constant folding: what depends on constants alone is computed at build time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..graph import Graph, Node, Value
+from .rewrite import Substitution
+
+# A folded result may be larger than what it comes from (an expand); beyond this it would cost
+# more memory than the kernel costs time.
+_MAX_GROWTH_BYTES = 1 << 20
+
+
+def fold_constants(graph: Graph) -> tuple[Graph, list[str]]:
+    """The folded graph and the titles of the nodes computed here.
+
+    Constants that come from a constant tensor live on the device and are not folded.
+    """
+    known = Substitution()
+    kept: list[Node] = []
+    folded: list[str] = []
+    for node in graph.nodes:
+        node = known.apply(node)
+        if _foldable(node):
+            arrays = node.evaluate(lambda v: v.data)
+            for value, array in zip(node.outputs, arrays, strict=True):
+                array.setflags(write=False)
+                known[value] = Value(value.descriptor, data=array)
+            folded.append(node.title)
+        else:
+            kept.append(node)
+    if not folded:
+        return graph, folded
+    outputs = {name: known.get(v) for name, v in graph.outputs.items()}
+    return replace(graph, outputs=outputs, nodes=tuple(kept)), folded
+
+
+def _foldable(node: Node) -> bool:
+    if not node.inputs or any(v.data is None for v in node.inputs):
+        return False
+    read = sum(v.descriptor.byte_length for v in node.inputs)
+    made = sum(v.descriptor.byte_length for v in node.outputs)
+    return made <= read + _MAX_GROWTH_BYTES

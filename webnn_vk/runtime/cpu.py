@@ -1,0 +1,120 @@
+"""The CPU device: programs run with NumPy, tensors are NumPy memory."""
+
+from __future__ import annotations
+
+import platform
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..data_types import MAX_DIMENSION
+from ..errors import OperationError
+from ..program import HostSegment, Program
+from .device import Batch, Executable, Storage, poisoned
+from .host import Arrays, run_host_segment
+from .work import Dispatch, Read, Run, Work, Write
+
+
+class CpuExecutable:
+    """A program of one HostSegment."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.uploads: list[Work] = []
+        self.build_seconds: dict[str, float] = {}
+        self.flops = sum(step.flops for step in program.report.steps)
+
+
+class CpuDevice:
+    """See ``device.Device``; everything is over when ``execute`` returns."""
+
+    profile = None
+
+    def __init__(self) -> None:
+        self.name = f"CPU ({platform.processor() or platform.machine()}, NumPy {np.__version__})"
+        self._in_use = 0
+        self._graveyard: deque[tuple[int, np.ndarray]] = deque()
+
+    @property
+    def max_tensor_byte_length(self) -> int:
+        return MAX_DIMENSION
+
+    def create_storage(self, size: int) -> Storage:
+        self._bury()
+        backing = np.empty(size, np.uint8)
+        self._in_use += backing.nbytes
+        return Storage(size, backing, self._graveyard.append)
+
+    def _bury(self) -> None:
+        while self._graveyard:
+            _, backing = self._graveyard.popleft()
+            self._in_use -= backing.nbytes
+
+    def memory_in_use(self) -> int:
+        self._bury()
+        return self._in_use
+
+    def stage(self, data: np.ndarray) -> Any:
+        return None
+
+    def load(self, program: Program) -> Executable:
+        return CpuExecutable(program)
+
+    def execute(self, works: Sequence[Work]) -> Batch:
+        batch = Batch(works)
+        for work in works:
+            try:
+                self._run(work, batch)
+            except Exception as error:
+                work.fail(OperationError(f"{type(error).__name__}: {error}"))
+        return batch
+
+    def _run(self, work: Work, batch: Batch) -> None:
+        match work:
+            case Write(storage, data):
+                storage.backing[:] = 0 if data is None else data
+                storage.error = None
+            case Read(storage, done):
+                if storage.error is not None:
+                    work.fail(storage.error)
+                else:
+                    done(storage.backing.copy())
+            case Run(function):
+                batch.completions.append(function)
+            case Dispatch(executable, inputs, outputs):
+                error = poisoned(inputs)
+                if error is not None:
+                    work.fail(error)
+                else:
+                    self._dispatch(executable.program, inputs, outputs)
+
+    @staticmethod
+    def _dispatch(program: Program, inputs: Any, outputs: Any) -> None:
+        arrays: Arrays = {
+            value: _view(inputs[name], value) for name, value in program.inputs.items()
+        }
+        for value in program.constants:
+            if value.source is not None:
+                arrays[value] = _view(value.source, value)
+        (segment,) = program.segments
+        assert isinstance(segment, HostSegment)
+        run_host_segment(segment, arrays, lambda value, array: None)
+        for name, value in program.outputs.items():
+            _view(outputs[name], value)[...] = (
+                value.data if value.data is not None else arrays[value]
+            )
+            outputs[name].error = None
+
+    def wait(self, batch: Batch) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def _view(storage: Storage, value: Any) -> np.ndarray:
+    descriptor = value.descriptor
+    data = storage.backing[: descriptor.byte_length].view(descriptor.numpy_dtype)
+    return data.reshape(descriptor.shape)

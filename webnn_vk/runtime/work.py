@@ -1,0 +1,65 @@
+"""What a timeline orders: small records, one per call of the API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .device import Executable, Storage
+
+
+@dataclass(slots=True)
+class Write:
+    """Replace a tensor's bytes; ``data`` belongs to the record and is not changed by anyone.
+
+    ``staged`` is transfer memory that holds the data already.
+    """
+
+    storage: Storage
+    data: np.ndarray | None
+    staged: Any = None
+
+    def fail(self, error: Exception) -> None:
+        self.storage.error = error
+
+
+@dataclass(slots=True)
+class Read:
+    """Copy a tensor's bytes out: ``done`` gets them as a uint8 array, or ``failed`` the error."""
+
+    storage: Storage
+    done: Callable[[np.ndarray], Any]
+    failed: Callable[[Exception], Any]
+
+    def fail(self, error: Exception) -> None:
+        self.failed(error)
+
+
+@dataclass(slots=True)
+class Dispatch:
+    """Run a graph on tensors' memory, by name."""
+
+    executable: Executable
+    inputs: Mapping[str, Storage]
+    outputs: Mapping[str, Storage]
+
+    def fail(self, error: Exception) -> None:
+        for storage in self.outputs.values():
+            storage.error = error
+
+
+@dataclass(slots=True)
+class Run:
+    """Call ``function`` when all work before is done; ``failed`` if it never will be."""
+
+    function: Callable[[], Any]
+    failed: Callable[[Exception], Any]
+
+    def fail(self, error: Exception) -> None:
+        self.failed(error)
+
+
+Work = Write | Read | Dispatch | Run

@@ -1,0 +1,52 @@
+"""Settings: the environment variables and their Python counterparts in one record."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How contexts are made and graphs compiled.
+
+    ``device``: index, part of a name, or "cpu" (``WEBNN_VK_DEVICE``). ``validate``: load the
+    Khronos validation layer (``WEBNN_VK_VALIDATE``). ``glslang``: "auto", "process" or "none"
+    (``WEBNN_VK_GLSLANG``). ``mask``: device features to pretend absent (``WEBNN_VK_MASK``).
+    ``force_cpu``: operators placed on the CPU (``WEBNN_VK_FORCE_CPU``). ``cache``: folder of the
+    shader cache (``WEBNN_VK_CACHE``). ``skip_passes``: optimisations left out, of "fold" and
+    "fuse" (``WEBNN_VK_SKIP_PASSES``).
+    """
+
+    device: str | None = None
+    validate: bool = False
+    glslang: str = "auto"
+    mask: tuple[str, ...] = ()
+    force_cpu: tuple[str, ...] = ()
+    cache: Path | None = None
+    skip_passes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.glslang not in ("auto", "process", "none"):
+            raise ValueError(f"glslang: {self.glslang!r} is not one of auto, process, none")
+        unknown = set(self.skip_passes) - {"fold", "fuse"}
+        if unknown:
+            raise ValueError(f"skip_passes: {', '.join(sorted(unknown))} is not one of fold, fuse")
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
+        def words(name: str) -> tuple[str, ...]:
+            return tuple(w for w in environment.get(name, "").replace(" ", "").split(",") if w)
+
+        cache = environment.get("WEBNN_VK_CACHE")
+        return cls(
+            device=environment.get("WEBNN_VK_DEVICE") or None,
+            validate=environment.get("WEBNN_VK_VALIDATE", "0") not in ("", "0"),
+            glslang=environment.get("WEBNN_VK_GLSLANG") or "auto",
+            mask=words("WEBNN_VK_MASK"),
+            force_cpu=words("WEBNN_VK_FORCE_CPU"),
+            cache=Path(cache) if cache else None,
+            skip_passes=words("WEBNN_VK_SKIP_PASSES"),
+        )
