@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data_types import DATA_TYPES, MAX_RANK, MLOperandDescriptor
+from ..data_types import DATA_TYPES, MAX_RANK, MLOperandDescriptor, broadcast_shapes
 from ..errors import sanitize
 from .arguments import Argument, Operand, Operands
 from .lowering import Lowering
@@ -92,6 +92,16 @@ class Check:
         """``operand`` (if present) has exactly the ``expected`` shape."""
         if operand is not None and operand.shape != tuple(expected):
             self.fail(f"{name} is {operand}; shape {list(expected)} is expected")
+
+    def broadcast(self, **operands: MLOperandDescriptor) -> tuple[int, ...]:
+        """The shape that all the operands broadcast to in both directions."""
+        shape: tuple[int, ...] | None = ()
+        for descriptor in operands.values():
+            shape = broadcast_shapes(shape, descriptor.shape)
+            if shape is None:
+                shapes = ", ".join(f"{name} is {d}" for name, d in operands.items())
+                self.fail(f"{shapes}; dimensions from the last on have to be equal or 1")
+        return shape
 
     def axes(self, axes: Sequence[int], rank: int, name: str = "axes") -> None:
         """Axes are in range and without duplicates."""
