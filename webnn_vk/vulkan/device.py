@@ -346,6 +346,8 @@ def _create_device(physical: PhysicalDevice, profile: DeviceProfile) -> Any:
     for target, table in targets:
         for name in wanted & table.keys():
             setattr(target, table[name], 1)
+            if name == "vulkan_memory_model":
+                target.vulkanMemoryModelDeviceScope = 1
     matrix = vk.struct("VkPhysicalDeviceCooperativeMatrixFeaturesKHR",
                        "PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR", cooperativeMatrix=1)
     chained = vk.chain(features, *structs, *[matrix] * ("cooperative_matrix" in wanted))

@@ -142,6 +142,9 @@ def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
     found |= {name for name, extension in EXTENSIONS.items() if extension in extensions}
     if not (has_matrix and matrix.cooperativeMatrix):
         found.discard("cooperative_matrix")
+    # Once vulkanMemoryModel is enabled, ordinary atomics need its device scope too.
+    if "12" in features and not features["12"].vulkanMemoryModelDeviceScope:
+        found.discard("vulkan_memory_model")
     if timestamp_bits:
         found.add("timestamps")
 
