@@ -41,7 +41,7 @@ def main(device: str | None, runs: int) -> None:
 def measure(device: str | None) -> dict[str, float | str]:
     """This process's stages in seconds; the first line of the process has to be this call."""
     start = time.perf_counter()
-    from webnn_vk.tools.devices import describe, open_context
+    from webnn_vk.tools.devices import open_context
     from webnn_vk.tools.sentence_encoder import SentenceEncoder, load_model
 
     imported = time.perf_counter()
@@ -57,7 +57,7 @@ def measure(device: str | None) -> dict[str, float | str]:
     encoder.encode([SENTENCE])
     run = min(time.perf_counter() - end, end - built)
     return {
-        "device": describe(context),
+        "device": str(context.device_info),
         "import": imported - start,
         "weights": loaded - imported,
         "build": built - loaded,

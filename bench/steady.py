@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from webnn_vk.tools.devices import describe, is_vulkan, open_context
+from webnn_vk.tools.devices import open_context
 from webnn_vk.tools.sentence_encoder import Weights, build_encoder, load_model
 
 from .models import mobilenet_v2
@@ -22,9 +22,9 @@ def main(device: str | None, runs: int) -> None:
     """Median milliseconds of `runs` calls of `context.compute` per model and device."""
     model = load_model()
     with open_context(device) as first, open_context("cpu") as cpu:
-        contexts = {"vulkan": first, "cpu": cpu} if is_vulkan(first) else {"cpu": cpu}
+        contexts = {"vulkan": first, "cpu": cpu} if first.device_info.is_vulkan else {"cpu": cpu}
         for context in contexts.values():
-            print(f"{'Vulkan' if is_vulkan(context) else 'CPU':7}{describe(context)}")
+            print(f"{'Vulkan' if context.device_info.is_vulkan else 'CPU':7}{context.device_info}")
         weights = {name: Weights(context, model) for name, context in contexts.items()}
         for uploaded in weights.values():
             uploaded.upload()

@@ -7,7 +7,7 @@ NO_DRIVER = "no Vulkan driver on this machine"
 
 def require_vulkan() -> None:
     """Skip the test, counted in the summary, where there is no driver."""
-    from webnn_vk.tools.devices import has_vulkan
+    from webnn_vk.tools.devices import vulkan_problem
 
-    if not has_vulkan():
+    if vulkan_problem():
         pytest.skip(NO_DRIVER)

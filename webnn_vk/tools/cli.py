@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -46,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ).set_defaults(run=_operators)
 
     options = parser.parse_args(arguments)
+    # What changes where work runs is said in one line, without the place in our code.
+    warnings.showwarning = lambda message, *_: print(message, file=sys.stderr)
     try:
         options.run(options)
     except (ToolError, webnn_vk.DOMException) as error:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import ToolError
-from .devices import describe, is_vulkan, open_context
+from .devices import open_context, vulkan_problem
 from .progress import Progress
 from .sentence_encoder import Model, SentenceEncoder, load_model, plan_batches
 
@@ -101,8 +101,12 @@ def run(
     model = load_model(folder)
     texts = [*sentences, question]
     with open_context(device) as context:
-        on_vulkan = is_vulkan(context)
-        print(f"Device    {describe(context)}", flush=True)
+        on_vulkan = context.device_info.is_vulkan
+        problem = None if on_vulkan else vulkan_problem()
+        print(
+            f"Device    {context.device_info}" + (f"; no Vulkan device: {problem}" * bool(problem)),
+            flush=True,
+        )
         with Progress(_work(model, texts) * (2 if on_vulkan else 1)) as bar:
             measured = measure(context, model, texts, bar)
             reference = None

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import webnn_vk
+from webnn_vk.settings import Settings
 
-from ..vulkan.devices import list_devices
-from ..vulkan.errors import VulkanUnavailable
 from . import ToolError
 
 
-def has_vulkan() -> bool:
-    """Whether a usable Vulkan device, software ones included, is here."""
+def vulkan_problem() -> str | None:
+    """Why there is no usable Vulkan device (software ones included) here; None when there is."""
+    from webnn_vk.vulkan.devices import list_devices
+    from webnn_vk.vulkan.errors import VulkanUnavailable
+
     try:
-        return any(not device.unusable for device in list_devices())
-    except VulkanUnavailable:
-        return False
+        devices = list_devices()
+    except VulkanUnavailable as error:
+        return str(error)
+    if not all(device.unusable for device in devices):
+        return None
+    reasons = (f"{device.profile.name}: {device.unusable}" for device in devices)
+    return "; ".join(reasons) or "no Vulkan device found"
 
 
 def open_context(device: str | None = None) -> Any:
@@ -25,13 +32,20 @@ def open_context(device: str | None = None) -> Any:
     software) or on "cpu"; by default what `WEBNN_VK_DEVICE` says, else "vulkan" where there is
     one, else "cpu". `ToolError` when there is no such device.
     """
-    device = device or os.environ.get("WEBNN_VK_DEVICE") or ("vulkan" if has_vulkan() else "cpu")
+    device = device or os.environ.get("WEBNN_VK_DEVICE") or None
+    if device is None:
+        device = "cpu" if vulkan_problem() else "vulkan"
     try:
-        return webnn_vk.ml.create_context(device=device).result()
-    except (webnn_vk.DOMException, VulkanUnavailable) as error:
+        settings = replace(Settings.from_environment(), device=device)
+        return webnn_vk.ml.create_context(settings=settings).result()
+    except (webnn_vk.DOMException, TypeError, ValueError) as error:
         raise ToolError(str(error)) from None
 
 
-def is_vulkan(context: Any) -> bool:
-    """Whether the context's device is a Vulkan device."""
-    return context.device_info.type != "cpu"
+def table() -> str:
+    """The devices as lines of index and description."""
+    lines = []
+    for info in webnn_vk.devices():
+        lines.append(f"{'cpu' if info.index is None else info.index:>3}  {info}")
+    problem = vulkan_problem()
+    return "\n".join([*lines, *([f"no Vulkan device: {problem}"] if problem else [])])
