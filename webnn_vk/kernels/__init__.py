@@ -28,7 +28,10 @@ __all__ = ["FAMILIES",
 
 # Module of this package by the name that a record's lowering gives.
 FAMILIES = (
+    "copy",
     "elementwise",
+    "gather",
+    "scatter",
 )
 
 

@@ -1,0 +1,96 @@
+"""Elements as bare bits, for kernels that only move them: 1, 2, 4, 8 or 16 bytes wide.
+
+Moving does not depend on what the bits mean, so float16 and float32 keep their NaN payloads, types
+of one size share kernels, and contiguous runs move as wider elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from webnn_vk.codegen.spec import Buffer
+
+from ..data_types import DATA_TYPES
+from ..graph import Value
+from ..profile import DeviceProfile
+from .dispatch import Binding, padded
+
+#: Widths of an element in bytes.
+WIDTHS = (1, 2, 4, 8, 16)
+
+_TYPES = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64", 16: "uint32"}
+# The native storage that a width uses; 8 bytes are two words on every device.
+_FEATURES = {1: frozenset({"int8"}), 2: frozenset({"float16"})}
+
+
+def item_size(value: Value) -> int:
+    """Bytes of one of the value's elements."""
+    return DATA_TYPES[value.data_type].size
+
+
+def buffer(name: str, width: int, access: str = "r") -> Buffer:
+    """A buffer of elements ``width`` bytes wide."""
+    return Buffer(name, _TYPES[width], access, 4 if width == 16 else 1)
+
+
+def storage_features(width: int, features: frozenset[str]) -> frozenset[str]:
+    """Those of the device's features that a kernel moving such elements uses."""
+    return _FEATURES.get(width, frozenset()) & features
+
+
+def widest(size: int, numbers: Iterable[int]) -> int:
+    """The largest width in bytes by which runs of ``size``-byte elements can move when every one
+    of ``numbers`` (lengths, strides, offsets, in elements) has to be a whole number of it."""
+    numbers = tuple(numbers)
+    return next(
+        width
+        for width in reversed(WIDTHS)
+        if width % size == 0 and all(n % (width // size) == 0 for n in numbers)
+    )
+
+
+def workgroup(profile: DeviceProfile) -> int:
+    """Invocations per workgroup of kernels without cooperation."""
+    return min(256, profile.max_workgroup_invocations, profile.max_workgroup_size[0])
+
+
+def bind(value: Value, profile: DeviceProfile, start: int, end: int) -> tuple[Binding, int]:
+    """A binding with the bytes start … end of the value, and the byte it begins at: the whole
+    value where one binding can hold it."""
+    whole = padded(value.descriptor.byte_length)
+    if whole <= profile.max_storage_buffer_range:
+        return Binding(value), 0
+    first = start - start % alignment(profile)
+    return Binding(value, first, min(padded(end - first), whole - first)), first
+
+
+def alignment(profile: DeviceProfile) -> int:
+    """What offsets of bindings are multiples of, in bytes."""
+    return max(16, profile.min_storage_buffer_offset_alignment)
+
+
+def fits(value: Value, profile: DeviceProfile, start: int, end: int) -> bool:
+    """Whether one binding can hold the bytes start … end of the value."""
+    binding, _ = bind(value, profile, start, end)
+    return binding.size is None or binding.size <= profile.max_storage_buffer_range
+
+
+def bind_range(value: Value, part: range, size: int) -> Binding:
+    """A binding with just those items of ``size`` bytes of the value."""
+    whole = padded(value.descriptor.byte_length)
+    first = part.start * size
+    end = min(padded(part.stop * size), whole)
+    return Binding(value) if (first, end) == (0, whole) else Binding(value, first, end - first)
+
+
+def ranges(count: int, size: int, profile: DeviceProfile, multiple: int = 1) -> Iterator[range]:
+    """``count`` items of ``size`` bytes in ranges that one binding each can hold; ranges begin at
+    multiples of ``multiple`` items and of the alignment of bindings."""
+    limit = profile.max_storage_buffer_range
+    if padded(count * size) <= limit:
+        yield range(count)
+        return
+    step = multiple * alignment(profile)
+    step *= max(1, limit // (step * size))
+    for first in range(0, count, step):
+        yield range(first, min(first + step, count))
