@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import builtins
 import inspect
 import subprocess
 import sys
@@ -24,7 +25,7 @@ class Notebook:
     `await` allowed at the top level."""
 
     def __init__(self):
-        self.names = {}
+        self.names = {"__builtins__": builtins}
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever)
         self.thread.start()
@@ -51,6 +52,7 @@ def notebook():
     kernel.close()
 
 
+@pytest.mark.filterwarnings("ignore:webnn_vk. no GPU")  # software Vulkan only: said as it should
 @pytest.mark.parametrize("cell", [CELL, AWAITING], ids=["result", "await"])
 def test_notebook(notebook, capsys, cell):
     notebook.run(cell)

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
 from webnn_vk import kernels
-from webnn_vk.codegen.pack import build_pack
+from webnn_vk.codegen.pack import PACK_PATH, build_pack
+from webnn_vk.codegen.spec import KernelSpec
 
-FILE_NAME = "pack.bin"
+# What decides how a kernel stores its data; devices have any subset of them.
+FEATURES = ("float16", "int8", "int16", "int64", "nan_preserve_f32")
+
+
+def specs() -> list[KernelSpec]:
+    """Every unfused kernel for every device, without repeats."""
+    found: dict[KernelSpec, None] = {}
+    for count in range(len(FEATURES) + 1):
+        for features in itertools.combinations(FEATURES, count):
+            found.update(dict.fromkeys(kernels.catalogue(frozenset(features))))
+    return list(found)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write pack.bin into the folder named by the one argument."""
+    """Write the pack into the folder named by the one argument."""
     (folder,) = arguments
-    build_pack(kernels.catalogue(), Path(folder) / FILE_NAME)
+    stats = build_pack(specs(), Path(folder) / PACK_PATH.name)
+    print(f"{stats.modules} modules, {stats.size / 1e6:.2f} MB, {stats.compiler}")
     return 0

@@ -65,8 +65,8 @@ class Model:
 
     folder: Path
     config: Config
-    weights: dict[str, np.ndarray]
-    tokenizer: Any
+    weights: dict[str, np.ndarray] = field(repr=False)
+    tokenizer: Any = field(repr=False)
 
     def tokenize(self, sentences: Sequence[str]) -> list[list[int]]:
         """Token ids of each sentence, at most `MAX_TOKENS`, without padding."""
