@@ -34,7 +34,10 @@ def main(device: str | None, runs: int) -> None:
     named += [("best", best)]
     show(
         ["", *STAGES, "total"],
-        [[name, *(f"{result[stage]:.2f}" for stage in (*STAGES, "total"))] for name, result in named],
+        [
+            [name, *(f"{result[stage]:.2f}" for stage in (*STAGES, "total"))]
+            for name, result in named
+        ],
     )
 
 

@@ -99,5 +99,3 @@ def _timed(context: Any, graph: Any, inputs: dict[str, np.ndarray]) -> float:
     start = time.perf_counter()
     context.compute(graph, inputs)
     return time.perf_counter() - start
-
-

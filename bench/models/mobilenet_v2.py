@@ -37,7 +37,14 @@ def build(context: Any, seed: int = 0) -> Any:
         return b.constant(random.standard_normal(shape, np.float32) * scale)
 
     def conv(
-        x: Any, channels: int, size: int, *, stride: int = 1, groups: int = 1, relu: bool, label: str
+        x: Any,
+        channels: int,
+        size: int,
+        *,
+        stride: int = 1,
+        groups: int = 1,
+        relu: bool,
+        label: str,
     ) -> Any:
         per_group = x.shape[1] // groups
         # Gain 2 makes up for what the activation cuts off, so that the signal keeps its scale.

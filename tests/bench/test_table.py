@@ -6,9 +6,5 @@ from bench.table import show
 def test_columns_line_up(capsys):
     show(["model", "ms"], [["A", "1.0"], ["Long name", "1000.0"]])
     assert capsys.readouterr().out == (
-        "\n"
-        "model          ms\n"
-        "---------  ------\n"
-        "A             1.0\n"
-        "Long name  1000.0\n"
+        "\nmodel          ms\n---------  ------\nA             1.0\nLong name  1000.0\n"
     )

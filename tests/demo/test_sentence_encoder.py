@@ -74,7 +74,9 @@ def test_every_step_is_on_vulkan(vulkan_context, model):
 
 def test_padding_and_neighbours_do_not_change_an_embedding(cpu_context, model):
     encoder = SentenceEncoder(cpu_context, model)
-    longer = "A sentence that goes on for a good deal longer than the two others here would ever do."
+    longer = (
+        "A sentence that goes on for a good deal longer than the two others here would ever do."
+    )
     texts = ["A short one.", longer, "Hi"]
     together = encoder.encode(texts)
     alone = np.concatenate([encoder.encode([text]) for text in texts])

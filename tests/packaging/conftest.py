@@ -15,8 +15,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "webnn_vk", "codegen", "shaders",
-           "examples")
+SOURCES = (
+    "pyproject.toml",
+    "setup.py",
+    "README.md",
+    "LICENSE",
+    "webnn_vk",
+    "codegen",
+    "shaders",
+    "examples",
+)
 
 
 def quiet(command: list[str | Path], **options) -> subprocess.CompletedProcess:
@@ -34,12 +42,27 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source.mkdir()
     for name in SOURCES:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, source / name,
-                            ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "pack.bin"))
+            shutil.copytree(
+                ROOT / name,
+                source / name,
+                ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "pack.bin"),
+            )
         else:
             shutil.copy(ROOT / name, source / name)
-    quiet([sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index",
-           "-w", folder, source])
+    quiet(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--no-deps",
+            "--no-build-isolation",
+            "--no-index",
+            "-w",
+            folder,
+            source,
+        ]
+    )
     (built,) = folder.glob("*.whl")
     return built
 
@@ -62,8 +85,19 @@ def environment(wheel: Path, tmp_path: Path) -> Callable[..., Path]:
         home = tmp_path / "environment"
         quiet([sys.executable, "-m", "venv", "--without-pip", home])
         python = home / "bin" / "python"
-        quiet([sys.executable, "-m", "pip", "--python", python, "install", "--no-deps",
-               "--no-index", wheel])
+        quiet(
+            [
+                sys.executable,
+                "-m",
+                "pip",
+                "--python",
+                python,
+                "install",
+                "--no-deps",
+                "--no-index",
+                wheel,
+            ]
+        )
         (site,) = (home / "lib").glob("python*/site-packages")
         with zipfile.ZipFile(wheel) as archive:
             (metadata,) = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]

@@ -44,7 +44,9 @@ def test_every_public_name_loads():
         assert getattr(webnn_vk, name) is not None
 
 
-@pytest.mark.parametrize("first", ["import webnn_vk.navigator", "webnn_vk.devices()", "webnn_vk.ml"])
+@pytest.mark.parametrize(
+    "first", ["import webnn_vk.navigator", "webnn_vk.devices()", "webnn_vk.ml"]
+)
 def test_ml_is_the_same_whatever_was_loaded_first(first):
     code = f"import webnn_vk\n{first}\nassert callable(webnn_vk.ml.create_context)"
     subprocess.run([sys.executable, "-c", code], check=True)

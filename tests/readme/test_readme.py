@@ -64,7 +64,9 @@ def test_command(command):
 def test_install_command(command, tmp_path):
     """In an environment of its own; the dependencies, which are here already, are seen there."""
     source = tmp_path / "source"
-    keep_out = shutil.ignore_patterns(".git", ".venv", "__pycache__", "build", "*.egg-info", "tests")
+    keep_out = shutil.ignore_patterns(
+        ".git", ".venv", "__pycache__", "build", "*.egg-info", "tests"
+    )
     shutil.copytree(ROOT, source, ignore=keep_out)
     subprocess.run(
         [sys.executable, "-m", "venv", "--without-pip", "--system-site-packages", tmp_path / "env"],

@@ -51,7 +51,7 @@ SENTENCES = [
     "http://example.com/path?query=value&other=1 and mail@example.com",
     "Antidisestablishmentarianism and pneumonoultramicroscopicsilicovolcanoconiosis",
     "Mix two cups of flour with one egg, rest the dough for half an hour, and roll it out thin.",
-    "Whereas the party of the first part, hereinafter called the lessor, agrees to let the premises",
+    "Whereas the party of the first part, hereinafter called the lessor, agrees to let the house",
     LONG,
     f"{LONG} {LONG}",
 ]
@@ -96,9 +96,7 @@ def forward(weights, config, ids):
             f"{prefix}.attention.output.LayerNorm",
         )
         inner = functional.gelu(linear(x, f"{prefix}.intermediate.dense"))
-        x = normalise(
-            linear(inner, f"{prefix}.output.dense") + x, f"{prefix}.output.LayerNorm"
-        )
+        x = normalise(linear(inner, f"{prefix}.output.dense") + x, f"{prefix}.output.LayerNorm")
     return functional.normalize(x.mean(0), dim=0)
 
 

@@ -309,7 +309,7 @@ def build_encoder(weights: Weights, batch: int, length: int) -> Any:
     ids = b.input("ids", {"data_type": "int32", "shape": [batch, length]})
     mask = b.input("mask", {"data_type": "float32", "shape": [batch, length]})
 
-    # A sentence is one segment from position 0: its positions and token types are the tables' heads.
+    # One segment from position 0: the positions and token types are the heads of the tables.
     words = b.gather(weight("embeddings.word_embeddings.weight"), ids, axis=0, label="words")
     positions = b.slice(
         weight("embeddings.position_embeddings.weight"), [0, 0], [length, hidden], label="positions"
