@@ -63,24 +63,22 @@ class MLGraphBuilder:
             raise InvalidStateError("the context is lost")
         self._context = context
         self._has_built = False
-        self._inputs: dict[str, Value] = {}
+        self._inputs: list[Value] = []
         self._nodes: list[Node] = []
 
     # -- inputs and constants ------------------------------------------------------------------
     def input(self, name: str, descriptor: Any) -> MLOperand:
-        """A graph input (§8.9.2): ``name`` is unique and not empty, ``descriptor`` an
-        MLOperandDescriptor or a mapping with data_type and shape."""
+        """A graph input (§8.9.2): ``name`` is not empty and, among the inputs that a graph uses,
+        unique; ``descriptor`` is an MLOperandDescriptor or a mapping with data_type and shape."""
         if not isinstance(name, str):
             raise TypeError(f"input: the name has to be a str, not {type(name).__name__}")
         described = _plain(to_descriptor(descriptor))
         self._check_can_build("input")
         if not name:
             raise TypeError("input: the name is empty")
-        if name in self._inputs:
-            raise TypeError(f"input: the name {sanitize(name)!r} is taken")
         self._check_descriptor(described, f"input {sanitize(name)!r}")
         value = Value(described, name=name)
-        self._inputs[name] = value
+        self._inputs.append(value)
         return MLOperand(self, value)
 
     def constant(self, *args: Any) -> MLOperand:
@@ -216,7 +214,12 @@ class MLGraphBuilder:
             if isinstance(value, _TensorValue):
                 value.tensor._use("build: a constant tensor")
         # spec: build, steps 9 and 14: only inputs that the outputs depend on belong to the graph.
-        inputs = {name: v for name, v in self._inputs.items() if v in live}
+        # spec: input, step 3 is checked here: the web-platform-tests give one name to many inputs
+        # of a builder and use one of them.
+        inputs: dict[str, Value] = {}
+        for value in self._inputs:
+            if value in live and inputs.setdefault(value.name, value) is not value:
+                raise TypeError(f"build: two inputs are called {sanitize(value.name)!r}")
         return Graph(inputs, values, tuple(reversed(nodes)))
 
     # -- checks --------------------------------------------------------------------------------
