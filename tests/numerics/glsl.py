@@ -142,6 +142,8 @@ class Library:
         frame = Frame(lanes)
         for (_, name), value in zip(function.parameters, arguments, strict=True):
             frame.variables[name] = value
+        if not lanes.any():
+            return self._nothing(function.result)
         outer, self.precise = self.precise, False
         self.execute(function.body, frame)
         self.precise = outer
@@ -151,6 +153,14 @@ class Library:
         if frame.result[0] != function.result:
             raise TypeError(f"{function.name} gives {frame.result[0]}, not {function.result}")
         return frame.result
+
+    def _nothing(self, kind: str) -> Value:
+        """The result of a call that no lane makes."""
+        if kind in NUMPY:
+            return kind, NUMPY[kind](0)
+        if kind in VECTORS:
+            return kind, [self._nothing(VECTORS[kind][0])] * len(VECTORS[kind][1])
+        return kind, [self._nothing(part) for part, _ in self.structures[kind]]
 
     def execute(self, statements: list[tuple], frame: Frame) -> None:
         for statement in statements:
