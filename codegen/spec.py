@@ -180,6 +180,8 @@ class KernelSpec:
         unknown = sorted(self.features - FEATURES)
         if unknown:
             raise SpecError(f"features {', '.join(unknown)}; known: {', '.join(sorted(FEATURES))}")
+        if {"denorm_flush_f32", "denorm_preserve_f32"} <= self.features:
+            raise SpecError("denorm_flush_f32 and denorm_preserve_f32 exclude each other")
 
     # -- parameters
 

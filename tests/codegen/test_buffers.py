@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-
-from tests.codegen.kernels import COPY, PRELUDE, compile_spec, driver, run, templates, validate
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.codegen.spirv import capabilities
+
+from tests.codegen.kernels import COPY, PRELUDE, compile_spec, driver, run, templates, validate
 
 TYPES = ("float32", "float16", "int32", "uint32", "int64", "uint64", "int8", "uint8")
 NATIVE = {
@@ -78,7 +78,10 @@ def _check_copy(data_type: str, native: bool, width: int, windows: int, vectors:
     length = 2 * window + 103 if windows == 3 else 1003
     spec = KernelSpec(
         "copy.comp.j2",
-        (Buffer("a", data_type, "r", width, windows), Buffer("out", data_type, "w", width, windows)),
+        (
+            Buffer("a", data_type, "r", width, windows),
+            Buffer("out", data_type, "w", width, windows),
+        ),
         (Param("n"),),
         options=(("vectors", vectors),),
         features=features,
@@ -119,7 +122,8 @@ def test_every_half_loads_exactly(native: bool, width: int) -> None:
     )
     out = np.zeros(65536, np.uint32)
     result = run(spec, {"a": HALVES}, {"out": out}, 65536)["out"]
-    np.testing.assert_array_equal(result, HALVES.view(np.float16).astype(np.float32).view(np.uint32))
+    expected = HALVES.view(np.float16).astype(np.float32)
+    np.testing.assert_array_equal(result, expected.view(np.uint32))
 
 
 @pytest.mark.parametrize("native", [False, True])
@@ -189,7 +193,10 @@ def test_only_granted_capabilities_are_used(
     feature = NATIVE.get(data_type) if native else None
     spec = KernelSpec(
         "copy.comp.j2",
-        (Buffer("a", data_type, "r", width, windows), Buffer("out", data_type, "w", width, windows)),
+        (
+            Buffer("a", data_type, "r", width, windows),
+            Buffer("out", data_type, "w", width, windows),
+        ),
         (Param("n"),), options=(("vectors", False),),
         features=frozenset({feature} - {None}),
     )
