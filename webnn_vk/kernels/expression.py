@@ -117,8 +117,7 @@ def used_features(
 ) -> frozenset[str]:
     """The part of a device's features that matters to a kernel with these buffers."""
     buffers = tuple(buffers)
-    wanted = {"nan_preserve_f32"}
-    wanted |= {"int64" for b in buffers if DATA_TYPES[b.data_type].size == 8}
+    wanted = {"int64" for b in buffers if DATA_TYPES[b.data_type].size == 8}
     # Sub-word buffers that are four elements wide lie in 32-bit words on every device.
     narrow = {b.data_type for b in buffers if b.width == 1}
     wanted |= {"float16"} & narrow

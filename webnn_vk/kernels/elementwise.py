@@ -1,0 +1,398 @@
+"""The element-wise family: any chain of element-wise operators, with broadcasting, in one pass.
+
+One module per operator and data types: how each operand is read (``Mode``) and the number of
+dimensions are specialisation constants, shapes and strides parameters. Tensors larger than one
+binding are computed in slices of the output's elements.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
+
+from ..data_types import ALL_TYPES, DATA_TYPES, MLOperandDescriptor
+from ..graph import Node, Value
+from ..graph.emit import make_node
+from ..ops import OPERATORS, Operator
+from ..ops.arguments import DataTypeName
+from ..ops.lowering import Elementwise
+from ..profile import DeviceProfile
+from .dispatch import Binding, Dispatch, Unsupported, broadcast_strides, collapse, grid, strides
+from .expression import Chain, lowering, needs_int64, used_features
+
+EPILOGUE = True
+# Slices begin at multiples of this many elements: 256 bytes or more in every data type.
+_ALIGNMENT = 256
+
+
+class Mode(IntEnum):
+    """How an operand is read; the template's constants."""
+
+    FLAT = 0
+    SCALAR = 1
+    VECTOR = 2
+    SPLAT = 3
+    GATHER = 4
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """An operand ``x<n>``; ``broadcasts`` tells whether its shape may differ from the output's,
+    ``blockwise`` whether its elements are repeated in blocks."""
+
+    name: str
+    value: Value
+    broadcasts: bool
+    blockwise: bool = False
+
+
+@dataclass(frozen=True)
+class _Window:
+    """The part of an operand that a slice reads: element ``base``, multiple of the alignment, to
+    ``stop``; the whole operand when ``stop`` is None."""
+
+    base: int = 0
+    stop: int | None = None
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How an operand is addressed: its strides over the collapsed dimensions of the output."""
+
+    mode: Mode
+    strides: tuple[int, ...] = ()
+
+
+def _structure(node: Node) -> tuple[Chain, list[_Operand]]:
+    """The statements and the distinct operands of a node with its epilogue."""
+    chain = Chain()
+    kind = lowering(node.operator)
+    operands: list[_Operand] = []
+    named: dict[str, tuple[str, MLOperandDescriptor]] = {}
+    alone = len(node.operator.operands) == 1
+    for p in node.operator.operands:
+        value = node.operands[p.name]
+        blockwise = p.name in kind.blockwise
+        broadcasts = blockwise or not (alone or kind.blockwise)
+        operands.append(_Operand(f"x{len(operands)}", value, broadcasts, blockwise))
+        named[p.name] = (operands[-1].name, value.descriptor)
+    current = (chain.apply(node.operator, named, node.arguments, node.results[0]), node.results[0])
+    sides: dict[str, tuple[str, MLOperandDescriptor]] = {}
+    for step in node.epilogue:
+        named = {}
+        # Declaration order decides which operand a number takes its type from.
+        for p in step.operator.operands:
+            own = step.operands[p.name]
+            if own is None:
+                named[p.name] = current
+                continue
+            if own not in sides:
+                value = node.operands[own]
+                operands.append(_Operand(f"x{len(operands)}", value, True))
+                sides[own] = (operands[-1].name, value.descriptor)
+            named[p.name] = sides[own]
+        current = (chain.apply(step.operator, named, step.arguments, step.output), step.output)
+    return chain, operands
+
+
+def _width(data_type: str) -> int:
+    return 4 if DATA_TYPES[data_type].size < 8 else 1
+
+
+def _capacities(operands: Sequence[_Operand]) -> tuple[int, ...]:
+    """Numbers of dimensions that modules are made for: few, and the first of them small enough
+    for push constants."""
+    count = sum(o.broadcasts for o in operands)
+    if not count:
+        return (0,)
+    if any(o.blockwise for o in operands):
+        return (8, 16) if count <= 2 else (4, 16)
+    return (8,) if count <= 2 else (4, 8)
+
+
+def _spec(
+    chain: Chain, operands: Sequence[_Operand], out: str, capacity: int, features: frozenset[str]
+) -> KernelSpec:
+    buffers = [Buffer(o.name, o.value.data_type, width=_width(o.value.data_type)) for o in operands]
+    buffers.append(Buffer("out", out, "w", width=_width(out)))
+    params = [Param("low"), Param("high")]
+    constants = [Constant("PARTIAL", default=0)] if _width(out) == 4 else []
+    broadcasting = [o.name for o in operands if o.broadcasts]
+    if broadcasting:
+        params += [Param("first"), Param("dims", count=capacity)]
+        params += [Param(f"s_{name}", count=capacity) for name in broadcasting]
+        params += [Param(f"o_{name}") for name in broadcasting]
+        constants += [Constant("RANK"), *(Constant(f"M_{name}") for name in broadcasting)]
+    int64 = needs_int64(buffers, chain)
+    options = [
+        ("operands", tuple((o.name, o.broadcasts) for o in operands)),
+        ("statements", chain.statements),
+    ]
+    if int64:
+        options.append(("int64", True))
+    return KernelSpec(
+        "elementwise.comp.j2",
+        tuple(buffers),
+        (*params, *chain.params),
+        tuple(constants),
+        tuple(options),
+        used_features(features, buffers, int64)
+        # A driver might simplify across operators what it cannot within one.
+        | (features & {"nan_preserve_f32"} if len(chain.statements) > 1 else frozenset()),
+    )
+
+
+# -- addressing -----------------------------------------------------------------------------------
+def _layouts(
+    operands: Sequence[_Operand], shape: tuple[int, ...]
+) -> tuple[tuple[int, ...], list[_Layout]]:
+    """The collapsed dimensions, and each operand's layout over them."""
+    fine = _split(shape, [o.value.shape for o in operands if o.blockwise])
+    flat = [s if d > 1 else 0 for s, d in zip(strides(fine), fine, strict=True)]
+    found: list[_Layout | None] = []
+    strided: list[tuple[int, ...]] = []
+    for o in operands:
+        own = _fine_strides(o, shape, fine)
+        if o.value.descriptor.size == 1 and o.broadcasts:
+            found.append(_Layout(Mode.SCALAR))
+        elif not o.broadcasts or list(own) == flat:
+            found.append(_Layout(Mode.FLAT))
+        else:
+            found.append(None)
+            strided.append(own)
+    dims, merged = collapse(fine, *strided)
+    rest = iter(merged)
+    layouts = []
+    for o, layout in zip(operands, found, strict=True):
+        if layout is None:
+            own = next(rest)
+            layout = _Layout(_mode(dims, own, _width(o.value.data_type)), own)
+        layouts.append(layout)
+    return dims, layouts
+
+
+def _split(shape: tuple[int, ...], blocks: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """Each dimension as (number of blocks, block size); blockwise operands have one shape."""
+    if not blocks:
+        return shape
+    (counts,) = set(blocks)
+    return tuple(n for d, c in zip(shape, counts, strict=True) for n in (c, d // c))
+
+
+def _fine_strides(
+    operand: _Operand, shape: tuple[int, ...], fine: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Strides over the dimensions of ``fine``, 0 where a dimension is repeated or of size 1."""
+    if operand.blockwise:
+        own = strides(operand.value.shape)
+        return tuple(
+            n
+            for s, d in zip(own, operand.value.shape, strict=True)
+            for n in (s if d > 1 else 0, 0)
+        )
+    own = broadcast_strides(operand.value.shape, shape)
+    if len(fine) == len(shape):
+        return own
+    split = (n for s, b in zip(own, fine[1::2], strict=True) for n in (s * b, s))
+    return tuple(s if d > 1 else 0 for s, d in zip(split, fine, strict=True))
+
+
+def _mode(dims: tuple[int, ...], own: tuple[int, ...], width: int) -> Mode:
+    if dims[-1] % 4 == 0:
+        if own[-1] == 0:
+            return Mode.SPLAT
+        if width == 4 and own[-1] == 1 and all(s % 4 == 0 for s in own[:-1]):
+            return Mode.VECTOR
+    return Mode.GATHER
+
+
+# -- slices ---------------------------------------------------------------------------------------
+def _slices(
+    operands: Sequence[_Operand],
+    out: MLOperandDescriptor,
+    dims: tuple[int, ...],
+    layouts: Sequence[_Layout],
+    limit: int,
+) -> Iterator[tuple[int, int, list[_Window]]]:
+    """(start, stop, window of each operand) so that no binding exceeds ``limit`` bytes."""
+    flat = [o.value.data_type for o, layout in zip(operands, layouts, strict=True)
+            if layout.mode is Mode.FLAT]
+    size = max(DATA_TYPES[t].size for t in (out.data_type, *flat))
+    chunk = limit // size // _ALIGNMENT * _ALIGNMENT
+    start = 0
+    while start < out.size:
+        begin = start // _ALIGNMENT * _ALIGNMENT
+        stop = min(out.size, begin + chunk)
+        while True:
+            windows = [
+                _window(o, layout, dims, begin, start, stop, out.size, limit)
+                for o, layout in zip(operands, layouts, strict=True)
+            ]
+            if None not in windows:
+                break
+            stop = _earlier(dims, layouts, start, stop)
+        yield start, stop, windows
+        start = stop
+
+
+def _window(
+    operand: _Operand,
+    layout: _Layout,
+    dims: tuple[int, ...],
+    begin: int,
+    start: int,
+    stop: int,
+    total: int,
+    limit: int,
+) -> _Window | None:
+    """What elements ``start`` … ``stop`` read of an operand; None when that exceeds a binding."""
+    descriptor = operand.value.descriptor
+    if layout.mode is Mode.FLAT:
+        return _Window(begin, None if stop == total else stop)
+    if layout.mode is Mode.SCALAR or descriptor.byte_length <= limit:
+        return _Window()
+    low, high = _span(dims, layout.strides, start, stop)
+    base = low // _ALIGNMENT * _ALIGNMENT
+    end = -(-(high + 1) // 4) * 4
+    if (end - base) * DATA_TYPES[descriptor.data_type].size > limit:
+        return None
+    return _Window(base, min(end, descriptor.size))
+
+
+def _coordinates(dims: tuple[int, ...], index: int) -> list[int]:
+    coordinates = []
+    for size in reversed(dims):
+        index, c = divmod(index, size)
+        coordinates.append(c)
+    return coordinates[::-1]
+
+
+def _span(
+    dims: tuple[int, ...], own: tuple[int, ...], start: int, stop: int
+) -> tuple[int, int]:
+    """The lowest and highest element that output elements ``start`` … ``stop`` read."""
+    first, last = _coordinates(dims, start), _coordinates(dims, stop - 1)
+    axis = next((i for i, (a, b) in enumerate(zip(first, last, strict=True)) if a != b), len(dims))
+    low = sum(c * s for c, s in zip(first[: axis + 1], own, strict=False))
+    high = sum(c * s for c, s in zip(last[: axis + 1], own, strict=False))
+    # Below the first differing dimension every coordinate may occur.
+    return low, high + sum((d - 1) * s for d, s in zip(dims[axis + 1 :], own[axis + 1 :],
+                                                        strict=True))
+
+
+def _earlier(
+    dims: tuple[int, ...], layouts: Sequence[_Layout], start: int, stop: int
+) -> int:
+    """A smaller end of a slice whose windows are too large: a border of the outermost dimension
+    it crosses where an operand is repeated along it, else about half."""
+    first, last = _coordinates(dims, start), _coordinates(dims, stop - 1)
+    axis = next(i for i, (a, b) in enumerate(zip(first, last, strict=True)) if a != b)
+    block = math.prod(dims[axis + 1 :])
+    repeated = any(layout.strides and layout.strides[axis] == 0 for layout in layouts)
+    if block > 1 and (repeated or last[axis] - first[axis] == 1):
+        return (stop - 1) // block * block
+    half = (start + (stop - start) // 2) // _ALIGNMENT * _ALIGNMENT
+    return half if half > start else start + max(1, (stop - start) // 2)
+
+
+# -- planning -------------------------------------------------------------------------------------
+def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
+    """The dispatches of an element-wise node with its epilogue: one per slice."""
+    chain, operands = _structure(node)
+    out = node.output.descriptor
+    dims, layouts = _layouts(operands, out.shape)
+    capacity = next((c for c in _capacities(operands) if c == 0 or c >= len(dims)), None)
+    if capacity is None:
+        raise Unsupported(f"{node.title}: {len(dims)} dimensions after merging")
+    spec = _spec(chain, operands, out.data_type, capacity, profile.features)
+    broadcasting = [(o, lay) for o, lay in zip(operands, layouts, strict=True) if o.broadcasts]
+    constants: dict[str, int | float] = {
+        "LX": min(256, profile.max_workgroup_invocations, profile.max_workgroup_size[0])
+    }
+    variant = "flat"
+    if broadcasting:
+        constants["RANK"] = len(dims)
+        constants |= {f"M_{o.name}": int(layout.mode) for o, layout in broadcasting}
+        variant = "+".join(layout.mode.name.lower() for layout in layouts)
+    padding = (0,) * (capacity - len(dims))
+    dispatches = []
+    limit = profile.max_storage_buffer_range
+    for start, stop, windows in _slices(operands, out, dims, layouts, limit):
+        begin = start // _ALIGNMENT * _ALIGNMENT
+        count = stop - begin
+        last = stop == out.size
+        own = dict(constants)
+        if _width(out.data_type) == 4:
+            own["PARTIAL"] = int(start % 4 != 0 or (stop % 4 != 0 and not last))
+        params = {"low": start - begin, "high": count, **chain.values}
+        if broadcasting:
+            params |= {"first": begin, "dims": dims + padding}
+            for (o, layout), window in zip(
+                broadcasting,
+                [w for o, w in zip(operands, windows, strict=True) if o.broadcasts],
+                strict=True,
+            ):
+                params[f"s_{o.name}"] = (layout.strides or (0,) * len(dims)) + padding
+                params[f"o_{o.name}"] = window.base if layout.strides else 0
+        bindings = [_binding(o.value, w) for o, w in zip(operands, windows, strict=True)]
+        bindings.append(_binding(node.output, _Window(begin, None if last else stop)))
+        share = (stop - start) / out.size
+        dispatches.append(
+            Dispatch(
+                spec,
+                tuple(bindings),
+                grid(-(-count // (4 * int(own["LX"]))), profile),
+                params,
+                own,
+                kernel="elementwise",
+                variant=variant,
+                flops=round(chain.flops * share),
+                bytes=round(
+                    share * sum(b.value.descriptor.byte_length for b in bindings)  # type: ignore[union-attr]
+                ),
+            )
+        )
+    return dispatches
+
+
+def _binding(value: Value, window: _Window) -> Binding:
+    size = DATA_TYPES[value.data_type].size
+    if window.stop is None or window.stop >= value.descriptor.size:
+        return Binding(value, window.base * size)
+    # Whole vectors: a slice may end within one.
+    length = -(-(window.stop - window.base) * size // 16) * 16
+    return Binding(value, window.base * size, length)
+
+
+def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
+    """One module per element-wise operator, data types and capacity."""
+    for operator in OPERATORS.values():
+        if isinstance(operator.lowering, Elementwise):
+            for node in _samples(operator):
+                chain, operands = _structure(node)
+                for capacity in _capacities(operands):
+                    yield _spec(chain, operands, node.output.data_type, capacity, features)
+
+
+def _samples(operator: Operator) -> Iterator[Node]:
+    """A node of the operator for every combination of data types that it allows."""
+    types = [operator.limit(p.name).types for p in operator.operands]
+    options = [
+        ALL_TYPES if p.argument is DataTypeName else (p.default,) for p in operator.arguments
+    ]
+    for combination in itertools.product(*types):
+        operands = {
+            p.name: Value(MLOperandDescriptor(t, ()), name=p.name)
+            for p, t in zip(operator.operands, combination, strict=True)
+        }
+        for values in itertools.product(*options):
+            arguments = {p.name: v for p, v in zip(operator.arguments, values, strict=True)}
+            try:
+                yield make_node(operator, operands, arguments)
+            except TypeError:
+                continue  # the combination is not allowed
