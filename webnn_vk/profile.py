@@ -207,7 +207,7 @@ class DeviceProfile:
         try:
             values = {name: _convert(fields[name].type, value) for name, value in data.items()}
             return cls(**values)
-        except (TypeError, KeyError) as error:
+        except (TypeError, ValueError) as error:
             raise ValueError(f"device profile: {error}") from error
 
 

@@ -13,7 +13,7 @@ from webnn_vk.profile import DeviceProfile
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan import instance as process
 from webnn_vk.vulkan.blocks import BufferBlocks
-from webnn_vk.vulkan.driver import Command, DispatchCommand, PipelineRequest
+from webnn_vk.vulkan.driver import BarrierCommand, Command, DispatchCommand, PipelineRequest
 from webnn_vk.vulkan.errors import DeviceLost, DriverClosed, OutOfDeviceMemory, VulkanUnavailable
 from webnn_vk.vulkan.memory import Allocation, Allocator, HeapUsage, MemoryUse
 from webnn_vk.vulkan.pipelines import PipelineStore, VulkanPipeline
@@ -32,7 +32,8 @@ from webnn_vk.vulkan.timeline import NativeTimeline, TimelineSemaphore
 # How long `close` waits for work in flight before it gives the device up, in seconds.
 _CLOSE_TIMEOUT = 10.0
 _MANY_RETIRED = 16
-_usages: dict[int, HeapUsage] = {}
+# By device and heaps: a driver with pretended heaps counts for itself.
+_usages: dict[tuple[object, ...], HeapUsage] = {}
 _usages_lock = threading.Lock()
 _open: weakref.WeakSet[VulkanDriver] = weakref.WeakSet()
 
@@ -61,7 +62,8 @@ class VulkanDriver:
         self._queue = out[0]
         blocks = BufferBlocks(self.handle, self)
         with _usages_lock:
-            usage = _usages.setdefault(physical.index, HeapUsage(len(profile.memory_heaps)))
+            usage = _usages.setdefault((physical.index, profile.memory_heaps),
+                                       HeapUsage(len(profile.memory_heaps)))
         self._memory = Allocator(profile, blocks, blocks.memory_type_bits, usage)
         self._pipelines = PipelineStore(self.handle, profile)
         self._recorder = Recorder(self.handle, profile, physical.queue_family)
@@ -105,11 +107,14 @@ class VulkanDriver:
         if not pipelines or COMPILES_AT_FIRST_SUBMIT not in self._quirks:
             return self.submitted()
         scratch = self.allocate(1, label="precompile")
-        recording = self.record([
-            DispatchCommand(pipeline, ((scratch, 0, 4),) * pipeline.request.binding_count,
-                            bytes(pipeline.request.push_size), (0, 0, 0))
-            for pipeline in pipelines])
-        return self.submit([recording])
+        commands: list[Command] = []
+        for pipeline in pipelines:
+            request = pipeline.request
+            # The barriers are for synchronisation validation, which ignores that nothing runs.
+            commands += [BarrierCommand(),
+                         DispatchCommand(pipeline, ((scratch, 0, 4),) * request.binding_count,
+                                         bytes(request.push_size), (0, 0, 0))]
+        return self.submit([self.record(commands)])
 
     # -- work ---------------------------------------------------------------------------------
     def record(self, commands: Sequence[Command]) -> VulkanRecording:

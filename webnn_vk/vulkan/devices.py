@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from webnn_vk.profile import DeviceProfile
-from webnn_vk.vulkan.errors import VulkanUnavailable
+from webnn_vk.vulkan.errors import DeviceNotFound
 
 if TYPE_CHECKING:
     from webnn_vk.vulkan.snapshot import PhysicalDevice
@@ -39,8 +39,8 @@ def choose(profiles: Sequence[DeviceProfile], *, power_preference: str = "defaul
     first), the larger memory first. A software device is never chosen unasked, as the CPU device is
     faster. A power preference outranks `accelerated`; without one, accelerated=False gives None.
 
-    unusable: per device why it can't be used, or None. Raises VulkanUnavailable when the override
-    names no usable device.
+    unusable: per device why it can't be used, or None. Raises DeviceNotFound when the override names
+    no usable device.
     """
     reasons = [*unusable, *[None] * (len(profiles) - len(unusable))]
     usable = [index for index, reason in enumerate(reasons) if reason is None]
@@ -69,7 +69,7 @@ def _overridden(wanted: str, profiles: Sequence[DeviceProfile], reasons: Sequenc
         if ranked:
             return ranked[0]
         reason = "; ".join(reason for reason in reasons if reason)
-        raise VulkanUnavailable("WEBNN_VK_DEVICE='vulkan': no usable Vulkan device"
+        raise DeviceNotFound("WEBNN_VK_DEVICE='vulkan': no usable Vulkan device"
                                 + (f" ({found}: {reason})" if reason else ""))
     if wanted.isdecimal():
         matches = [int(wanted)] if int(wanted) < len(profiles) else []
@@ -77,10 +77,10 @@ def _overridden(wanted: str, profiles: Sequence[DeviceProfile], reasons: Sequenc
         matches = [index for index, profile in enumerate(profiles)
                    if wanted.lower() in profile.name.lower()]
     if not matches:
-        raise VulkanUnavailable(f"WEBNN_VK_DEVICE={wanted!r} matches no device; found: "
+        raise DeviceNotFound(f"WEBNN_VK_DEVICE={wanted!r} matches no device; found: "
                                 f"{found or 'none'}; 'vulkan' and 'cpu' are accepted too")
     for index in matches:
         if reasons[index] is None:
             return index
-    raise VulkanUnavailable(f"WEBNN_VK_DEVICE={wanted!r}: {profiles[matches[0]].name} can't be "
+    raise DeviceNotFound(f"WEBNN_VK_DEVICE={wanted!r}: {profiles[matches[0]].name} can't be "
                             f"used: {reasons[matches[0]]}")

@@ -15,6 +15,14 @@ class VulkanUnavailable(VulkanError):
     """There is no Vulkan to use: no loader library, no driver, or none that will do."""
 
 
+class DeviceNotFound(VulkanUnavailable):
+    """The device that was asked for (``WEBNN_VK_DEVICE``) is not there or can't be used."""
+
+
+class LayerMissing(VulkanError):
+    """The validation layer was asked for and can't be had. Not a reason to do without Vulkan."""
+
+
 class DeviceLost(VulkanError):
     """The device is lost (VK_ERROR_DEVICE_LOST): no further work is possible on this driver."""
 

@@ -7,7 +7,12 @@ import threading
 from collections import deque
 from typing import Any
 
-from webnn_vk.vulkan.errors import ForkedProcess, ValidationError, VulkanUnavailable
+from webnn_vk.vulkan.errors import (
+    ForkedProcess,
+    LayerMissing,
+    ValidationError,
+    VulkanUnavailable,
+)
 
 LAYER = "VK_LAYER_KHRONOS_validation"
 
@@ -32,7 +37,7 @@ class Instance:
                   for layer in vk.listed(vk.lib.vkEnumerateInstanceLayerProperties,
                                          "VkLayerProperties")}
         if validate and LAYER not in layers:
-            raise VulkanUnavailable(
+            raise LayerMissing(
                 f"validation was asked for (WEBNN_VK_VALIDATE) but the layer {LAYER} is not "
                 "installed (Debian/Ubuntu: apt install vulkan-validationlayers)")
         available = {vk.text(extension.extensionName)
@@ -113,8 +118,8 @@ def instance(validate: bool | None = None) -> Instance:
     """The process's instance, created by the first call.
 
     validate: whether the validation layer is wanted; None: ``WEBNN_VK_VALIDATE=1`` says. Raises
-    VulkanUnavailable when there is no loader or no driver, when the layer is wanted and missing, or
-    when an instance without the layer exists already; ForkedProcess in a forked child.
+    VulkanUnavailable when there is no loader or no driver; LayerMissing when the layer is wanted and
+    not installed or an instance without it exists already; ForkedProcess in a forked child.
     """
     global _instance
     check_fork()
@@ -123,8 +128,8 @@ def instance(validate: bool | None = None) -> Instance:
             wanted = os.environ.get("WEBNN_VK_VALIDATE", "") not in ("", "0")
             _instance = Instance(wanted if validate is None else validate)
         elif validate and not _instance.validating:
-            raise VulkanUnavailable("validation was asked for after Vulkan had been initialised "
-                                    "without it; set WEBNN_VK_VALIDATE=1 before the first use")
+            raise LayerMissing("validation was asked for after Vulkan had been initialised "
+                               "without it; set WEBNN_VK_VALIDATE=1 before the first use")
         return _instance
 
 

@@ -57,20 +57,27 @@ class PipelineStore:
                     future = self._pipelines[key] = Future()
                     jobs.append((key, request, future))
             futures.append(future)
-        if len(jobs) > 1:
-            list(self._workers().map(lambda job: self._run(*job), jobs))
-        else:
-            for job in jobs:
-                self._run(*job)
+        try:
+            if len(jobs) > 1:
+                list(self._workers().map(lambda job: self._run(*job), jobs))
+            else:
+                for job in jobs:
+                    self._run(*job)
+        finally:
+            # After Ctrl-C nobody must wait for what was never begun.
+            for key, _, future in jobs:
+                if future.cancel():
+                    with self._lock:
+                        self._pipelines.pop(key, None)
         return [future.result() for future in futures]
 
     def close(self) -> None:
         """Destroys everything."""
+        if self._executor:
+            self._executor.shutdown()
         with self._lock:
-            if self._executor:
-                self._executor.shutdown()
             for future in self._pipelines.values():
-                if future.done() and not future.exception():
+                if not future.cancelled() and not future.exception():
                     vk.lib.vkDestroyPipeline(self._device, future.result().handle, vk.NULL)
             for layout in self._layouts.values():
                 vk.lib.vkDestroyPipelineLayout(self._device, layout, vk.NULL)
@@ -87,6 +94,8 @@ class PipelineStore:
 
     def _run(self, key: tuple[Any, ...], request: PipelineRequest,
              future: Future[VulkanPipeline]) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
         try:
             future.set_result(self._create(request))
         except BaseException as error:

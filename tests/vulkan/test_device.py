@@ -1,0 +1,361 @@
+"""The driver on a real Vulkan device: memory, pipelines, recordings, limits, closing."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from webnn_vk.vulkan import binding as vk
+from webnn_vk.vulkan.device import VulkanDriver, open_driver
+from webnn_vk.vulkan.driver import (
+    BarrierCommand,
+    CopyCommand,
+    DispatchCommand,
+    Driver,
+    DriverProxy,
+    FillCommand,
+    Pipeline,
+    PipelineRequest,
+    TimestampCommand,
+)
+from webnn_vk.vulkan.errors import DriverClosed, OutOfDeviceMemory, VulkanError, VulkanUnavailable
+from webnn_vk.vulkan.instance import drain_validation_messages
+from webnn_vk.vulkan.memory import Allocation
+from webnn_vk.vulkan.snapshot import PhysicalDevice
+
+MakePipeline = Callable[..., Pipeline]
+Scale = Callable[..., DispatchCommand]
+
+
+def words(allocation: Allocation) -> np.ndarray:
+    return np.frombuffer(allocation.mapped, np.uint32)
+
+
+def run(driver: Driver, *commands: object) -> None:
+    assert driver.wait(driver.submit([driver.record(commands)]), 60)
+
+
+def upload(driver: Driver, values: np.ndarray) -> Allocation:
+    staging = driver.allocate(values.nbytes, host=True)
+    staging.mapped[:values.nbytes] = values.tobytes()
+    staging.flush()
+    target = driver.allocate(values.nbytes)
+    run(driver, CopyCommand(staging, 0, target, 0, values.nbytes))
+    return target
+
+
+def download(driver: Driver, source: Allocation, count: int, offset: int = 0) -> np.ndarray:
+    staging = driver.allocate(4 * count, host=True)
+    run(driver, CopyCommand(source, offset, staging, 0, 4 * count))
+    staging.invalidate()
+    return words(staging)[:count].copy()
+
+
+def test_interface(driver: VulkanDriver) -> None:
+    assert isinstance(driver, Driver)
+    proxy = DriverProxy(driver)
+    assert isinstance(proxy, Driver)
+    assert proxy.profile is driver.profile
+
+
+def test_dispatch(driver: VulkanDriver, pipeline: MakePipeline, scale: Scale) -> None:
+    values = np.arange(1000, dtype=np.uint32)
+    source, target = upload(driver, values), driver.allocate(4000)
+    run(driver, scale(pipeline(driver, 3), source, target, 1000, 7))
+    assert np.array_equal(download(driver, target, 1000), values * 3 + 7)
+
+
+def test_specialisation_constants_make_pipelines(driver: VulkanDriver,
+                                                 pipeline: MakePipeline) -> None:
+    assert pipeline(driver, 3) is pipeline(driver, 3)
+    assert pipeline(driver, 3) is not pipeline(driver, 4)
+
+
+def test_chain_with_barriers(driver: VulkanDriver, pipeline: MakePipeline, scale: Scale) -> None:
+    double = pipeline(driver, 2)
+    buffers = [upload(driver, np.ones(256, np.uint32)), driver.allocate(1024)]
+    commands: list[object] = []
+    for step in range(10):
+        commands += [scale(double, buffers[step % 2], buffers[1 - step % 2], 256),
+                     BarrierCommand()]
+    run(driver, *commands)
+    assert np.array_equal(download(driver, buffers[0], 256), np.full(256, 1024))
+
+
+def test_offsets(driver: VulkanDriver, pipeline: MakePipeline) -> None:
+    data = upload(driver, np.arange(256, dtype=np.uint32))
+    run(driver, FillCommand(data, 512, 512, 5))
+    # The first 64 elements go to the last quarter.
+    run(driver, DispatchCommand(pipeline(driver, 1), ((data, 0, 256), (data, 768, 256)),
+                                struct.pack("<II", 64, 100)))
+    expected = np.concatenate([np.arange(128), np.full(64, 5), np.arange(64) + 100])
+    assert np.array_equal(download(driver, data, 256), expected)
+    assert np.array_equal(download(driver, data, 2, offset=124), [31, 32])
+
+
+def test_fill_and_copy(driver: VulkanDriver) -> None:
+    data = driver.allocate(1024)
+    run(driver, FillCommand(data, 0, 1024), BarrierCommand(),
+        FillCommand(data, 4, 8, 0xDEADBEEF), BarrierCommand(), CopyCommand(data, 4, data, 100, 8))
+    expected = np.zeros(256, np.uint32)
+    expected[[1, 2, 25, 26]] = 0xDEADBEEF
+    assert np.array_equal(download(driver, data, 256), expected)
+
+
+def test_recordings_run_in_order_within_a_submit(driver: VulkanDriver, pipeline: MakePipeline,
+                                                 scale: Scale) -> None:
+    data, other = driver.allocate(256), driver.allocate(256)
+    recordings = [
+        driver.record([FillCommand(data, 0, 256, 1)]),
+        driver.record([scale(pipeline(driver, 5), data, other, 64, 1)]),
+        driver.record([scale(pipeline(driver, 5), other, data, 64, 1)])]
+    driver.wait(driver.submit(recordings))
+    assert np.array_equal(download(driver, data, 64), np.full(64, 31))
+    # Twice the same recordings in one submit
+    driver.wait(driver.submit([*recordings[1:], *recordings[1:]]))
+    assert np.array_equal(download(driver, data, 64), np.full(64, ((31 * 5 + 1) * 5 + 1) * 25 + 6))
+
+
+def test_more_recordings_than_the_structs_hold(driver: VulkanDriver, pipeline: MakePipeline,
+                                               scale: Scale) -> None:
+    data, other = upload(driver, np.zeros(64, np.uint32)), driver.allocate(256)
+    step = driver.record([scale(pipeline(driver, 1), data, other, 64, 1), BarrierCommand(),
+                          scale(pipeline(driver, 1), other, data, 64)])
+    semaphores = [driver.semaphore() for _ in range(9)]
+    value = driver.submit([step] * 70, signal=[(semaphore, 2) for semaphore in semaphores])
+    driver.wait(value)
+    assert [semaphore.value() for semaphore in semaphores] == [2] * 9
+    driver.wait(driver.submit([step], wait=[(semaphore, 2) for semaphore in semaphores]))
+    assert np.array_equal(download(driver, data, 64), np.full(64, 71))
+
+
+def test_precompile(own_driver: VulkanDriver, spirv: bytes, scale: Scale) -> None:
+    requests = [PipelineRequest(spirv, 2, 8, ((0, struct.pack("<I", 64)),
+                                              (1, struct.pack("<I", factor))), f"scale{factor}")
+                for factor in range(2, 10)]
+    pipelines = own_driver.pipelines(requests)
+    assert [pipeline.request.name for pipeline in pipelines] == [r.name for r in requests]
+    assert own_driver.wait(own_driver.precompile(pipelines), 60)
+    assert own_driver.precompile([]) == own_driver.submitted()
+    # The empty dispatches changed nothing and the pipelines are the ones asked for.
+    source, target = upload(own_driver, np.ones(64, np.uint32)), own_driver.allocate(256)
+    for factor, pipeline in enumerate(pipelines, 2):
+        run(own_driver, scale(pipeline, source, target, 64))
+        assert np.array_equal(download(own_driver, target, 64), np.full(64, factor))
+
+
+def test_timestamps(driver: VulkanDriver, pipeline: MakePipeline, scale: Scale) -> None:
+    if "timestamps" not in driver.profile.features:
+        pytest.skip("the device has no timestamps")
+    source, target = driver.allocate(1 << 20), driver.allocate(1 << 20)
+    recording = driver.record([
+        FillCommand(source, 0, 1 << 20, 1), BarrierCommand(), TimestampCommand(0),
+        *[scale(pipeline(driver, 2), source, target, 1 << 18), BarrierCommand()] * 5,
+        TimestampCommand(1)])
+    with pytest.raises(ValueError, match="not done"):
+        driver.timestamps(recording)
+    driver.wait(driver.submit([recording]))
+    first, second = driver.timestamps(recording)
+    assert 0 < second - first < 60e9
+    assert driver.timestamps(driver.record([])) == []
+
+
+def test_nothing_leaks(own_driver: VulkanDriver, pipeline: MakePipeline, scale: Scale) -> None:
+    kernel = pipeline(own_driver, 2)
+
+    def cycle(size: int) -> None:
+        source, target = own_driver.allocate(size), own_driver.allocate(size)
+        recording = own_driver.record([FillCommand(source, 0, size, 1), BarrierCommand(),
+                                       scale(kernel, source, target, size // 4)])
+        semaphore = own_driver.semaphore()
+        value = own_driver.submit([recording], signal=[(semaphore, 1)])
+        if size % 512:
+            recording.free()
+            source.free()
+            semaphore.close()
+        own_driver.wait(value)
+    cycle(256)
+    gc.collect()
+    before = own_driver.memory_in_use()
+    assert before.allocations == 0
+    for index in range(1000):
+        cycle(256 * (1 + index % 7))
+    gc.collect()
+    assert own_driver.memory_in_use() == before
+    assert len(own_driver._recordings) == len(own_driver._semaphores) == 0
+    # Descriptor and command pools too: closing reports what is left to the validation layer.
+    own_driver.close()
+    assert drain_validation_messages() == []
+
+
+def test_memory_stays_while_a_recording_uses_it(own_driver: VulkanDriver) -> None:
+    data = own_driver.allocate(4096)
+    recording = own_driver.record([FillCommand(data, 0, 4096, 3)])
+    data.free()
+    assert own_driver.memory_in_use().allocated == 4096
+    own_driver.wait(own_driver.submit([recording]))
+    recording.free()
+    assert own_driver.memory_in_use().allocated == 0
+    with pytest.raises(ValueError, match="freed"):
+        own_driver.submit([recording])
+    with pytest.raises(ValueError, match="freed"):
+        own_driver.record([FillCommand(data, 0, 4096, 3)])
+
+
+def test_out_of_memory_with_real_allocations(physical: PhysicalDevice) -> None:
+    # The heap of a masked profile; llvmpipe itself would over-commit without end.
+    profile = physical.profile.replace(memory_heaps=tuple(
+        (256 << 20, local) for _, local in physical.profile.memory_heaps))
+    driver = open_driver(physical, profile=profile)
+    held = [driver.allocate(100 << 20) for _ in range(2)]
+    with pytest.raises(OutOfDeviceMemory, match="'big'") as caught:
+        driver.allocate(100 << 20, label="big")
+    assert caught.value.limit == 256 << 20
+    assert caught.value.in_use >= 200 << 20
+    held.pop().free()
+    assert driver.allocate(100 << 20).size == 100 << 20
+    driver.close()
+
+
+def test_the_whole_heap_limits(own_driver: VulkanDriver) -> None:
+    with pytest.raises(OutOfDeviceMemory):
+        own_driver.allocate(own_driver.profile.max_memory_allocation_size + 1)
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"bindings": 1}, "1 bindings, the pipeline has 2"),
+    ({"push": b"\0" * 4}, "4 bytes of push constants, the pipeline has 8"),
+    ({"groups": (70_000_000_000, 1, 1)}, "workgroups"),
+    ({"groups": (-1, 1, 1)}, "workgroups"),
+    ({"size": 2048}, "outside of"),
+    ({"size": 0}, "outside of"),
+    ({"offset": -256}, "outside of"),
+    ({"offset": 1}, "not a multiple of"),
+])
+def test_bad_dispatch(driver: VulkanDriver, pipeline: MakePipeline, change: dict,
+                      message: str) -> None:
+    data = driver.allocate(1024)
+    binding = (data, change.get("offset", 0), change.get("size", 512))
+    command = DispatchCommand(pipeline(driver), (binding,) * change.get("bindings", 2),
+                              change.get("push", b"\0" * 8), change.get("groups", (1, 1, 1)))
+    with pytest.raises(ValueError, match=message):
+        driver.record([command])
+
+
+def test_binding_larger_than_the_device_binds(physical: PhysicalDevice,
+                                              pipeline: MakePipeline) -> None:
+    driver = open_driver(physical, profile=physical.profile.replace(max_storage_buffer_range=4096))
+    data = driver.allocate(8192)
+    with pytest.raises(ValueError, match="binds at most 4096"):
+        driver.record([DispatchCommand(pipeline(driver), ((data, 0, 4096), (data, 0, 4100)),
+                                       bytes(8))])
+    driver.close()
+
+
+def test_bad_copies_fills_and_commands(driver: VulkanDriver) -> None:
+    data = driver.allocate(1024)
+    for command in (CopyCommand(data, 0, data, 512, 513), CopyCommand(data, 1020, data, 0, 8),
+                    FillCommand(data, 1020, 8)):
+        with pytest.raises(ValueError, match="outside of"):
+            driver.record([command])
+    with pytest.raises(ValueError, match="multiples of 4"):
+        driver.record([FillCommand(data, 2, 4)])
+    with pytest.raises(TypeError, match="not a command: 3"):
+        driver.record([3])
+
+
+def test_bad_pipelines(driver: VulkanDriver, spirv: bytes) -> None:
+    for code in (b"", b"text that is no SPIR-V..", spirv[:-1]):
+        with pytest.raises(ValueError, match="not a SPIR-V module"):
+            driver.pipeline(code, binding_count=2)
+    with pytest.raises(ValueError, match="push constants"):
+        driver.pipeline(spirv, binding_count=2, push_size=1 << 20)
+    with pytest.raises(ValueError, match="storage buffers"):
+        driver.pipeline(spirv, binding_count=1 << 30, push_size=8)
+    with pytest.raises(ValueError, match="4 bytes"):
+        driver.pipeline(spirv, binding_count=2, push_size=8, constants=((0, b"\0\0"),))
+
+
+def test_dump_of_modules(physical: PhysicalDevice, spirv: bytes, pipeline: MakePipeline,
+                         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "new" / "folder"
+    monkeypatch.setenv("WEBNN_VK_DUMP_SPIRV", str(folder))
+    driver = open_driver(physical)
+    pipeline(driver, 1)
+    pipeline(driver, 2)
+    driver.close()
+    name = hashlib.sha256(spirv).hexdigest() + ".spv"
+    assert [path.name for path in folder.iterdir()] == [name]
+    assert (folder / name).read_bytes() == spirv
+
+
+def test_features_are_enabled_as_the_profile_says(physical: PhysicalDevice) -> None:
+    profile = physical.profile.masked(["float16", "int8", "int64"])
+    driver = open_driver(physical, profile=profile)
+    assert driver.profile is profile
+    driver.close()
+
+
+def test_mask_in_the_environment(physical: PhysicalDevice,
+                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEBNN_VK_MASK", "int64,int8")
+    driver = open_driver(physical)
+    assert not {"int64", "int8"} & driver.profile.features
+    assert driver.profile == physical.profile.masked(["int64", "int8"])
+    driver.close()
+
+
+def test_unusable_device(physical: PhysicalDevice) -> None:
+    old = PhysicalDevice(0, physical.profile, "driver too old: Vulkan 1.1, 1.2 is needed", None, 0,
+                         frozenset())
+    with pytest.raises(VulkanUnavailable, match="driver too old: Vulkan 1.1, 1.2 is needed"):
+        open_driver(old)
+
+
+def test_closed(physical: PhysicalDevice) -> None:
+    driver = open_driver(physical)
+    allocation = driver.allocate(100)
+    recording = driver.record([FillCommand(allocation, 0, 100)])
+    semaphore = driver.semaphore()
+    driver.close()
+    driver.close()
+    for call in (lambda: driver.allocate(1), lambda: driver.record([]), driver.completed,
+                 lambda: driver.submit([recording]), driver.semaphore, semaphore.value,
+                 lambda: semaphore.signal(1), lambda: semaphore.wait(1),
+                 lambda: driver.pipelines([])):
+        with pytest.raises(DriverClosed):
+            call()
+    recording.free()
+    semaphore.close()
+    allocation.free()
+    assert driver.memory_in_use().allocations == 0
+
+
+def test_collected_without_close(physical: PhysicalDevice, pipeline: MakePipeline) -> None:
+    driver = open_driver(physical)
+    pipeline(driver)
+    data = driver.allocate(256, host=True)
+    driver.wait(driver.submit([driver.record([FillCommand(data, 0, 256, 9)])]))
+    del driver
+    gc.collect()
+    # The allocation keeps the device, whose memory it maps.
+    assert data.mapped is None or words(data)[0] == 9
+    del data
+    gc.collect()
+    # The layer would report what was left behind.
+    assert drain_validation_messages() == []
+
+
+def test_failed_calls_name_the_result() -> None:
+    with pytest.raises(VulkanError, match="something: VK_ERROR_FORMAT_NOT_SUPPORTED") as caught:
+        vk.check(vk.const("VK_ERROR_FORMAT_NOT_SUPPORTED"), "something")
+    assert caught.value.result == "VK_ERROR_FORMAT_NOT_SUPPORTED"
+    assert vk.check(vk.TIMEOUT, "waiting") == vk.TIMEOUT
+    with pytest.raises(OutOfDeviceMemory):
+        vk.check(vk.const("VK_ERROR_OUT_OF_DEVICE_MEMORY"), "something")

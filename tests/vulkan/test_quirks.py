@@ -1,0 +1,34 @@
+from pathlib import Path
+
+import pytest
+
+from webnn_vk.profile import DeviceProfile
+from webnn_vk.vulkan.quirks import COMPILES_AT_FIRST_SUBMIT, QUIRKS, Quirk, quirks_of
+
+FOLDER = Path(__file__).parents[1] / "profiles"
+LLVMPIPE = DeviceProfile.from_json((FOLDER / "llvmpipe.json").read_text())
+AMD = DeviceProfile.from_json((FOLDER / "amd_rdna3.json").read_text())
+
+
+def test_entries_have_reasons() -> None:
+    assert all(quirk.reason and quirk.driver for quirk in QUIRKS)
+    assert len({(quirk.name, quirk.driver, quirk.first) for quirk in QUIRKS}) == len(QUIRKS)
+
+
+def test_drivers() -> None:
+    assert COMPILES_AT_FIRST_SUBMIT in quirks_of(LLVMPIPE)
+    assert quirks_of(AMD) == frozenset()
+
+
+@pytest.mark.parametrize(("first", "fixed", "version", "holds"), [
+    ("", "", "24.2.8", True),
+    ("24.2", "", "24.2.8", True),
+    ("24.3", "", "24.2.8", False),
+    ("", "24.2.8", "24.2.8", False),
+    ("", "24.10", "24.2.8", True),  # numbers, not text
+    ("22", "24.2.9", "24.2.8", True),
+])
+def test_version_ranges(first: str, fixed: str, version: str, holds: bool) -> None:
+    profile = AMD.replace(driver_version=version)
+    assert Quirk("odd", "radv", "for the test", first, fixed).holds(profile) is holds
+    assert Quirk("odd", "llvmpipe", "for the test", first, fixed).holds(profile) is False
