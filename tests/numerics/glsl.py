@@ -110,6 +110,7 @@ class Frame:
     def __init__(self, lanes: np.ndarray) -> None:
         self.variables: dict[str, Value] = {}
         self.lanes = lanes
+        self.returned = np.zeros_like(lanes)
         self.result: Value | None = None
 
 
@@ -197,12 +198,11 @@ class Library:
                     self.execute(statement[2], frame)
                     if statement[3] is not None and frame.lanes.any():
                         self.execute([statement[3]], frame)
-                if frame.result is not None:
-                    raise NotImplementedError("a return inside or before a loop")
-                frame.lanes = before
+                frame.lanes = before & ~frame.returned
             elif kind == "return":
-                value = self.evaluate(statement[1], frame)
-                frame.result = value if frame.result is None else _merge(frame.lanes, value, frame.result)
+                value, old = self.evaluate(statement[1], frame), frame.result
+                frame.result = value if old is None else _merge(frame.lanes, value, old)
+                frame.returned = frame.returned | frame.lanes
                 frame.lanes = np.zeros_like(frame.lanes)
             else:
                 self.evaluate(statement[1], frame)
