@@ -46,6 +46,11 @@ class Source:
     text: str
     name: str = "shader"
 
+    def __post_init__(self) -> None:
+        # A C string ends there: the library would compile the part before.
+        if "\0" in self.text:
+            raise ValueError(f"{self.name}: the GLSL contains a zero byte")
+
 
 class Compiler(Protocol):
     """identity: a cheap fingerprint for cache names; version: for people, may load or run it."""

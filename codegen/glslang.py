@@ -80,8 +80,6 @@ class Library:
         """SPIR-V, or why there is none."""
         calls = self._calls
         code = source.text.encode()
-        if b"\0" in code:
-            return GlslError(source.name, "the text contains a zero byte", source.text)
         given = _Input(
             language=_GLSL, stage=_COMPUTE, client=_VULKAN, client_version=_VULKAN_1_2,
             target_language=_SPV, target_language_version=_SPV_1_5, code=code, default_version=450,

@@ -1,8 +1,8 @@
 """A pack: many SPIR-V modules in one file, found by key, read lazily through mmap.
 
 Layout (little-endian): header, index, JSON about the build, zlib dictionary, data. The index is
-sorted by key and protected by a hash, each module by its own; anything wrong is a PackError or,
-for one module, a miss. The wheel carries one at `PACK_PATH`.
+sorted by key and protected by a hash, each module by its own; anything wrong is a PackError or, for
+one module, a miss. The wheel carries one at `PACK_PATH`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,10 @@ class Pack:
         end = self._words + words
         if end > size or hashlib.sha256(self._map[_HEADER.size:end]).digest() != digest:
             raise PackError(f"{self.path}: the index is damaged")
-        self._dictionary = self._map[self._words:end]
+        try:
+            self._dictionary = zlib.decompress(self._map[self._words:end])
+        except zlib.error as error:
+            raise PackError(f"{self.path}: {error}") from None
 
     def __len__(self) -> int:
         return self._count
@@ -137,7 +140,8 @@ def write_pack(
         {**about, "modules": len(ordered), "spirv_bytes": sum(len(m) for _, m in ordered)},
         sort_keys=True,
     ).encode()
-    offset = _HEADER.size + len(ordered) * _RECORD.size + len(about_json) + len(dictionary)
+    words = zlib.compress(dictionary, 9)
+    offset = _HEADER.size + len(ordered) * _RECORD.size + len(about_json) + len(words)
     index, data = bytearray(), bytearray()
     for key, module in ordered:
         packer = zlib.compressobj(9, zlib.DEFLATED, 15, 9, zlib.Z_DEFAULT_STRATEGY, dictionary)
@@ -145,9 +149,9 @@ def write_pack(
         digest = hashlib.sha256(module).digest()[:16]
         index += _RECORD.pack(key, offset + len(data), len(packed), len(module), digest)
         data += packed
-    checked = bytes(index) + about_json + dictionary
+    checked = bytes(index) + about_json + words
     header = _HEADER.pack(
-        _MAGIC, _VERSION, len(ordered), len(about_json), len(dictionary),
+        _MAGIC, _VERSION, len(ordered), len(about_json), len(words),
         hashlib.sha256(checked).digest(),
     )
     path = Path(path)

@@ -1,0 +1,176 @@
+"""Compilers: in process and as processes, errors, choice."""
+
+from __future__ import annotations
+
+import random
+import re
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from webnn_vk.codegen import spirv
+from webnn_vk.codegen.compiler import (
+    CompilerUnavailable,
+    FallbackCompiler,
+    GlslError,
+    LibraryCompiler,
+    ProcessCompiler,
+    Source,
+    find_compiler,
+)
+
+GOOD = """#version 450
+layout(local_size_x = 64) in;
+layout(std430, set = 0, binding = 0) buffer A { float v[]; } a;
+void main() {
+  a.v[gl_GlobalInvocationID.x] *= %s;
+}
+"""
+
+BROKEN = {
+    "unknown name": GOOD % "nosuch",
+    "syntax": GOOD % ";; ) {",
+    "type": GOOD % "uvec2(1)",
+    "no main": "#version 450\nvoid other() {}\n",
+    "empty": "",
+    "binary": "\x01\x02\xff\u20ac" * 50,
+    "unclosed comment": "#version 450\n/* void main() {}",
+    "unknown extension": "#version 450\n#extension GL_NO_such : require\nvoid main() {}\n",
+    "recursion": "#version 450\nint f(int i) { return f(i); }\nvoid main() { f(1); }\n",
+    "include": "#version 450\n#include \"x\"\nvoid main() {}\n",
+    "macro": "#version 450\n#define A(x) x\nvoid main() { A( }\n",
+}
+
+
+@pytest.fixture(params=["auto", "process"])
+def compiler(request: pytest.FixtureRequest):
+    found = find_compiler(request.param)
+    if found is None:
+        pytest.skip("no GLSL compiler on this machine")
+    return found
+
+
+def test_batch_keeps_order_and_reports_each(compiler) -> None:
+    sources = [Source(GOOD % f"{i}.0", f"s{i}") for i in range(5)]
+    sources.insert(2, Source(BROKEN["unknown name"], "bad"))
+    results = compiler.compile(sources)
+    assert [isinstance(r, GlslError) for r in results] == [i == 2 for i in range(6)]
+    assert results[2].name == "bad"
+    assert len({r for r in results if isinstance(r, bytes)}) == 5
+    assert results[0] == compiler.compile(sources[:1])[0]
+    assert spirv.info(results[0]).version == (1, 5)
+    assert compiler.compile([]) == []
+
+
+def test_version_and_identity(compiler) -> None:
+    assert re.search(r"\d+\.\d+", compiler.version)
+    assert compiler.identity
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_broken_glsl_is_an_error_not_a_crash(compiler, fault: str) -> None:
+    (result,) = compiler.compile([Source(BROKEN[fault], "broken.comp.j2")])
+    assert isinstance(result, GlslError), fault
+    assert str(result).startswith("broken.comp.j2: the GLSL does not compile\n")
+    assert result.text == BROKEN[fault] and result.log
+    (again,) = compiler.compile([Source(GOOD % "1.0")])
+    assert isinstance(again, bytes)
+
+
+def test_errors_show_the_lines_around(compiler) -> None:
+    (error,) = compiler.compile([Source(BROKEN["unknown name"])])
+    assert "nosuch" in error.log
+    lines = str(error).splitlines()
+    assert ">    5   a.v[gl_GlobalInvocationID.x] *= nosuch;" in lines
+    assert "     2 layout(local_size_x = 64) in;" in lines
+
+
+def test_random_damage_does_not_crash() -> None:
+    """In a process of its own, so that a crash is seen as what it is."""
+    damage = random.Random(3)
+    texts = []
+    for _ in range(200):
+        text = list(GOOD % "2.0")
+        for _ in range(damage.randrange(1, 8)):
+            at = damage.randrange(len(text))
+            piece = damage.choice(["{", "}", "(", "#", "\n", "0x", ""])
+            text[at : at + damage.randrange(3)] = piece
+        texts.append("".join(text))
+    code = (
+        "import sys; from webnn_vk.codegen.compiler import find_compiler, Source\n"
+        f"results = find_compiler('auto').compile([Source(t) for t in {texts!r}])\n"
+        "print(len(results))\n"
+    )
+    if not isinstance(getattr(find_compiler("auto"), "_current", None), LibraryCompiler):
+        pytest.skip("no glslang library on this machine")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (0, "200"), done.stderr
+
+
+def test_a_zero_byte_is_refused() -> None:
+    with pytest.raises(ValueError, match="x: the GLSL contains a zero byte"):
+        Source("#version 450\nvoid main() {}\0", "x")
+
+
+def test_many_threads() -> None:
+    compiler = find_compiler("auto")
+    if compiler is None:
+        pytest.skip("no GLSL compiler on this machine")
+    expected = [compiler.compile([Source(GOOD % f"{i}.0")])[0] for i in range(8)]
+    found: dict[int, bytes] = {}
+
+    def work(i: int) -> None:
+        (found[i],) = compiler.compile([Source(GOOD % f"{i}.0")])
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [found[i] for i in range(8)] == expected
+
+
+def test_mode_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_compiler("none") is None
+    monkeypatch.setenv("WEBNN_VK_GLSLANG", "none")
+    assert find_compiler() is None
+    monkeypatch.setenv("WEBNN_VK_GLSLANG", "yes")
+    with pytest.raises(ValueError, match="WEBNN_VK_GLSLANG: 'yes'; accepted: auto, process, none"):
+        find_compiler()
+    monkeypatch.setenv("WEBNN_VK_GLSLANG", "process")
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert find_compiler() is None
+
+
+def test_a_library_that_is_no_glslang_falls_back(tmp_path: Path) -> None:
+    other = tmp_path / "libglslang.so"
+    other.write_bytes(b"\x7fELF no library")
+    program = tmp_path / "glslangValidator"
+    program.write_text("#!/bin/sh\necho Fake 1.0\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    with pytest.raises(CompilerUnavailable, match="libglslang.so"):
+        LibraryCompiler(str(other)).compile([Source(GOOD % "1.0")])
+    both = FallbackCompiler([LibraryCompiler(str(other)), ProcessCompiler(str(program))])
+    assert both.version == "glslangValidator: Fake 1.0"
+    (error,) = both.compile([Source(GOOD % "1.0", "x")])
+    assert isinstance(error, GlslError) and "Fake 1.0" in error.log
+    alone = FallbackCompiler([LibraryCompiler(str(other))])
+    with pytest.raises(CompilerUnavailable):
+        alone.compile([Source(GOOD % "1.0")])
+    gone = ProcessCompiler(str(tmp_path / "gone"))
+    with pytest.raises(CompilerUnavailable, match="gone"):
+        gone.compile([Source(GOOD % "1.0")])
+
+
+def test_library_of_libc_is_refused() -> None:
+    """A library without glslang's names, or of a version we do not know, is not called."""
+    import ctypes.util
+
+    libc = ctypes.util.find_library("c")
+    if libc is None:
+        pytest.skip("no C library found by name")
+    with pytest.raises(CompilerUnavailable):
+        LibraryCompiler(libc).compile([Source(GOOD % "1.0")])
