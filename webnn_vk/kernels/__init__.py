@@ -31,7 +31,14 @@ FAMILIES = (
     "copy",
     "elementwise",
     "gather",
+    "matmul",
+    "norm",
+    "pool",
+    "reduce",
+    "resample",
+    "scan",
     "scatter",
+    "softmax",
 )
 
 

@@ -43,6 +43,13 @@ class Epilogue:
     bytes: int
 
 
+def nothing(data_type: str) -> Epilogue:
+    """What `build` gives for a node of that result type with nothing fused: for catalogues, and
+    for the dispatches before a node's last."""
+    options = (("epilogue", ()), ("epilogue_loads", ()), ("epilogue_type", data_type))
+    return Epilogue((), (), (), {}, options, False, 0, 0)
+
+
 def build(node: Node) -> Epilogue:
     """The epilogue of a node with one output."""
     chain = Chain()

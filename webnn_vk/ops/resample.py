@@ -83,7 +83,8 @@ def _(
     axes: tuple[int, ...],
 ) -> np.ndarray:
     x = input
-    for axis, size in zip(axes, sizes, strict=True):
+    # The later axis first, as the kernel does: interpolated integers then round alike.
+    for axis, size in sorted(zip(axes, sizes, strict=True), reverse=True):
         positions = source_positions(x.shape[axis], size, mode)
         if mode == "nearest-neighbor":
             x = np.take(x, positions[0], axis)

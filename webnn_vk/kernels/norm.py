@@ -1,0 +1,212 @@
+"""Layer, instance and batch normalisation.
+
+Layer and instance normalisation are one kernel: rows brought to mean 0 and variance 1, in two
+passes.
+Batch normalisation knows both beforehand: a factor per channel, computed first and applied next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
+
+from ..data_types import FLOAT_TYPES
+from ..graph import Node, Value
+from ..profile import DeviceProfile
+from . import axes
+from .dispatch import Binding, Dispatch, Scratch, grid, strides
+from .epilogue import Epilogue, build, nothing
+from .expression import used_features
+from .windows import Bound, bound, check_bindings, total_bytes
+
+EPILOGUE = True
+
+_ROWS = tuple(
+    Param(name, "uint", 4) for name in ("kept", "kept_stride", "reduced", "reduced_stride")
+)
+_NORM = (
+    *_ROWS, Param("linear"), Param("rows"), Param("len"), Param("epsilon", "float"),
+    Param("scaled"), Param("shifted"),
+)
+_PLAIN = (Param("affine_step"), Param("channels"))
+_PERMUTED = (Param("digits", "uint", 8), Param("affine_stride", "uint", 8))
+_FACTORS = (Param("channels"), Param("epsilon", "float"), Param("scaled"), Param("shifted"))
+_BATCH = (Param("elements"), Param("inner"), Param("channels"))
+
+
+def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
+    if node.operator.name == "batch_normalization":
+        return _batch(node, profile)
+    x = node.operands["input"]
+    if node.operator.name == "instance_normalization":
+        nchw = node.arguments["layout"] == "nchw"
+        reduced = (2, 3) if nchw else (1, 2)
+        affine = {"affine_step": 0, "channels": x.shape[1 if nchw else 3]}
+    else:
+        reduced = node.arguments["axes"]
+        affine = {"affine_step": 1, "channels": 1}
+    permuted = reduced != tuple(sorted(reduced)) and (
+        "scale" in node.operands or "bias" in node.operands
+    )
+    if permuted:
+        affine = _permutation(x.shape, reduced)
+    split = axes.split(x.shape, reduced)
+    epilogue = build(node)
+    operands = [
+        bound("x", x, profile),
+        _optional("scale", node, x, profile),
+        _optional("bias", node, x, profile),
+        bound("out", node.output, profile, "w"),
+    ]
+    lanes = axes.lanes(split.rows, split.length, split.contiguous, profile)
+    spec = _norm_spec(_buffers(operands), lanes > 1, permuted, epilogue, profile.features)
+    params = split.params() | affine | epilogue.values | {
+        "rows": split.rows,
+        "len": split.length,
+        "epsilon": node.arguments["epsilon"],
+        "scaled": int("scale" in node.operands),
+        "shifted": int("bias" in node.operands),
+    }
+    size = lanes if lanes > 1 else axes.workgroup(profile)
+    groups = split.rows if lanes > 1 else -(-split.rows // size)
+    variant = "group" if lanes > 1 else "invocation"
+    return [
+        _dispatch(node, spec, operands, epilogue, params, size, groups, variant, 8, profile)
+    ]
+
+
+def _permutation(shape: tuple[int, ...], reduced: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """How a position in the row, row-major over the sorted axes, leads to an element of an operand
+    whose dimensions are the axes as given."""
+    own = dict(zip(reduced, strides(tuple(shape[a] for a in reduced)), strict=True))
+    order = sorted(reduced)
+    fill = 8 - len(order)
+    return {
+        "digits": (1,) * fill + tuple(shape[a] for a in order),
+        "affine_stride": (0,) * fill + tuple(own[a] for a in order),
+    }
+
+
+def _batch(node: Node, profile: DeviceProfile) -> list[Dispatch]:
+    x, axis = node.operands["input"], node.arguments["axis"]
+    channels = x.shape[axis]
+    factors = Scratch(3 * 4 * channels)
+    features, size = profile.features, axes.workgroup(profile)
+    mean = node.operands["mean"]
+    operands = [
+        bound("mean", mean, profile),
+        bound("variance", node.operands["variance"], profile),
+        _optional("scale", node, mean, profile),
+        _optional("bias", node, mean, profile),
+        bound("out", factors, profile, "w", "float32"),
+    ]
+    first = _dispatch(
+        node, _factors_spec(_buffers(operands), features), operands, nothing("float32"),
+        {
+            "channels": channels,
+            "epsilon": node.arguments["epsilon"],
+            "scaled": int("scale" in node.operands),
+            "shifted": int("bias" in node.operands),
+        },
+        size, -(-channels // size), "factors", 4, profile,
+    )
+    epilogue = build(node)
+    operands = [
+        bound("x", x, profile),
+        bound("factors", factors, profile, data_type="float32"),
+        bound("out", node.output, profile, "w"),
+    ]
+    params = {
+        "elements": x.descriptor.size,
+        "inner": prod(x.shape[axis + 1 :]),
+        "channels": channels,
+    }
+    second = _dispatch(
+        node, _batch_spec(_buffers(operands), epilogue, features), operands, epilogue,
+        params | epilogue.values, size, -(-x.descriptor.size // size), "batch", 3, profile,
+    )
+    return [first, second]
+
+
+def _optional(name: str, node: Node, other: Value, profile: DeviceProfile) -> Bound:
+    """An optional operand; an absent one has something bound that the kernel never reads."""
+    if name in node.operands:
+        return bound(name, node.operands[name], profile)
+    return Bound(Buffer(name, other.data_type), (Binding(other, 0, 16),), {})
+
+
+def _buffers(operands: list[Bound]) -> tuple[Buffer, ...]:
+    return tuple(o.buffer for o in operands)
+
+
+def _dispatch(
+    node: Node,
+    spec: KernelSpec,
+    operands: list[Bound],
+    epilogue: Epilogue,
+    params: dict,
+    size: int,
+    groups: int,
+    variant: str,
+    flops: int,
+    profile: DeviceProfile,
+) -> Dispatch:
+    check_bindings(spec.binding_count, node.title, profile)
+    bindings = (*(b for o in operands for b in o.bindings), *epilogue.bindings)
+    constants = {"LX": size}
+    for operand in operands:
+        constants |= operand.constants
+    return Dispatch(
+        spec, bindings, grid(groups, profile), params, constants, kernel="norm", variant=variant,
+        flops=flops * node.results[0].size + epilogue.flops, bytes=total_bytes(bindings),
+    )
+
+
+def _norm_spec(
+    buffers: tuple[Buffer, ...],
+    group: bool,
+    permuted: bool,
+    epilogue: Epilogue,
+    features: frozenset[str],
+) -> KernelSpec:
+    buffers += epilogue.buffers
+    return KernelSpec(
+        "norm.comp.j2", buffers,
+        _NORM + (_PERMUTED if permuted else _PLAIN) + epilogue.params,
+        options=(("group", group), ("permuted", permuted), *epilogue.options),
+        features=used_features(features, buffers, epilogue.int64),
+    )
+
+
+def _factors_spec(buffers: tuple[Buffer, ...], features: frozenset[str]) -> KernelSpec:
+    return KernelSpec(
+        "batch_factors.comp.j2", buffers, _FACTORS, features=used_features(features, buffers)
+    )
+
+
+def _batch_spec(
+    buffers: tuple[Buffer, ...], epilogue: Epilogue, features: frozenset[str]
+) -> KernelSpec:
+    buffers += epilogue.buffers
+    return KernelSpec(
+        "batch_norm.comp.j2", buffers, _BATCH + epilogue.params, options=epilogue.options,
+        features=used_features(features, buffers, epilogue.int64),
+    )
+
+
+def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
+    for data_type in FLOAT_TYPES:
+        def own(*names: str, data_type: str = data_type) -> tuple[Buffer, ...]:
+            return tuple(Buffer(name, data_type) for name in names)
+
+        out = Buffer("out", data_type, "w")
+        for group in (False, True):
+            for permuted in (False, True):
+                buffers = (*own("x", "scale", "bias"), out)
+                yield _norm_spec(buffers, group, permuted, nothing(data_type), features)
+        factors = Buffer("out", "float32", "w")
+        yield _factors_spec((*own("mean", "variance", "scale", "bias"), factors), features)
+        buffers = (*own("x"), Buffer("factors", "float32"), out)
+        yield _batch_spec(buffers, nothing(data_type), features)

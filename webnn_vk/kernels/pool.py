@@ -1,0 +1,85 @@
+"""Pooling: an invocation per output; pooling over the whole input is a reduction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
+
+from ..data_types import ALL_TYPES, FLOAT_TYPES
+from ..graph import Node
+from ..profile import DeviceProfile
+from . import axes, reduce
+from .dispatch import Dispatch, grid
+from .epilogue import Epilogue, build, nothing
+from .expression import used_features
+from .windows import bound, check_bindings, total_bytes
+
+EPILOGUE = True
+
+_OPERATORS = {"average_pool2d": "average", "l2_pool2d": "l2", "max_pool2d": "max"}
+_REDUCTIONS = {"average": ("sum", "mean"), "l2": ("square", "sqrt"), "max": ("order", "")}
+
+_PARAMS = (
+    Param("outputs"),
+    Param("inner"),
+    *(
+        Param(name, "uint", 2)
+        for name in ("size", "new_size", "window", "stride", "dilation", "before")
+    ),
+)
+
+
+def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
+    x, arguments = node.operands["input"], node.arguments
+    op = _OPERATORS[node.operator.name]
+    height = 2 if arguments["layout"] == "nchw" else 1
+    size = x.shape[height : height + 2]
+    window, padding = arguments["window_dimensions"], arguments["padding"]
+    if window == size and arguments["dilations"] == (1, 1) and not any(padding):
+        split = axes.split(x.shape, (height, height + 1))
+        return reduce.reduction(node, x, *_REDUCTIONS[op], split, profile)
+    operands = bound("x", x, profile), bound("out", node.output, profile, "w")
+    epilogue = build(node)
+    spec = _spec(op, tuple(o.buffer for o in operands), epilogue, profile.features)
+    check_bindings(spec.binding_count, node.title, profile)
+    bindings = (*(b for o in operands for b in o.bindings), *epilogue.bindings)
+    outputs, lanes = node.results[0].size, axes.workgroup(profile)
+    constants = {"LX": lanes}
+    for operand in operands:
+        constants |= operand.constants
+    params = {
+        "outputs": outputs,
+        "inner": 1 if height == 2 else x.shape[3],
+        "size": size,
+        "new_size": arguments["output_sizes"],
+        "window": window,
+        "stride": arguments["strides"],
+        "dilation": arguments["dilations"],
+        "before": (padding[0], padding[2]),
+    }
+    return [
+        Dispatch(
+            spec, bindings, grid(-(-outputs // lanes), profile), params | epilogue.values,
+            constants, kernel="pool", variant=op,
+            flops=outputs * window[0] * window[1] + epilogue.flops, bytes=total_bytes(bindings),
+        )
+    ]
+
+
+def _spec(
+    op: str, buffers: tuple[Buffer, ...], epilogue: Epilogue, features: frozenset[str]
+) -> KernelSpec:
+    buffers += epilogue.buffers
+    return KernelSpec(
+        "pool.comp.j2", buffers, _PARAMS + epilogue.params,
+        options=(("op", op), *epilogue.options),
+        features=used_features(features, buffers, epilogue.int64),
+    )
+
+
+def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
+    for op in _OPERATORS.values():
+        for data_type in ALL_TYPES if op == "max" else FLOAT_TYPES:
+            buffers = Buffer("x", data_type), Buffer("out", data_type, "w")
+            yield _spec(op, buffers, nothing(data_type), features)

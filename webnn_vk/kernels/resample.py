@@ -1,0 +1,75 @@
+"""Resampling along two dimensions: an invocation per output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
+
+from ..graph import Node
+from ..ops.resample import resample2d
+from ..profile import DeviceProfile
+from . import axes
+from .dispatch import Dispatch, grid
+from .epilogue import Epilogue, build, nothing
+from .expression import used_features
+from .windows import bound, check_bindings, total_bytes
+
+EPILOGUE = True
+
+_MODES = {"nearest-neighbor": "nearest", "linear": "linear"}
+_PARAMS = (
+    Param("outputs"), Param("inner"), Param("middle"),
+    Param("size", "uint", 2), Param("new_size", "uint", 2),
+)
+
+
+def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
+    x = node.operands["input"]
+    mode = _MODES[node.arguments["mode"]]
+    # Which of the two axes comes first does not matter to the result.
+    first, second = sorted(node.arguments["axes"])
+    new_shape = node.results[0].shape
+    operands = bound("x", x, profile), bound("out", node.output, profile, "w")
+    epilogue = build(node)
+    spec = _spec(mode, tuple(o.buffer for o in operands), epilogue, profile.features)
+    check_bindings(spec.binding_count, node.title, profile)
+    bindings = (*(b for o in operands for b in o.bindings), *epilogue.bindings)
+    outputs, lanes = node.results[0].size, axes.workgroup(profile)
+    constants = {"LX": lanes}
+    for operand in operands:
+        constants |= operand.constants
+    params = {
+        "outputs": outputs,
+        "inner": prod(x.shape[second + 1 :]),
+        "middle": prod(x.shape[first + 1 : second]),
+        "size": (x.shape[first], x.shape[second]),
+        "new_size": (new_shape[first], new_shape[second]),
+    }
+    return [
+        Dispatch(
+            spec, bindings, grid(-(-outputs // lanes), profile), params | epilogue.values,
+            constants, kernel="resample", variant=mode,
+            flops=(8 if mode == "linear" else 0) * outputs + epilogue.flops,
+            bytes=total_bytes(bindings),
+        )
+    ]
+
+
+def _spec(
+    mode: str, buffers: tuple[Buffer, ...], epilogue: Epilogue, features: frozenset[str]
+) -> KernelSpec:
+    buffers += epilogue.buffers
+    return KernelSpec(
+        "resample.comp.j2", buffers, _PARAMS + epilogue.params,
+        options=(("mode", mode), *epilogue.options),
+        features=used_features(features, buffers, epilogue.int64),
+    )
+
+
+def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
+    for mode in _MODES.values():
+        for data_type in resample2d.limit("input").types:
+            buffers = Buffer("x", data_type), Buffer("out", data_type, "w")
+            yield _spec(mode, buffers, nothing(data_type), features)

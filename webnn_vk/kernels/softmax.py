@@ -1,0 +1,63 @@
+"""Softmax along one dimension: an invocation or a workgroup per row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
+
+from ..data_types import FLOAT_TYPES
+from ..graph import Node
+from ..profile import DeviceProfile
+from . import axes
+from .dispatch import Dispatch, grid
+from .epilogue import Epilogue, build, nothing
+from .expression import used_features
+from .windows import bound, check_bindings, total_bytes
+
+EPILOGUE = True
+
+_PARAMS = (Param("rows"), Param("len"), Param("inner"))
+
+
+def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
+    x, axis = node.operands["input"], node.arguments["axis"]
+    length, inner = x.shape[axis], prod(x.shape[axis + 1 :])
+    rows = x.descriptor.size // length
+    operands = bound("x", x, profile), bound("out", node.output, profile, "w")
+    epilogue = build(node)
+    lanes = axes.lanes(rows, length, inner == 1, profile)
+    spec = _spec(tuple(o.buffer for o in operands), lanes > 1, epilogue, profile.features)
+    check_bindings(spec.binding_count, node.title, profile)
+    bindings = (*(b for o in operands for b in o.bindings), *epilogue.bindings)
+    size = lanes if lanes > 1 else axes.workgroup(profile)
+    constants = {"LX": size}
+    for operand in operands:
+        constants |= operand.constants
+    return [
+        Dispatch(
+            spec, bindings, grid(rows if lanes > 1 else -(-rows // size), profile),
+            {"rows": rows, "len": length, "inner": inner} | epilogue.values, constants,
+            kernel="softmax", variant="group" if lanes > 1 else "invocation",
+            flops=5 * rows * length + epilogue.flops, bytes=total_bytes(bindings),
+        )
+    ]
+
+
+def _spec(
+    buffers: tuple[Buffer, ...], group: bool, epilogue: Epilogue, features: frozenset[str]
+) -> KernelSpec:
+    buffers += epilogue.buffers
+    return KernelSpec(
+        "softmax.comp.j2", buffers, _PARAMS + epilogue.params,
+        options=(("group", group), *epilogue.options),
+        features=used_features(features, buffers, epilogue.int64),
+    )
+
+
+def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
+    for data_type in FLOAT_TYPES:
+        buffers = Buffer("x", data_type), Buffer("out", data_type, "w")
+        for group in (False, True):
+            yield _spec(buffers, group, nothing(data_type), features)

@@ -1,0 +1,61 @@
+"""Binding whole tensors, in several windows where one descriptor cannot reach the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from webnn_vk.codegen.spec import Buffer
+
+from ..data_types import DATA_TYPES
+from ..graph import Value
+from ..profile import DeviceProfile
+from .dispatch import Binding, Scratch, Unsupported, padded
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A buffer of a KernelSpec with what a Dispatch needs for it."""
+
+    buffer: Buffer
+    bindings: tuple[Binding, ...]
+    constants: dict[str, int]
+
+
+def bound(
+    name: str,
+    value: Value | Scratch,
+    profile: DeviceProfile,
+    access: str = "r",
+    data_type: str | None = None,
+) -> Bound:
+    """``value`` as the kernel's buffer ``name``; ``data_type`` where it is not the value's own."""
+    if isinstance(value, Scratch):
+        size = padded(value.size)
+    else:
+        size = padded(value.descriptor.byte_length)
+        data_type = data_type or value.data_type
+    assert data_type is not None
+    if size <= profile.max_storage_buffer_range:
+        return Bound(Buffer(name, data_type, access), (Binding(value),), {})
+    step = profile.max_storage_buffer_range
+    step -= step % max(256, profile.min_storage_buffer_offset_alignment)
+    starts = range(0, size, step)
+    return Bound(
+        Buffer(name, data_type, access, windows=len(starts)),
+        tuple(Binding(value, start, min(step, size - start)) for start in starts),
+        {f"W_{name}": step // DATA_TYPES[data_type].size},
+    )
+
+
+def check_bindings(count: int, what: str, profile: DeviceProfile) -> None:
+    """Unsupported when a kernel needs more descriptors than the device offers."""
+    limit = min(profile.max_storage_buffers_per_stage, profile.max_storage_buffers_per_set)
+    if count > limit:
+        raise Unsupported(f"{what} needs {count} storage buffers; the device offers {limit}")
+
+
+def total_bytes(bindings: Iterable[Binding]) -> int:
+    """Bytes of the tensors bound, each counted once: what a kernel moves at least."""
+    values = {b.value: None for b in bindings}
+    return sum(v.size if isinstance(v, Scratch) else v.descriptor.byte_length for v in values)
