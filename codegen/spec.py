@@ -147,9 +147,9 @@ class Constant:
         _scalar_bytes(f"default of constant {self.name!r}", self.type, self.default)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class KernelSpec:
-    """The structure of one kernel; equal specs render to the same text.
+    """The structure of one kernel; specs are equal, and render to the same text, by their key.
 
     options: what the template's Jinja decides on: (name, plain hashable value) pairs.
     features: those device features that the shader may use; without one the prelude emulates.
@@ -297,6 +297,13 @@ class KernelSpec:
     def key(self) -> str:
         """A stable text of the structure: equal in every process, different for different specs."""
         return self._key
+
+    # Field by field, an option True would equal 1, which a template tells apart.
+    def __eq__(self, other: object) -> bool:
+        return self._key == other._key if isinstance(other, KernelSpec) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key)
 
 
 def _workgroup_constant(name: str, default: int) -> Constant:

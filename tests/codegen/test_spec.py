@@ -147,4 +147,6 @@ def test_key_tells_specs_apart() -> None:
     first = KernelSpec("x.comp.j2", (A,), options=(("p", 1), ("o", 2)), features={"int8", "int64"})
     again = KernelSpec("x.comp.j2", [A], options=[("o", 2), ("p", 1)], features=["int64", "int8"])
     assert first.key() == again.key()
+    assert first == again and hash(first) == hash(again)
+    assert len({KernelSpec("x.comp.j2", (A,), options=(("o", v),)) for v in values}) == len(values)
     assert first.option("p") == 1 and first.option("q", 5) == 5
