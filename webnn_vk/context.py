@@ -29,7 +29,7 @@ from .limits import op_support_limits
 from .ml_graph import MLGraph
 from .program import Target, compile_program
 from .promise import MLPromise
-from .runtime import Device, Dispatch, Read, Run, Storage, Timeline, Write
+from .runtime import Dispatch, Fence, Read, Run, Storage, Timeline, Write
 from .runtime.device import DeviceLostError
 from .settings import Settings
 from .tensor import MLTensor
@@ -50,9 +50,17 @@ class MLContext:
     """
 
     def __init__(
-        self, device: Device, info: DeviceInfo, settings: Settings, *, accelerated: bool = True,
-        has_compiler: bool = True, available: Callable[[Any], bool] = lambda spec: True,
+        self,
+        timeline: Timeline,
+        info: DeviceInfo,
+        settings: Settings,
+        *,
+        accelerated: bool = True,
+        has_compiler: bool = True,
+        available: Callable[[Any], bool] = lambda spec: True,
     ) -> None:
+        device = timeline.device
+        self._timeline = timeline
         self._device = device
         self._info = info
         self._settings = settings
@@ -68,9 +76,11 @@ class MLContext:
         self._tensors: weakref.WeakSet[MLTensor] = weakref.WeakSet()
         self._graphs: weakref.WeakSet[MLGraph] = weakref.WeakSet()
         this = weakref.ref(self)
-        self._timeline = Timeline(device, lambda message: _lose(this, message))
-        self._finalizer = weakref.finalize(self, _close_in_background, self._timeline)
+        user = timeline.join(lambda message: _lose(this, message))
+        self._finalizer = weakref.finalize(self, _leave_in_background, timeline, user)
         self._finalizer.atexit = False
+        # Promises of tensors being made and graphs being built: loss rejects them.
+        self._pending: set[MLPromise] = set()
 
     # -- attributes ----------------------------------------------------------------------------
     @property
@@ -133,7 +143,7 @@ class MLContext:
         storage = self._new_storage(descriptor.byte_length, str(descriptor))
         tensor = MLTensor(self, descriptor, storage, constant=constant)
         self._tensors.add(tensor)
-        promise: MLPromise[MLTensor] = MLPromise()
+        promise = self._new_promise()
 
         def made() -> None:
             if storage.error is None:
@@ -260,16 +270,19 @@ class MLContext:
 
     def _build(self, graph: Graph) -> MLPromise[MLGraph]:
         """Compile on a thread of its own: other work on the timeline goes on meanwhile."""
-        promise: MLPromise[MLGraph] = MLPromise()
+        promise = self._new_promise()
 
         def build() -> None:
             try:
-                program = compile_program(graph, self._target)
-                executable = self._device.load(program)
+                with self._timeline.building():
+                    program = compile_program(graph, self._target)
+                    executable = self._device.load(program)
                 report = program.report
                 report.build_seconds.update(executable.build_seconds)
                 made = MLGraph(self, executable, report)
                 self._graphs.add(made)
+                if self._lost.done():
+                    made.destroy()
                 self._timeline.enqueue(
                     *executable.uploads, Run(lambda: promise.resolve(made), promise.reject)
                 )
@@ -306,9 +319,20 @@ class MLContext:
             graph.destroy()
         for tensor in list(self._tensors):
             tensor.destroy()
-        self._timeline.end(f"the context is lost: {message}")
+        for promise in list(self._pending):
+            promise.reject(InvalidStateError(f"the context is lost: {message}"))
+
+    def fence(self) -> Fence:
+        """The point after all work queued so far (extension): ``done``, ``wait(timeout)``."""
+        return self._timeline.fence()
 
     # -- checks --------------------------------------------------------------------------------
+    def _new_promise(self) -> MLPromise[Any]:
+        promise: MLPromise[Any] = MLPromise()
+        self._pending.add(promise)
+        promise.add_done_callback(self._pending.discard)
+        return promise
+
     def _promise(self, call: Callable[[], MLPromise[Any]]) -> MLPromise[Any]:
         """What a method that returns a promise raises becomes the promise's rejection."""
         try:
@@ -363,6 +387,8 @@ def _lose(this: weakref.ref[MLContext], message: str) -> None:
         context._lose(message)
 
 
-def _close_in_background(timeline: Timeline) -> None:
-    # Closing waits for the device; neither the collector nor destroy() should.
-    threading.Thread(target=timeline.close, name="webnn_vk-close", daemon=True).start()
+def _leave_in_background(timeline: Timeline, user: int) -> None:
+    # The last to leave waits for the device; neither the collector nor destroy() should.
+    threading.Thread(
+        target=timeline.leave, args=(user,), name="webnn_vk-close", daemon=True
+    ).start()

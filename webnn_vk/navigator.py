@@ -16,7 +16,7 @@ from .context import MLContext
 from .device_info import DeviceInfo
 from .errors import NotSupportedError
 from .promise import MLPromise
-from .runtime import CpuDevice, GpuDevice
+from .runtime import CpuDevice, GpuDevice, Timeline
 from .settings import Settings
 
 POWER_PREFERENCES = ("default", "high-performance", "low-power")
@@ -135,7 +135,7 @@ def _vulkan_context(physical: Any, settings: Settings, accelerated: bool) -> MLC
     if not shaders.has_compiler:
         _say_once("no GLSL compiler; the precompiled shaders are used, without fusion")
     return MLContext(
-        GpuDevice(driver, shaders),
+        Timeline(GpuDevice(driver, shaders)),
         DeviceInfo.of(profile, physical.index),
         settings,
         accelerated=accelerated,
@@ -146,7 +146,7 @@ def _vulkan_context(physical: Any, settings: Settings, accelerated: bool) -> MLC
 
 def _cpu_context(settings: Settings, accelerated: bool) -> MLContext:
     device = CpuDevice()
-    return MLContext(device, _cpu_info(device), settings, accelerated=accelerated)
+    return MLContext(Timeline(device), _cpu_info(device), settings, accelerated=accelerated)
 
 
 def _cpu_info(device: CpuDevice) -> DeviceInfo:

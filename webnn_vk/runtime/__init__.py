@@ -3,7 +3,7 @@
 from .cpu import CpuDevice
 from .device import Device, Executable, Storage
 from .gpu import GpuDevice
-from .timeline import Timeline
+from .timeline import Fence, Timeline
 from .work import Dispatch, Read, Run, Write
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Device",
     "Dispatch",
     "Executable",
+    "Fence",
     "GpuDevice",
     "Read",
     "Run",

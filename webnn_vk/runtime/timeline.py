@@ -1,4 +1,4 @@
-"""One strict order of work per context.
+"""One strict order of work per device: of a context's own, or of a GPUDevice and its contexts.
 
 Calls append small records and return. A worker starts them on the device in batches (one submit for
 all that is waiting), a second thread waits for their ends and resolves promises. At most
@@ -13,11 +13,12 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from ..errors import InvalidStateError, OperationError
 from .device import Batch, Device, DeviceLostError
-from .work import Dispatch, Work
+from .work import Dispatch, Run, Work
 
 #: Batches on the device at the same time.
 MAX_IN_FLIGHT = 4
@@ -28,12 +29,37 @@ MAX_BATCH_WORKS = 256
 _live: weakref.WeakSet[Timeline] = weakref.WeakSet()
 
 
-class Timeline:
-    """Orders work on ``device``. ``on_lost(message)`` is called once, when the device is lost."""
+class Fence:
+    """A point on a timeline: ``done`` once all work queued before it is over."""
 
-    def __init__(self, device: Device, on_lost: Callable[[str], None]) -> None:
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._error: Exception | None = None
+
+    @property
+    def done(self) -> bool:
+        return self._event.is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until done; False after ``timeout`` seconds. Raises what ended the timeline."""
+        reached = self._event.wait(timeout)
+        if self._error is not None:
+            raise self._error
+        return reached
+
+    def _fail(self, error: Exception) -> None:
+        self._error = error
+        self._event.set()
+
+
+class Timeline:
+    """Orders work on ``device``; released by the last of its users (contexts, a GPUDevice)."""
+
+    def __init__(self, device: Device) -> None:
         self.device = device
-        self._on_lost = on_lost
+        self._on_lost: dict[int, Callable[[str], None]] = {}
+        self._users = 0
+        self._builds = 0
         self._pid = os.getpid()
         self._condition = threading.Condition()
         self._queue: deque[Work] = deque()
@@ -41,6 +67,8 @@ class Timeline:
         self._starting = False
         self._end: str | None = None
         self._closing = False
+        self._closed = threading.Event()
+        #: Batches handed to the device so far.
         self.submits = 0
         self._threads = [
             threading.Thread(target=self._start_batches, name="webnn_vk-submit", daemon=True),
@@ -50,7 +78,43 @@ class Timeline:
             thread.start()
         _live.add(self)
 
+    # -- users ---------------------------------------------------------------------------------
+    def join(self, on_lost: Callable[[str], None]) -> int:
+        """One more user, told when the device is lost; the number that ``leave`` takes."""
+        with self._condition:
+            self._users += 1
+            self._on_lost[self._users] = on_lost
+            return self._users
+
+    def leave(self, user: int) -> None:
+        """One user less; the last one closes the timeline. Calling it again does nothing."""
+        with self._condition:
+            self._on_lost.pop(user, None)
+            if self._on_lost:
+                return
+        self.close()
+
+    @contextmanager
+    def building(self) -> Iterator[None]:
+        """While inside, the device stays: closing waits for the builds on other threads."""
+        with self._condition:
+            if self._end is not None:
+                raise InvalidStateError(self._end)
+            self._builds += 1
+        try:
+            yield
+        finally:
+            with self._condition:
+                self._builds -= 1
+                self._condition.notify_all()
+
     # -- calls from any thread -----------------------------------------------------------------
+    def fence(self) -> Fence:
+        """The point after everything queued so far."""
+        fence = Fence()
+        self.enqueue(Run(fence._event.set, fence._fail))
+        return fence
+
     def enqueue(self, *works: Work) -> None:
         """Append work in order; after the end of the timeline it fails at once."""
         if os.getpid() != self._pid:
@@ -82,14 +146,27 @@ class Timeline:
         """End, let what is on the device finish, and release the device."""
         self.end("the context was closed")
         with self._condition:
-            if self._closing:
-                return
+            first = not self._closing
             self._closing = True
             self._condition.notify_all()
-        if threading.current_thread() not in self._threads:
-            for thread in self._threads:
-                thread.join()
-            self.device.close()
+        if not first:
+            if threading.current_thread() not in self._threads:
+                self._closed.wait()
+            return
+        if threading.current_thread() in self._threads:
+            # The last reference went away in a callback of ours: another thread has to wait.
+            threading.Thread(target=self._shut_down, name="webnn_vk-close", daemon=True).start()
+        else:
+            self._shut_down()
+
+    def _shut_down(self) -> None:
+        for thread in self._threads:
+            thread.join()
+        with self._condition:
+            while self._builds:
+                self._condition.wait()
+        self.device.close()
+        self._closed.set()
 
     @property
     def idle(self) -> bool:
@@ -163,12 +240,15 @@ class Timeline:
             del batch
 
     def _lose(self, message: str, works: list[Work]) -> None:
-        first = self._end is None
         self.end(f"the context is lost: {message}")
         for work in works:
             work.fail(InvalidStateError(f"the context is lost: {message}"))
-        if first:
-            self._on_lost(message)
+        with self._condition:
+            users, self._on_lost = list(self._on_lost.values()), dict.fromkeys(
+                self._on_lost, lambda message: None
+            )
+        for on_lost in users:
+            on_lost(message)
 
 
 @atexit.register
