@@ -1,5 +1,5 @@
-"""The function library of the shaders (`shaders/lib`, names `w_…`): a kernel's text carries only the
-functions it reaches, so that the compiler has little to parse."""
+"""The function library of the shaders (`shaders/lib`, names `w_…`): a kernel's text carries only
+the functions it reaches, so that the compiler has little to parse."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Coefficients of shaders/lib/float_*.glsl.j2: python tests/numerics/coefficients.py (needs mpmath).
+"""Coefficients of shaders/lib/float_*.glsl.j2: run it, with mpmath.
 
-Weighted least squares at Chebyshev nodes in 60-digit arithmetic. Coefficients are rounded to float32 one by one,
-lowest power first, and the others fitted anew, so that they absorb each rounding.
+Weighted least squares at Chebyshev nodes in 60-digit arithmetic. Coefficients are rounded to
+float32 one by one, lowest power first, and the others fitted anew, to absorb each rounding.
 """
 
 import mpmath as mp
@@ -11,8 +11,8 @@ mp.mp.dps = 60
 
 
 def least_squares(f, weight, degree, a, b, fixed):
-    """Coefficients of sum(c_k x^k), those in `fixed` {k: value} given, minimising the weighted error at Chebyshev
-    nodes on [a, b] (within a factor two of the minimax error)."""
+    """Coefficients of sum(c_k x^k), those in `fixed` {k: value} given, minimising the weighted
+    error at Chebyshev nodes on [a, b] (within a factor two of the minimax error)."""
     free = [k for k in range(degree + 1) if k not in fixed]
     nodes = [(a + b) / 2 + (b - a) / 2 * mp.cos(mp.pi * (2 * i + 1) / 128) for i in range(64)]
     rows = mp.matrix([[weight(x) * x**k for k in free] for x in nodes])
@@ -46,21 +46,30 @@ def sq(f, limit):
     return guarded(lambda z: f(mp.sqrt(z)), limit)
 
 
-LN2 = mp.log(2)
+def scaled_erfc(t):
+    """e^(z^2) erfc(z) (1 + 2z) at t = (z - 4) / (z + 4)."""
+    z = 4 * (1 + t) / (1 - t)
+    return mp.exp(z**2) * mp.erfc(z) * (1 + 2 * z)
+
+
 third = mp.mpf(1) / 3
+# name, function, weight (of the error that matters), degree, interval
 FITS = [
     # e^r = 1 + r + r^2 P(r)
-    ("exp", guarded(lambda r: (mp.exp(r) - 1 - r) / r**2, 0.5), lambda r: r**2 / mp.exp(r), 4, -0.348, 0.348),
+    ("exp", guarded(lambda r: (mp.exp(r) - 1 - r) / r**2, 0.5), lambda r: r**2 / mp.exp(r),
+     4, -0.348, 0.348),
     # log((1+s)/(1-s)) = s (2 + z P(z)), z = s^2
-    ("log", sq(lambda s: (2 * mp.atanh(s) / s - 2) / s**2, 2 * third), lambda z: z / 2, 3, 0, 0.02945),
+    ("log", sq(lambda s: (2 * mp.atanh(s) / s - 2) / s**2, 2 * third), lambda z: z / 2,
+     3, 0, 0.02945),
     # sin r = r + r^3 P(r^2);  cos r = 1 - r^2/2 + r^4 P(r^2)
     ("sin", sq(lambda r: (mp.sin(r) / r - 1) / r**2, -third / 2), lambda z: z, 3, 0, 0.6177),
-    ("cos", sq(lambda r: (mp.cos(r) - 1 + r**2 / 2) / r**4, third / 8), lambda z: z**2, 3, 0, 0.6177),
+    ("cos", sq(lambda r: (mp.cos(r) - 1 + r**2 / 2) / r**4, third / 8), lambda z: z**2,
+     3, 0, 0.6177),
     # erf x = x + x P(x^2)
-    ("erf", sq(lambda x: mp.erf(x) / x - 1, 2 / mp.sqrt(mp.pi) - 1), lambda z: mp.mpf(1), 7, 0, 0.7657),
-    # erfc z = e^(-z^2) P((z - 4) / (z + 4)) / (1 + 2z), z < 10.6
-    ("erfc", lambda t: mp.exp((4 * (1 + t) / (1 - t)) ** 2) * mp.erfc(4 * (1 + t) / (1 - t)) * (1 + 8 * (1 + t) / (1 - t)),
-     lambda t: mp.mpf(1), 11, -1, 0.4545),
+    ("erf", sq(lambda x: mp.erf(x) / x - 1, 2 / mp.sqrt(mp.pi) - 1), lambda z: mp.mpf(1),
+     7, 0, 0.7657),
+    # erfc z = e^(-z^2) P((z - 4) / (z + 4)) / (1 + 2z), z < 11
+    ("erfc", scaled_erfc, lambda t: mp.mpf(1), 10, -1, 0.4667),
     # tanh x = x + x^3 P(x^2)
     ("tanh", sq(lambda x: (mp.tanh(x) / x - 1) / x**2, -third), lambda z: z, 4, 0, 0.3907),
 ]

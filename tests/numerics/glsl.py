@@ -3,8 +3,8 @@
 A parser and interpreter for the part of GLSL that `shaders/lib` is written in: it reads the very
 text that becomes SPIR-V, so what it shows cannot drift from what runs. Every lane of an array is an
 invocation; branches are masks. `Device` says how arithmetic errs within what Vulkan's "Precision
-and Operation of SPIR-V Instructions" allows. What GLSL or Vulkan leaves undefined (a shift by 32, an
-index out of range, a conversion out of range, a divisor beyond 2^126) is an `UndefinedBehaviour`.
+and Operation of SPIR-V Instructions" allows. What GLSL or Vulkan leaves undefined (a shift by 32,
+an index or a conversion out of range, a divisor beyond 2^126) is an `UndefinedBehaviour`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class Device:
         nearest = exact.astype(np.float32)
         gap = (exact - nearest.astype(np.float64)) + tail
         if self.rounding != "nearest":
-            other = np.nextafter(nearest, np.where(gap > 0, np.float32(np.inf), np.float32(-np.inf)))
+            far = np.where(gap > 0, np.float32(np.inf), np.float32(-np.inf))
+            other = np.nextafter(nearest, far)
             other = np.where((gap == 0) | ~np.isfinite(nearest), nearest, other)
             match self.rounding:
                 case "up":
@@ -128,8 +129,8 @@ class Library:
 
     def call(self, name: str, *arguments: Value) -> Value:
         """Run a function on values ("float", array); all arrays of one length."""
-        length = max((np.size(leaf) for _, leaf in arguments if not isinstance(leaf, list)), default=0)
-        length = length or max(np.size(part) for _, leaf in arguments for _, part in leaf)
+        parts = [leaf if isinstance(leaf, list) else [(kind, leaf)] for kind, leaf in arguments]
+        length = max(np.size(array) for part in parts for _, array in part)
         with np.errstate(all="ignore"):
             return self._run(self._resolve(name, arguments), list(arguments), np.ones(length, bool))
 
@@ -181,7 +182,7 @@ class Library:
             elif kind == "assign":
                 self._assign(statement, frame)
             elif kind == "if":
-                condition = np.broadcast_to(self.evaluate(statement[1], frame)[1], frame.lanes.shape)
+                condition = self.evaluate(statement[1], frame)[1]
                 before = frame.lanes
                 frame.lanes = before & condition
                 self.execute(statement[2], frame)
@@ -303,8 +304,9 @@ class Library:
                     return "float", self.device.add(exact, rest)
         (kind, a), (other, b) = self.evaluate(left, frame), self.evaluate(right, frame)
         if operator in ("<<", ">>"):
-            self._demand(frame, (b >= 0) & (b < _BITS[kind]), f"{operator} by 0 … {_BITS[kind] - 1} only")
-            amount = np.clip(b, 0, _BITS[kind] - 1).astype(NUMPY[kind])
+            most = _BITS[kind] - 1
+            self._demand(frame, (b >= 0) & (b <= most), f"{operator} by 0 … {most} only")
+            amount = np.clip(b, 0, most).astype(NUMPY[kind])
             return kind, (a << amount if operator == "<<" else a >> amount)
         if kind != other:
             raise TypeError(f"{kind} {operator} {other}")
@@ -313,7 +315,8 @@ class Library:
                 a, b = self.device.operand(a), self.device.operand(b)
             return "bool", _COMPARE[operator](a, b)
         if kind == "float":
-            return kind, self._float(operator, self.device.operand(a), self.device.operand(b), frame)
+            a, b = self.device.operand(a), self.device.operand(b)
+            return kind, self._float(operator, a, b, frame)
         if operator in ("/", "%"):
             self._demand(frame, b != 0, "an integer divided by 0")
             if kind in ("int", "int64_t"):

@@ -12,8 +12,8 @@ NUMPY = {
     "int64_t": np.int64, "uint64_t": np.uint64,
 }
 VECTORS = {
-    "vec2": ("float", "xy"), "vec3": ("float", "xyz"), "vec4": ("float", "xyzw"), "uvec2": ("uint", "xy"),
-    "uvec4": ("uint", "xyzw"),
+    "vec2": ("float", "xy"), "vec3": ("float", "xyz"), "vec4": ("float", "xyzw"),
+    "uvec2": ("uint", "xy"), "uvec4": ("uint", "xyzw"),
 }
 
 _TOKEN = re.compile(
@@ -59,7 +59,8 @@ class Parser:
     def take(self, expected: str | None = None) -> str:
         token = self.peek()
         if expected is not None and token != expected:
-            raise SyntaxError(f"GLSL: {expected!r} expected before {self.tokens[self.at:self.at + 8]}")
+            rest = " ".join(self.tokens[self.at : self.at + 8])
+            raise SyntaxError(f"GLSL: {expected!r} expected before {rest}")
         self.at += 1
         return token
 
