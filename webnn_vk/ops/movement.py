@@ -326,6 +326,8 @@ pad.lowers_to(Kernel("copy"))
 
 @pad.reference(promotes=False)
 def _(out, input, beginning_padding, ending_padding, mode, value):
+    if not out.shape:
+        return input  # np.pad takes no scalars
     widths = list(zip(beginning_padding, ending_padding, strict=True))
     fill = {"constant_values": np.array(value, input.dtype)} if mode == "constant" else {}
     return np.pad(input, widths, _NUMPY_MODES[mode], **fill)
