@@ -169,8 +169,8 @@ def _pack(arguments: argparse.Namespace) -> None:
     print(f"compiler: {about.get('compiler', 'unknown')}")
     print(f"templates: {', '.join(about.get('templates', []))}")
     if arguments.entries:
-        for key, packed, unpacked in pack.entries():
-            print(f"{key.hex()} {packed:8d} {unpacked:8d}")
+        for key, size in pack.entries():
+            print(f"{key.hex()} {size:8d}")
 
 
 def _write_text(text: str, output: str | None) -> None:
@@ -222,7 +222,7 @@ def _parser() -> argparse.ArgumentParser:
     pack.add_argument("--feature", action="append", default=[], metavar="NAME",
                       help="given to that function, all in a frozenset")
     pack.add_argument("file", nargs="?", help="default: the installed package's")
-    pack.add_argument("--entries", action="store_true", help="list address, packed and full size")
+    pack.add_argument("--entries", action="store_true", help="list addresses and sizes")
     return parser
 
 

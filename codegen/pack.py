@@ -1,12 +1,14 @@
 """A pack: many SPIR-V modules in one file, found by key, read lazily through mmap.
 
-Layout (little-endian): header, index, JSON about the build, zlib dictionary, data. The index is
-sorted by key and protected by a hash, each module by its own; anything wrong is a PackError or, for
-one module, a miss. The wheel carries one at `PACK_PATH`.
+Layout (little-endian): header, index of modules (sorted by key), table of blocks, JSON about the
+build, blocks. A block is some modules compressed together: variants of one kernel are so alike that
+this halves the size (LZMA, or zlib where Python lacks it). The index is protected by a hash, each
+module by its own; anything wrong is a PackError or, for one module, a miss.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import mmap
@@ -21,17 +23,26 @@ from typing import Any
 from . import spirv
 from .spec import KernelSpec
 
+try:
+    import lzma
+except ImportError:  # an optional part of CPython
+    lzma = None  # type: ignore[assignment]
+
 #: Where an installed package has its pack.
 PACK_PATH = Path(__file__).resolve().parent / "pack.bin"
 
 _MAGIC = b"WNNVKPCK"
 _VERSION = 1
-# magic, version, modules, bytes of JSON, bytes of dictionary, hash of all between header and data
-_HEADER = struct.Struct("<8sIIII32s")
-# key, offset, bytes packed, bytes of SPIR-V, start of its SHA-256
-_RECORD = struct.Struct("<32sQII16s")
-_LARGEST = 64 << 20
-_DICTIONARY_BYTES = 32 << 10
+_ZLIB, _LZMA = 1, 2
+# magic, version, codec, modules, blocks, bytes of JSON, hash of all between header and blocks
+_HEADER = struct.Struct("<8sIIIII32s")
+# key, block, offset in the block, bytes, start of the module's SHA-256
+_RECORD = struct.Struct("<32sIII16s")
+# offset in the file, bytes packed, bytes unpacked
+_BLOCK = struct.Struct("<QII")
+_BLOCK_BYTES = 192 << 10
+_LARGEST_BLOCK = 64 << 20
+_BLOCKS_KEPT = 4
 
 
 class PackError(ValueError):
@@ -49,6 +60,34 @@ class PackStats:
     compiler: str
 
 
+def _filters() -> list[dict[str, int]]:
+    # SPIR-V is made of 4-byte words: positions count modulo 4.
+    return [{"id": lzma.FILTER_LZMA2, "preset": 6, "lc": 0, "lp": 2, "pb": 2,
+             "dict_size": 1 << 20}]
+
+
+def _compress(codec: int, data: bytes) -> bytes:
+    if codec == _LZMA:
+        return lzma.compress(data, lzma.FORMAT_RAW, filters=_filters())
+    return zlib.compress(data, 9)
+
+
+def _decompress(codec: int, data: bytes, size: int) -> bytes | None:
+    """`size` bytes, or None; never more memory than that."""
+    if codec == _LZMA:
+        try:
+            unpacker = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=_filters())
+            block = unpacker.decompress(data, max_length=size)
+        except lzma.LZMAError:
+            return None
+    else:
+        try:
+            block = zlib.decompressobj().decompress(data, size)
+        except zlib.error:
+            return None
+    return block if len(block) == size else None
+
+
 class Pack:
     """An open pack: a read-only mapping from key (32 bytes) to SPIR-V."""
 
@@ -60,21 +99,23 @@ class Pack:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
             raise PackError(f"{self.path}: {error}") from None
-        size = len(self._map)
-        if size < _HEADER.size:
-            raise PackError(f"{self.path}: {size} bytes are no pack")
-        magic, version, self._count, about, words, digest = _HEADER.unpack_from(self._map)
-        if magic != _MAGIC or version != _VERSION:
+        if len(self._map) < _HEADER.size:
+            raise PackError(f"{self.path}: {len(self._map)} bytes are no pack")
+        magic, version, self._codec, self._count, self._blocks, about, digest = (
+            _HEADER.unpack_from(self._map)
+        )
+        if magic != _MAGIC or version != _VERSION or self._codec not in (_ZLIB, _LZMA):
             raise PackError(f"{self.path}: no pack of version {_VERSION}")
-        self._json = _HEADER.size + self._count * _RECORD.size
-        self._words = self._json + about
-        end = self._words + words
-        if end > size or hashlib.sha256(self._map[_HEADER.size:end]).digest() != digest:
+        if self._codec == _LZMA and lzma is None:
+            raise PackError(f"{self.path}: this Python has no lzma module to read it with")
+        self._table = _HEADER.size + self._count * _RECORD.size
+        self._json = self._table + self._blocks * _BLOCK.size
+        self._data = self._json + about
+        if self._data > len(self._map):
+            raise PackError(f"{self.path}: the index is cut off")
+        if hashlib.sha256(self._map[_HEADER.size:self._data]).digest() != digest:
             raise PackError(f"{self.path}: the index is damaged")
-        try:
-            self._dictionary = zlib.decompress(self._map[self._words:end])
-        except zlib.error as error:
-            raise PackError(f"{self.path}: {error}") from None
+        self._block = functools.lru_cache(_BLOCKS_KEPT)(self._read_block)
 
     def __len__(self) -> int:
         return self._count
@@ -82,13 +123,16 @@ class Pack:
     @property
     def about(self) -> dict[str, Any]:
         """What the build recorded: compiler, sizes, templates."""
-        return json.loads(self._map[self._json:self._words])
+        return json.loads(self._map[self._json:self._data])
 
-    def _find(self, key: bytes) -> tuple | None:
+    def _record(self, i: int) -> tuple[bytes, int, int, int, bytes]:
+        return _RECORD.unpack_from(self._map, _HEADER.size + i * _RECORD.size)
+
+    def _find(self, key: bytes) -> tuple[bytes, int, int, int, bytes] | None:
         low, high = 0, self._count
         while low < high:
             middle = (low + high) // 2
-            record = _RECORD.unpack_from(self._map, _HEADER.size + middle * _RECORD.size)
+            record = self._record(middle)
             if record[0] == key:
                 return record
             if record[0] < key:
@@ -100,76 +144,82 @@ class Pack:
     def __contains__(self, key: bytes) -> bool:
         return self._find(key) is not None
 
+    def _read_block(self, number: int) -> bytes | None:
+        if number >= self._blocks:
+            return None
+        offset, packed, size = _BLOCK.unpack_from(self._map, self._table + number * _BLOCK.size)
+        if size > _LARGEST_BLOCK or offset + packed > len(self._map):
+            return None
+        return _decompress(self._codec, self._map[offset:offset + packed], size)
+
     def get(self, key: bytes) -> bytes | None:
         """The module, or None when it is not there or damaged."""
         record = self._find(key)
         if record is None:
             return None
-        _, offset, packed, size, digest = record
-        if size > _LARGEST or offset + packed > len(self._map):
-            return None
-        try:
-            unpacker = zlib.decompressobj(zdict=self._dictionary)
-            module = unpacker.decompress(self._map[offset:offset + packed], size)
-        except zlib.error:
-            return None
-        if len(module) != size or hashlib.sha256(module).digest()[:16] != digest:
-            return None
-        return module
+        _, number, offset, size, digest = record
+        block = self._block(number)
+        module = b"" if block is None else block[offset:offset + size]
+        return module if hashlib.sha256(module).digest()[:16] == digest else None
 
-    def entries(self) -> Iterator[tuple[bytes, int, int]]:
-        """(key, bytes packed, bytes of SPIR-V) of each module, by key."""
+    def entries(self) -> Iterator[tuple[bytes, int]]:
+        """(key, bytes of SPIR-V) of each module, by key."""
         for i in range(self._count):
-            key, _, packed, size, _ = _RECORD.unpack_from(
-                self._map, _HEADER.size + i * _RECORD.size
-            )
-            yield key, packed, size
+            key, _, _, size, _ = self._record(i)
+            yield key, size
 
     def close(self) -> None:
         """Unmaps the file."""
         self._map.close()
 
 
+def _grouped(modules: Mapping[bytes, bytes]) -> Iterator[dict[bytes, bytes]]:
+    group: dict[bytes, bytes] = {}
+    size = 0
+    for key, module in modules.items():
+        group[key] = module
+        size += len(module)
+        if size >= _BLOCK_BYTES:
+            yield group
+            group, size = {}, 0
+    if group:
+        yield group
+
+
 def write_pack(
     modules: Mapping[bytes, bytes], path: str | os.PathLike[str], about: Mapping[str, Any]
 ) -> PackStats:
-    """Writes a pack of {key: SPIR-V}; the same modules give the same bytes."""
-    ordered = sorted(modules.items())
-    dictionary = _dictionary([module for _, module in ordered])
-    about_json = json.dumps(
-        {**about, "modules": len(ordered), "spirv_bytes": sum(len(m) for _, m in ordered)},
-        sort_keys=True,
-    ).encode()
-    words = zlib.compress(dictionary, 9)
-    offset = _HEADER.size + len(ordered) * _RECORD.size + len(about_json) + len(words)
-    index, data = bytearray(), bytearray()
-    for key, module in ordered:
-        packer = zlib.compressobj(9, zlib.DEFLATED, 15, 9, zlib.Z_DEFAULT_STRATEGY, dictionary)
-        packed = packer.compress(module) + packer.flush()
-        digest = hashlib.sha256(module).digest()[:16]
-        index += _RECORD.pack(key, offset + len(data), len(packed), len(module), digest)
+    """Writes a pack of {key: SPIR-V}, neighbours compressed together: put like beside like.
+
+    The same modules in the same order give the same bytes.
+    """
+    codec = _ZLIB if lzma is None else _LZMA
+    groups = list(_grouped(modules))
+    spirv_size = sum(map(len, modules.values()))
+    about_json = json.dumps({**about, "spirv_bytes": spirv_size}, sort_keys=True).encode()
+    start = (
+        _HEADER.size + len(modules) * _RECORD.size + len(groups) * _BLOCK.size + len(about_json)
+    )
+    records, table, data = [], bytearray(), bytearray()
+    for number, group in enumerate(groups):
+        block = b"".join(group.values())
+        packed = _compress(codec, block)
+        table += _BLOCK.pack(start + len(data), len(packed), len(block))
         data += packed
-    checked = bytes(index) + about_json + words
+        offset = 0
+        for key, module in group.items():
+            digest = hashlib.sha256(module).digest()[:16]
+            records.append(_RECORD.pack(key, number, offset, len(module), digest))
+            offset += len(module)
+    checked = b"".join(sorted(records)) + bytes(table) + about_json
     header = _HEADER.pack(
-        _MAGIC, _VERSION, len(ordered), len(about_json), len(words),
+        _MAGIC, _VERSION, codec, len(modules), len(groups), len(about_json),
         hashlib.sha256(checked).digest(),
     )
     path = Path(path)
     write_atomically(path, header + checked + bytes(data), mode=0o644)
-    return PackStats(
-        path, len(ordered), path.stat().st_size, sum(len(m) for _, m in ordered),
-        str(about.get("compiler", "")),
-    )
-
-
-def _dictionary(modules: list[bytes]) -> bytes:
-    """Modules of the middle sizes: they hold the prelude's code, which is most of any module."""
-    by_size = sorted(modules, key=lambda module: (len(module), module))
-    picked = by_size[len(by_size) // 8 :: max(1, len(by_size) // 8)]
-    if not picked:
-        return b""
-    share = _DICTIONARY_BYTES // len(picked)
-    return b"".join(module[:share] for module in picked)
+    size = len(header) + len(checked) + len(data)
+    return PackStats(path, len(modules), size, spirv_size, str(about.get("compiler", "")))
 
 
 def write_atomically(path: Path, data: bytes, mode: int) -> None:
@@ -197,10 +247,12 @@ def build_pack(
     """
     from .store import ShaderStore, address
 
-    specs = list(specs)
+    ordered = sorted(set(specs), key=lambda spec: (spec.template, spec.key()))
     store = ShaderStore(None, pack=None, compiler=compiler or "default")
-    modules = dict(zip(map(address, specs), store.get(specs), strict=True))
+    modules = dict(zip(map(address, ordered), store.get(ordered), strict=True))
     for module in modules.values():
         spirv.info(module)
-    about = {"compiler": store.compiler_version, "templates": sorted({s.template for s in specs})}
+    about = {
+        "compiler": store.compiler_version, "templates": sorted({s.template for s in ordered})
+    }
     return write_pack(modules, path, about)

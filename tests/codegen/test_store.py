@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from webnn_vk.codegen import pack as pack_module
 from webnn_vk.codegen import store as store_module
 from webnn_vk.codegen.compiler import CompilerUnavailable, GlslError, Source, find_compiler
 from webnn_vk.codegen.pack import Pack, PackError, build_pack, write_pack
@@ -221,9 +222,7 @@ def test_pack_serves_without_compiler_and_cache(tmp_path: Path) -> None:
     assert len(pack) == 4 and address(SPECS[1]) in pack and b"\0" * 32 not in pack
     assert pack.about["templates"] == ["copy.comp.j2"]
     assert "glslang" in pack.about["compiler"].lower()
-    assert [size for _, _, size in pack.entries()] == [
-        len(pack.get(key)) for key, _, _ in pack.entries()
-    ]
+    assert all(len(pack.get(key)) == size for key, size in pack.entries())
 
 
 def test_the_same_specs_give_the_same_pack(tmp_path: Path) -> None:
@@ -266,11 +265,30 @@ def test_a_damaged_module_of_a_pack_is_a_miss(tmp_path: Path) -> None:
     path = tmp_path / "x.pack"
     build_pack(SPECS, path)
     good = path.read_bytes()
-    packed = sum(size for _, size, _ in Pack(path).entries())
-    for at in range(len(good) - packed, len(good), 7):
+    modules = {key: Pack(path).get(key) for key, _ in Pack(path).entries()}
+    harmed = 0
+    for at in range(len(good) - 600, len(good), 7):
         path.write_bytes(good[:at] + bytes([good[at] ^ 0x55]) + good[at + 1:])
         pack = Pack(path)
-        assert [pack.get(key) is None for key, _, _ in pack.entries()].count(True) == 1
-    path.write_bytes(good[:-1])
-    pack = Pack(path)
-    assert [pack.get(key) is None for key, _, _ in pack.entries()].count(True) == 1
+        found = [pack.get(key) for key in modules]
+        assert all(f in (None, m) for f, m in zip(found, modules.values(), strict=True))
+        harmed += found.count(None)
+    assert harmed > 50
+    path.write_bytes(good[: -len(good) // 4])
+    assert None in map(Pack(path).get, modules)
+
+
+def test_blocks_and_both_codecs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many modules over several blocks, also from a Python without lzma."""
+    modules = {bytes([i]) * 32: bytes([i, i + 1, 7, 9]) * (1000 * i) for i in range(1, 60)}
+    write_pack(modules, tmp_path / "lzma", {})
+    monkeypatch.setattr(pack_module, "lzma", None)
+    write_pack(modules, tmp_path / "zlib", {})
+    with pytest.raises(PackError, match="no lzma module"):
+        Pack(tmp_path / "lzma")
+    pack = Pack(tmp_path / "zlib")
+    assert {key: pack.get(key) for key in modules} == modules
+    monkeypatch.undo()
+    for name in ("lzma", "zlib"):
+        pack = Pack(tmp_path / name)
+        assert {key: pack.get(key) for key in reversed(modules)} == modules
