@@ -28,6 +28,7 @@ __all__ = ["FAMILIES",
 
 # Module of this package by the name that a record's lowering gives.
 FAMILIES = (
+    "conv",
     "copy",
     "elementwise",
     "gather",
