@@ -104,9 +104,9 @@ except LayerMissing as error:
 
 def test_missing_layer(physical: PhysicalDevice) -> None:
     printed = python("""
-from webnn_vk.vulkan import instance
+from webnn_vk.vulkan import instance, quirks
 from webnn_vk.vulkan.errors import LayerMissing
-instance.LAYER = "VK_LAYER_no_such"
+quirks.LAYER = "VK_LAYER_no_such"
 try:
     instance.instance(validate=True)
 except LayerMissing as error:

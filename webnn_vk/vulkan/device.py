@@ -17,7 +17,7 @@ from webnn_vk.vulkan.driver import BarrierCommand, Command, DispatchCommand, Pip
 from webnn_vk.vulkan.errors import DeviceLost, DriverClosed, OutOfDeviceMemory, VulkanUnavailable
 from webnn_vk.vulkan.memory import Allocation, Allocator, HeapUsage, MemoryUse
 from webnn_vk.vulkan.pipelines import PipelineStore, VulkanPipeline
-from webnn_vk.vulkan.quirks import COMPILES_AT_FIRST_SUBMIT, quirks_of
+from webnn_vk.vulkan.quirks import COMPILES_AT_FIRST_SUBMIT, SIGNAL_DEADLOCKS_WAIT, quirks_of
 from webnn_vk.vulkan.recording import NativeRecording, Recorder, VulkanRecording
 from webnn_vk.vulkan.snapshot import (
     EXTENSIONS,
@@ -53,7 +53,7 @@ class VulkanDriver:
             raise VulkanUnavailable(f"{physical.profile.name}: {physical.unusable}")
         self.profile = profile
         self.physical = physical
-        self._quirks = quirks_of(profile)
+        self._quirks = quirks_of(profile, process.instance().layer_version)
         self._lost: str | None = None
         self._closed = False
         self.handle = _create_device(physical, profile)
@@ -67,7 +67,7 @@ class VulkanDriver:
         self._memory = Allocator(profile, blocks, blocks.memory_type_bits, usage)
         self._pipelines = PipelineStore(self.handle, profile)
         self._recorder = Recorder(self.handle, profile, physical.queue_family)
-        self._timeline = NativeTimeline(self.handle, self._failed)
+        self._timeline = self._new_timeline()
         self._semaphores: set[NativeTimeline] = set()
         # Guards the queue, the counter, and `last_value` of whatever is submitted.
         self._lock = threading.Lock()
@@ -172,9 +172,13 @@ class VulkanDriver:
 
     def semaphore(self) -> TimelineSemaphore:
         self._ready()
-        native = NativeTimeline(self.handle, self._failed)
+        native = self._new_timeline()
         self._semaphores.add(native)
         return TimelineSemaphore(native, self._retire)
+
+    def _new_timeline(self) -> NativeTimeline:
+        return NativeTimeline(self.handle, self._failed,
+                              in_turns=SIGNAL_DEADLOCKS_WAIT in self._quirks)
 
     def timestamps(self, recording: VulkanRecording) -> list[int]:
         self._ready()

@@ -39,8 +39,8 @@ def choose(profiles: Sequence[DeviceProfile], *, power_preference: str = "defaul
     first), the larger memory first. A software device is never chosen unasked, as the CPU device is
     faster. A power preference outranks `accelerated`; without one, accelerated=False gives None.
 
-    unusable: per device why it can't be used, or None. Raises DeviceNotFound when the override names
-    no usable device.
+    unusable: per device why it can't be used, or None. Raises DeviceNotFound when the override
+    names no usable device.
     """
     reasons = [*unusable, *[None] * (len(profiles) - len(unusable))]
     usable = [index for index, reason in enumerate(reasons) if reason is None]

@@ -7,14 +7,13 @@ import threading
 from collections import deque
 from typing import Any
 
+from webnn_vk.vulkan import quirks
 from webnn_vk.vulkan.errors import (
     ForkedProcess,
     LayerMissing,
     ValidationError,
     VulkanUnavailable,
 )
-
-LAYER = "VK_LAYER_KHRONOS_validation"
 
 # Appended by the layer's callback, on any thread.
 _messages: deque[str] = deque()
@@ -25,7 +24,8 @@ _total = 0
 
 
 class Instance:
-    """A VkInstance for API 1.2 or later. `handle`, `api_version`, `validating`."""
+    """A VkInstance for API 1.2 or later. `handle`, `api_version`, `validating`, `layer_version` (of
+    the validation layer, "" without)."""
 
     def __init__(self, validate: bool) -> None:
         # The binding raises VulkanUnavailable when the loader is missing.
@@ -33,13 +33,14 @@ class Instance:
 
         self.validating = validate
         self.api_version = self._loader_version(vk)
-        layers = {vk.text(layer.layerName)
+        layers = {vk.text(layer.layerName): ".".join(map(str, vk.version(layer.specVersion)))
                   for layer in vk.listed(vk.lib.vkEnumerateInstanceLayerProperties,
                                          "VkLayerProperties")}
-        if validate and LAYER not in layers:
+        if validate and quirks.LAYER not in layers:
             raise LayerMissing(
-                f"validation was asked for (WEBNN_VK_VALIDATE) but the layer {LAYER} is not "
+                f"validation was asked for (WEBNN_VK_VALIDATE) but the layer {quirks.LAYER} is not "
                 "installed (Debian/Ubuntu: apt install vulkan-validationlayers)")
+        self.layer_version = layers[quirks.LAYER] if validate else ""
         available = {vk.text(extension.extensionName)
                      for extension in vk.listed(vk.lib.vkEnumerateInstanceExtensionProperties,
                                                 "VkExtensionProperties", vk.NULL)}
@@ -55,7 +56,7 @@ class Instance:
                                 apiVersion=vk.packed_version(*self.api_version[:2]))
         name_chars = [vk.new("char[]", name.encode()) for name in names]
         name_array = vk.new("char *[]", name_chars)
-        layer_chars = [vk.new("char[]", LAYER.encode())] if validate else []
+        layer_chars = [vk.new("char[]", quirks.LAYER.encode())] if validate else []
         layer_array = vk.new("char *[]", layer_chars)
         info = vk.struct("VkInstanceCreateInfo", "INSTANCE_CREATE_INFO", flags=flags,
                          pApplicationInfo=application,
@@ -118,8 +119,8 @@ def instance(validate: bool | None = None) -> Instance:
     """The process's instance, created by the first call.
 
     validate: whether the validation layer is wanted; None: ``WEBNN_VK_VALIDATE=1`` says. Raises
-    VulkanUnavailable when there is no loader or no driver; LayerMissing when the layer is wanted and
-    not installed or an instance without it exists already; ForkedProcess in a forked child.
+    VulkanUnavailable when there is no loader or no driver; LayerMissing when the layer is wanted
+    and not installed or an instance without it exists already; ForkedProcess in a forked child.
     """
     global _instance
     check_fork()

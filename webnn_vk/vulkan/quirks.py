@@ -9,11 +9,13 @@ from webnn_vk.profile import DeviceProfile
 
 COMPILES_AT_FIRST_SUBMIT = "compiles_at_first_submit"
 OVERCOMMITS_MEMORY = "overcommits_memory"
+SIGNAL_DEADLOCKS_WAIT = "signal_deadlocks_wait"
+LAYER = "VK_LAYER_KHRONOS_validation"
 
 
 @dataclass(frozen=True)
 class Quirk:
-    """One entry. It holds for drivers of `driver` (VkPhysicalDeviceDriverProperties::driverName)
+    """One entry. It holds for `driver` (VkPhysicalDeviceDriverProperties::driverName, or a layer)
     from version `first` up to, excluding, `fixed`; an empty version is no bound."""
 
     name: str
@@ -22,11 +24,11 @@ class Quirk:
     first: str = ""
     fixed: str = ""
 
-    def holds(self, profile: DeviceProfile) -> bool:
-        """Whether a device's driver has it."""
-        version = _parts(profile.driver_version)
-        return (profile.driver_name == self.driver and version >= _parts(self.first)
-                and (not self.fixed or version < _parts(self.fixed)))
+    def holds(self, driver: str, version: str) -> bool:
+        """Whether a driver of that name and version has it."""
+        found = _parts(version)
+        return (driver == self.driver and found >= _parts(self.first)
+                and (not self.fixed or found < _parts(self.fixed)))
 
 
 QUIRKS = (
@@ -37,12 +39,19 @@ QUIRKS = (
     Quirk(OVERCOMMITS_MEMORY, "llvmpipe",
           "40 allocations of 512 MiB succeed on a heap that reports 2 GiB (measured with Mesa "
           "22.3); memory.py counts and refuses"),
+    Quirk(SIGNAL_DEADLOCKS_WAIT, LAYER,
+          "with synchronisation validation vkWaitSemaphores and vkGetSemaphoreCounterValue hold a "
+          "lock that vkSignalSemaphore on another thread needs: 10 s of waiting, then a false "
+          "UNASSIGNED-VkSemaphore-state-timeout (KhronosGroup/Vulkan-ValidationLayers#4968, "
+          "mended by #6138); timeline.py lets such calls take turns", fixed="1.3.261"),
 )
 
 
-def quirks_of(profile: DeviceProfile) -> frozenset[str]:
-    """The names of the quirks of a device."""
-    return frozenset(quirk.name for quirk in QUIRKS if quirk.holds(profile))
+def quirks_of(profile: DeviceProfile, layer_version: str = "") -> frozenset[str]:
+    """The names of the quirks of a device, and of the validation layer in use ("": none)."""
+    return frozenset(quirk.name for quirk in QUIRKS if (
+        quirk.holds(profile.driver_name, profile.driver_version)
+        or (layer_version and quirk.holds(LAYER, layer_version))))
 
 
 def _parts(version: str) -> tuple[int, ...]:

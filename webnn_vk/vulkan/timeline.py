@@ -5,10 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from webnn_vk.vulkan import binding as vk
 
+# Taken around each call when waits and signals must take turns (quirk `signal_deadlocks_wait`),
+# with waits cut into polls this far apart, in seconds.
+_turns = threading.Lock()
+_POLL = 0.0003
 # The longest time spent inside one foreign call, so that Python handles signals in between.
 _SLICE = 0.1
 
@@ -16,11 +21,15 @@ _SLICE = 0.1
 class NativeTimeline:
     """A VkSemaphore of timeline type. Thread-safe, also against its own destruction.
 
+    in_turns: calls for any semaphore of the process exclude each other, none blocks.
+
     failed: makes the exception for a failed call of (VkResult, name); 0: used after destruction.
     """
 
-    def __init__(self, device: Any, failed: Callable[[int, str], Exception]) -> None:
-        self._device, self._failed = device, failed
+    def __init__(self, device: Any, failed: Callable[[int, str], Exception], *,
+                 in_turns: bool = False) -> None:
+        self._device, self._failed, self._in_turns = device, failed, in_turns
+        self._turn = _turns if in_turns else nullcontext()
         kind = vk.struct("VkSemaphoreTypeCreateInfo", "SEMAPHORE_TYPE_CREATE_INFO",
                          semaphoreType=vk.const("VK_SEMAPHORE_TYPE_TIMELINE"), initialValue=0)
         info = vk.struct("VkSemaphoreCreateInfo", "SEMAPHORE_CREATE_INFO", pNext=kind)
@@ -35,7 +44,7 @@ class NativeTimeline:
     def value(self) -> int:
         """The current value."""
         out = vk.new("uint64_t *")
-        with self._idle:
+        with self._idle, self._turn:
             result = vk.lib.vkGetSemaphoreCounterValue(self._device, self._alive(), out)
         self._check(result, "vkGetSemaphoreCounterValue")
         return out[0]
@@ -46,7 +55,7 @@ class NativeTimeline:
         if value <= current:
             raise ValueError(f"a timeline only goes up: {value} after {current}")
         info = vk.struct("VkSemaphoreSignalInfo", "SEMAPHORE_SIGNAL_INFO", value=value)
-        with self._idle:
+        with self._idle, self._turn:
             info.semaphore = self._alive()
             result = vk.lib.vkSignalSemaphore(self._device, info)
         self._check(result, "vkSignalSemaphore")
@@ -63,7 +72,13 @@ class NativeTimeline:
         try:
             while True:
                 left = _SLICE if end is None else min(max(end - time.monotonic(), 0), _SLICE)
-                result = vk.lib.vkWaitSemaphores(self._device, info, int(left * 1e9))
+                if self._in_turns:
+                    with self._turn:
+                        result = vk.lib.vkWaitSemaphores(self._device, info, 0)
+                    if result == vk.TIMEOUT:
+                        time.sleep(min(left, _POLL))
+                else:
+                    result = vk.lib.vkWaitSemaphores(self._device, info, int(left * 1e9))
                 if result != vk.TIMEOUT:
                     self._check(result, "vkWaitSemaphores")
                     return True
