@@ -1,0 +1,112 @@
+"""Imports point downward: the layers of the architecture, read from the source."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+# From the bottom up; a module may import its own layer and those before it.
+LAYERS = (
+    ("errors", "data_types", "profile", "promise", "settings"),
+    ("ops",),
+    ("graph",),
+    ("passes",),
+    ("kernels",),
+    ("program",),
+    ("runtime",),
+    ("buffers", "device_info", "limits"),
+    ("tensor", "ml_graph"),
+    ("context",),
+    ("builder",),
+    ("navigator",),
+    ("gpu", "interop"),
+    ("tools",),
+    ("__init__", "__main__"),
+)
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+#: Who may import `vulkan/` and `codegen/`, which stand beside the layers.
+USES_VULKAN = {"runtime", "navigator", "gpu", "interop", "tools"}
+USES_CODEGEN = {"kernels", "program", "runtime", "navigator", "gpu", "tools"}
+
+
+def imports(path: Path, package: str) -> set[str]:
+    """Absolute names of the modules that a file imports (type-checking blocks left out)."""
+    found = set()
+    tree = ast.parse(path.read_text())
+    hidden = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in hidden:
+            continue
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package.split(".")[: len(package.split(".")) - node.level + 1]
+            module = ".".join([*base, node.module or ""]).strip(".") if node.level else node.module
+            found.update(f"{module}.{alias.name}" for alias in node.names)
+    return found
+
+
+def sources():
+    for path in sorted((ROOT / "webnn_vk").rglob("*.py")):
+        relative = path.relative_to(ROOT).with_suffix("")
+        yield path, ".".join(relative.parts), ".".join(relative.parts[:-1])
+
+
+def test_imports_point_down():
+    wrong = []
+    for path, module, package in sources():
+        own = module.split(".")[1]
+        for name in imports(path, package):
+            parts = name.split(".")
+            if parts[0] != "webnn_vk" or len(parts) < 2:
+                continue
+            target = parts[1]
+            if own == "vulkan":
+                if target not in ("vulkan", "profile"):
+                    wrong.append(f"{module} imports {name}")
+            elif target == "vulkan":
+                if own not in USES_VULKAN:
+                    wrong.append(f"{module} imports {name}")
+            elif target == "codegen":
+                if own not in USES_CODEGEN:
+                    wrong.append(f"{module} imports {name}")
+            elif target in RANK and RANK[target] > RANK[own]:
+                wrong.append(f"{module} imports {name}")
+            elif target not in RANK and not target.startswith("__") and own != "tools":
+                wrong.append(f"{module} imports {name}, which has no place among the layers")
+    assert wrong == []
+
+
+def test_the_rule_can_fail(tmp_path):
+    path = tmp_path / "x.py"
+    path.write_text("from ..runtime import Timeline\nimport webnn_vk.vulkan.device\n")
+    assert imports(path, "webnn_vk.ops") == {"webnn_vk.runtime.Timeline", "webnn_vk.vulkan.device"}
+
+
+def test_every_module_has_a_place():
+    placed = set(RANK) | {"vulkan"}
+    assert {module.split(".")[1] for _, module, _ in sources()} <= placed
+
+
+def test_codegen_knows_nothing_of_the_rest():
+    for path in sorted((ROOT / "codegen").rglob("*.py")):
+        names = imports(path, "webnn_vk.codegen")
+        assert not [n for n in names if n.startswith("webnn_vk") and ".codegen" not in n], path
+
+
+@pytest.mark.parametrize("module", ["webnn_vk", "webnn_vk.codegen"])
+def test_imports_are_lazy(module):
+    code = (
+        f"import sys, {module}; "
+        "print([m for m in ('numpy', 'vulkan', 'cffi') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
