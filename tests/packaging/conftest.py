@@ -49,21 +49,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
             )
         else:
             shutil.copy(ROOT / name, source / name)
-    quiet(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "wheel",
-            "--no-deps",
-            "--no-build-isolation",
-            "--no-index",
-            "-w",
-            folder,
-            source,
-        ]
-    )
+    offline = ("--no-deps", "--no-build-isolation", "--no-index")
+    done = quiet([sys.executable, "-m", "pip", "wheel", "-v", *offline, "-w", folder, source])
     (built,) = folder.glob("*.whl")
+    built.with_suffix(".log").write_text(done.stdout + done.stderr)
     return built
 
 
