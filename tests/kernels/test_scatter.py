@@ -67,13 +67,14 @@ def test_tensors_over_the_binding_limit_are_covered_in_ranges(name: str) -> None
 
 
 def test_the_last_of_several_updates_wins() -> None:
-    """A thousand updates for each of two elements, on every run the same."""
-    indices = np.arange(2000, dtype=np.int32) % 2
-    updates = np.arange(2000, dtype=np.float32)
-    node, arrays = node_of("scatter_elements", np.full(4, -1, np.float32), indices, updates)
+    """Many updates for each of two elements, from workgroups that run side by side."""
+    count = 300_000
+    indices = np.arange(count, dtype=np.int32) % 2
+    updates = np.arange(count, dtype=np.int32)
+    node, arrays = node_of("scatter_elements", np.full(4, -1, np.int32), indices, updates)
     for _ in range(5):
         (out,) = run(node, arrays, device_profile())
-        assert out.tolist() == [1998, 1999, -1, -1]
+        assert out.tolist() == [count - 2, count - 1, -1, -1]
 
 
 def test_whole_slices_come_from_one_update() -> None:
