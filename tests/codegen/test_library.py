@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 from webnn_vk.codegen.render import render
 from webnn_vk.codegen.spec import Buffer, KernelSpec
@@ -63,3 +64,23 @@ def test_definitions_precede_uses() -> None:
         match = re.match(r"\w+ (w_\w+)\(", line)
         seen |= {match.group(1)} if match else set()
         assert set(re.findall(r"\bw_\w+(?=\()", line.split("//")[0])) <= seen, line
+
+
+def test_precise_reaches_the_module() -> None:
+    """What must not be contracted is decorated so: a driver may not make one rounding of two."""
+    spec = KernelSpec(
+        "library.comp.j2", (Buffer("a", "float32"), Buffer("out", "float32", "w")),
+        options=(("expression", "w_add(w_mul(load_a(i), load_a(i)), 1.0)"),),
+    )
+    with templates(library=PRELUDE + BODY):
+        words = np.frombuffer(compile_spec(spec), np.uint32).tolist()
+    decorated, computed, at = [], {}, 5
+    while at < len(words):
+        length, opcode = words[at] >> 16, words[at] & 0xFFFF
+        if opcode == 71 and words[at + 2] == 42:  # OpDecorate … NoContraction
+            decorated.append(words[at + 1])
+        elif opcode in (129, 133):  # OpFAdd, OpFMul
+            computed[words[at + 2]] = opcode
+        at += length
+    assert sorted(computed[i] for i in decorated) == [129, 133]
+    assert len(computed) == 2
