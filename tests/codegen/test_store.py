@@ -221,7 +221,7 @@ def test_pack_serves_without_compiler_and_cache(tmp_path: Path) -> None:
     pack = Pack(path)
     assert len(pack) == 4 and address(SPECS[1]) in pack and b"\0" * 32 not in pack
     assert pack.about["templates"] == ["copy.comp.j2"]
-    assert "glslang" in pack.about["compiler"].lower()
+    assert "glsl" in pack.about["compiler"].lower()
     assert all(len(pack.get(key)) == size for key, size in pack.entries())
 
 
