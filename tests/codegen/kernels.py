@@ -12,12 +12,12 @@ from typing import Any
 import jinja2
 import numpy as np
 import pytest
+
+from tests.drivers import require_vulkan
 from webnn_vk.codegen.compiler import Source, find_compiler
 from webnn_vk.codegen.render import environment, render
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.spirv import add_float_controls, strip
-
-from tests.drivers import require_vulkan
 
 PRELUDE = '{% include "lib/prelude.glsl.j2" %}\n'
 

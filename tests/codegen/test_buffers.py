@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
-from webnn_vk.codegen.spirv import capabilities
 
 from tests.codegen.kernels import COPY, PRELUDE, compile_spec, driver, run, templates, validate
+from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
+from webnn_vk.codegen.spirv import capabilities
 
 TYPES = ("float32", "float16", "int32", "uint32", "int64", "uint64", "int8", "uint8")
 NATIVE = {

@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
+
 from webnn_vk.codegen import spirv
 from webnn_vk.codegen.compiler import (
     CompilerUnavailable,

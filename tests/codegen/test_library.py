@@ -4,10 +4,10 @@ import re
 
 import numpy as np
 import pytest
-from webnn_vk.codegen.render import render
-from webnn_vk.codegen.spec import Buffer, KernelSpec
 
 from tests.codegen.kernels import PRELUDE, compile_spec, templates
+from webnn_vk.codegen.render import render
+from webnn_vk.codegen.spec import Buffer, KernelSpec
 
 BODY = "void main() { uint i = invocation_index(); store_out(i, {{ expression }}); }\n"
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.codegen.kernels import COPY, templates
 from webnn_vk.codegen import __main__ as command_line
 from webnn_vk.codegen import render, spirv
 from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
-
-from tests.codegen.kernels import COPY, templates
 
 ARGUMENTS = ["copy", "--buffer", "a:float16", "--buffer", "out:float16:w", "--param", "n",
              "--option", "vectors=False"]

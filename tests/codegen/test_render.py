@@ -8,11 +8,11 @@ import subprocess
 import sys
 
 import pytest
+
+from tests.codegen.kernels import COPY, PRELUDE, compile_spec, templates, validate
 from webnn_vk.codegen import render as render_module
 from webnn_vk.codegen.render import RenderError, arithmetic_type, render, template_info
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
-
-from tests.codegen.kernels import COPY, PRELUDE, compile_spec, templates, validate
 
 _COPY_SPEC = """KernelSpec(
     "copy.comp.j2",

@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 import pytest
+
 from webnn_vk.codegen import spec as spec_module
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param, SpecError
-
 from webnn_vk.profile import FEATURES
 
 A, OUT = Buffer("a", "float32"), Buffer("out", "float32", "w")

@@ -6,12 +6,12 @@ import struct
 from collections.abc import Iterator
 
 import pytest
+
+from tests.codegen.kernels import COPY, compile_spec, templates, validate
 from webnn_vk.codegen import spirv
 from webnn_vk.codegen.compiler import Source, find_compiler
 from webnn_vk.codegen.render import render
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
-
-from tests.codegen.kernels import COPY, compile_spec, templates, validate
 
 
 @pytest.fixture

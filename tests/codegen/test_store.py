@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+
+from tests.codegen.kernels import COPY, templates
 from webnn_vk.codegen import pack as pack_module
 from webnn_vk.codegen import store as store_module
 from webnn_vk.codegen.compiler import CompilerUnavailable, GlslError, Source, find_compiler
@@ -16,8 +18,6 @@ from webnn_vk.codegen.pack import Pack, PackError, build_pack, write_pack
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.codegen.spirv import capabilities
 from webnn_vk.codegen.store import ShaderStore, ShaderUnavailable, address
-
-from tests.codegen.kernels import COPY, templates
 
 
 class Counting:
