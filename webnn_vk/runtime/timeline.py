@@ -225,8 +225,9 @@ class Timeline:
                 batch = self._in_flight[0]
             try:
                 self.device.wait(batch)
-                for completion in batch.completions:
-                    completion()
+                # Popped, so that none of them is kept alive by this loop until the next batch.
+                while batch.completions:
+                    batch.completions.pop(0)()
             except DeviceLostError as error:
                 self._lose(str(error), batch.works)
             except Exception as error:

@@ -1,0 +1,358 @@
+"""Contexts, tensors and dispatch as a user sees them, on the CPU device and on Vulkan."""
+
+import array
+import asyncio
+import gc
+
+import numpy as np
+import pytest
+
+import webnn_vk
+from webnn_vk import (
+    InvalidStateError,
+    MLGraphBuilder,
+    MLOperandDescriptor,
+    MLTensorDescriptor,
+    NotSupportedError,
+    Settings,
+    ml,
+)
+
+F4 = MLOperandDescriptor("float32", (4,))
+
+
+def graph_of(context, make, **inputs):
+    builder = MLGraphBuilder(context)
+    operands = {n: builder.input(n, d) for n, d in inputs.items()}
+    return builder.build(make(builder, **operands)).result()
+
+
+def floats(*values):
+    return np.array(values, np.float32)
+
+
+@pytest.fixture
+def fresh(context):
+    """A context of its own on the same device, to destroy."""
+    device = context.device_info.name if context.device_info.is_vulkan else "cpu"
+    with ml.create_context(settings=Settings(device=device)).result() as made:
+        yield made
+
+
+def tensor(context, readable=True, writable=True, shape=(4,), data_type="float32"):
+    descriptor = MLTensorDescriptor(data_type, shape, readable=readable, writable=writable)
+    return context.create_tensor(descriptor).result()
+
+
+# -- compute and the odd graphs --------------------------------------------------------------------
+def test_no_input(context):
+    graph = graph_of(
+        context, lambda b: {"y": b.add(b.constant(floats(1, 2, 3, 4)), b.constant("float32", 1))}
+    )
+    assert graph.inputs == {}
+    np.testing.assert_array_equal(context.compute(graph, {})["y"], [2, 3, 4, 5])
+
+
+def test_one_operand_under_two_names(context):
+    def make(b, a):
+        y = b.neg(a)
+        return {"x": y, "y": y}
+
+    graph = graph_of(context, make, a=F4)
+    results = context.compute(graph, {"a": floats(1, -2, 3, 0)})
+    for name in ("x", "y"):
+        np.testing.assert_array_equal(results[name], [-1, 2, -3, 0])
+
+
+def test_inputs_and_constants_through_identity_and_views(context):
+    def make(b, a):
+        c = b.constant(np.arange(4, dtype=np.int32))
+        return {
+            "a": b.identity(a),
+            "again": b.identity(a),
+            "c": b.identity(c),
+            "flat": b.reshape(b.identity(c), [2, 2]),
+            "sum": b.add(b.identity(a), a),
+        }
+
+    graph = graph_of(context, make, a=F4)
+    for values in (floats(1, 2, 3, 4), floats(5, 6, 7, 8)):
+        results = context.compute(graph, {"a": values})
+        np.testing.assert_array_equal(results["a"], values)
+        np.testing.assert_array_equal(results["again"], values)
+        np.testing.assert_array_equal(results["c"], [0, 1, 2, 3])
+        np.testing.assert_array_equal(results["flat"], [[0, 1], [2, 3]])
+        np.testing.assert_array_equal(results["sum"], 2 * values)
+
+
+def test_every_output_is_written_at_each_dispatch(context):
+    graph = graph_of(context, lambda b, a: {"c": b.identity(b.constant(floats(7, 7, 7, 7)))}, a=F4)
+    assert list(graph.inputs) == []
+    out = tensor(context)
+    for _ in range(2):
+        context.write_tensor(out, floats(0, 0, 0, 0))
+        context.dispatch(graph, {}, {"c": out})
+        np.testing.assert_array_equal(context.read_tensor(out).result(), [7, 7, 7, 7])
+
+
+def test_unused_inputs_do_not_belong_to_the_graph(context):
+    builder = MLGraphBuilder(context)
+    builder.input("unused", F4)
+    a = builder.input("a", F4)
+    graph = builder.build({"y": builder.abs(a)}).result()
+    assert list(graph.inputs) == ["a"]
+    assert graph.outputs == {"y": F4}
+
+
+def test_an_intermediate_may_also_be_an_output(context):
+    def make(b, a):
+        e = b.exp(a)
+        return {"e": e, "y": b.mul(b.reshape(e, [2, 2]), b.constant("float32", 2))}
+
+    graph = graph_of(context, make, a=F4)
+    results = context.compute(graph, {"a": floats(0, 0, 0, 0)})
+    np.testing.assert_allclose(results["e"], np.ones(4), rtol=1e-6)
+    np.testing.assert_allclose(results["y"], np.full((2, 2), 2), rtol=1e-6)
+
+
+def test_chained_dispatches_need_no_wait(context):
+    graph = graph_of(context, lambda b, a, c: {"y": b.add(a, c)}, a=F4, c=F4)
+    x, y, z = (tensor(context) for _ in range(3))
+    context.write_tensor(y, floats(1, 1, 1, 1))
+    for _ in range(8):  # Fibonacci
+        context.dispatch(graph, {"a": x, "c": y}, {"y": z})
+        x, y, z = y, z, x
+    np.testing.assert_array_equal(context.read_tensor(y).result(), [34] * 4)
+
+
+def test_new_tensors_are_zero_and_writes_are_copies(context):
+    t = tensor(context, data_type="float16", shape=(3,))
+    first = context.read_tensor(t)
+    data = np.array([1, 2, 3], np.float16)
+    context.write_tensor(t, data)
+    data[:] = 9
+    second = context.read_tensor(t)
+    np.testing.assert_array_equal(first.result(), np.zeros(3, np.float16))
+    np.testing.assert_array_equal(second.result(), [1, 2, 3])
+    assert second.result().dtype == np.float16
+
+
+def test_scalars_and_every_data_type_go_in_and_out(context):
+    for name in ("float32", "float16", "int32", "uint32", "int64", "uint64", "int8", "uint8"):
+        for shape in ((), (1, 3)):
+            t = tensor(context, data_type=name, shape=shape)
+            data = np.full(shape, 5, name)
+            context.write_tensor(t, data)
+            back = context.read_tensor(t).result()
+            assert (back.dtype, back.shape) == (np.dtype(name), shape)
+            np.testing.assert_array_equal(back, data)
+
+
+def test_read_into_a_buffer(context):
+    t = tensor(context)
+    context.write_tensor(t, floats(1, 2, 3, 4))
+    out = np.empty(4, np.float32)
+    assert context.read_tensor(t, out).result() is None
+    np.testing.assert_array_equal(out, [1, 2, 3, 4])
+    raw = bytearray(16)
+    context.read_tensor(t, raw).result()
+    assert np.frombuffer(raw, np.float32).tolist() == [1, 2, 3, 4]
+    values = array.array("f", [0] * 4)
+    context.read_tensor(t, values).result()
+    assert values.tolist() == [1, 2, 3, 4]
+    for wrong in (np.empty(4, np.int32), np.empty(5, np.float32), bytes(16), [0] * 4,
+                  np.empty((4, 2), np.float32)[:, 0]):
+        with pytest.raises(TypeError, match="read_tensor"):
+            context.read_tensor(t, wrong).result()
+
+
+def test_asyncio(context):
+    async def run():
+        builder = MLGraphBuilder(context)
+        a = builder.input("a", F4)
+        graph = await builder.build({"y": builder.relu(a)})
+        x = await context.create_tensor(MLTensorDescriptor("float32", (4,), writable=True))
+        y = await context.create_tensor(MLTensorDescriptor("float32", (4,), readable=True))
+        context.write_tensor(x, floats(-1, 2, -3, 4))
+        context.dispatch(graph, {"a": x}, {"y": y})
+        return await context.read_tensor(y)
+
+    np.testing.assert_array_equal(asyncio.run(run()), [0, 2, 0, 4])
+
+
+# -- errors ----------------------------------------------------------------------------------------
+def test_write_errors(context):
+    t = tensor(context)
+    with pytest.raises(TypeError, match=r"12 bytes \(shape \[3\]\) where float32\[4\] has 16"):
+        context.write_tensor(t, floats(1, 2, 3))
+    with pytest.raises(TypeError, match="elements are float64, float32"):
+        context.write_tensor(t, np.zeros(4))
+    with pytest.raises(TypeError, match="buffer protocol"):
+        context.write_tensor(t, [1, 2, 3, 4])
+    with pytest.raises(TypeError, match="not created with writable=True"):
+        context.write_tensor(tensor(context, writable=False), floats(1, 2, 3, 4))
+    with pytest.raises(TypeError, match="not created with readable=True"):
+        context.read_tensor(tensor(context, readable=False)).result()
+    with pytest.raises(TypeError, match="an MLTensor is expected, not str"):
+        context.write_tensor("t", floats(1))
+
+
+def test_create_tensor_errors(context):
+    for descriptor, message in (
+        ({"data_type": "float32"}, "lacks shape"),
+        ({"data_type": "float64", "shape": [1]}, "not a data type"),
+        ({"data_type": "float32", "shape": [0]}, "dimension 0 is 0"),
+        ({"data_type": "float32", "shape": [-1]}, "outside 0"),
+        ({"data_type": "float32", "shape": [True]}, "not a bool"),
+        ({"data_type": "float32", "shape": [1.5]}, "integer is expected"),
+        ({"data_type": "float32", "shape": [2**16, 2**16]}, "elements"),
+        ({"data_type": "float32", "shape": [1] * 9}, "rank 9 exceeds 8"),
+        ({"data_type": "float32", "shape": 4}, "sequence of integers"),
+        ({"data_type": "float32", "shape": [4], "readible": True}, "readible"),
+        (None, "a descriptor is expected"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            context.create_tensor(descriptor).result()
+
+
+def test_dispatch_errors(context, fresh):
+    graph = graph_of(context, lambda b, a: {"y": b.abs(a)}, a=F4)
+    x, y = tensor(context), tensor(context)
+    for inputs, outputs, message in (
+        ({}, {"y": y}, r"inputs \[\] were given, \['a'\] are expected"),
+        ({"b": x}, {"y": y}, r"\['b'\]"),
+        ({"a": x}, {"y": x}, "more than once"),
+        ({"a": tensor(context, shape=(2, 2))}, {"y": y}, r"'a' is float32\[2, 2\], float32\[4\]"),
+        ({"a": tensor(context, data_type="int32")}, {"y": y}, r"int32\[4\], float32\[4\]"),
+        ({"a": tensor(fresh)}, {"y": y}, "another context"),
+        ({"a": context.create_constant_tensor(F4, floats(1, 2, 3, 4)).result()}, {"y": y},
+         "constant tensor"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            context.dispatch(graph, inputs, outputs)
+    with pytest.raises(TypeError, match="another context"):
+        fresh.dispatch(graph, {"a": x}, {"y": y})
+    graph.destroy()
+    graph.destroy()
+    with pytest.raises(InvalidStateError, match="graph was destroyed"):
+        context.dispatch(graph, {"a": x}, {"y": y})
+
+
+def test_compute_errors(context):
+    graph = graph_of(context, lambda b, a: {"y": b.abs(a)}, a=F4)
+    with pytest.raises(TypeError, match=r"inputs \['b'\] were given, \['a'\] are expected"):
+        context.compute(graph, {"b": floats(1)})
+    with pytest.raises(TypeError, match="compute: input 'a'.*8 bytes"):
+        context.compute(graph, {"a": floats(1, 2)})
+
+
+# -- ends ------------------------------------------------------------------------------------------
+def test_destroyed_tensors(context):
+    t = tensor(context)
+    pending = context.read_tensor(t)
+    t.destroy()
+    t.destroy()
+    try:
+        pending.result(timeout=10)  # the read may have been faster
+    except InvalidStateError:
+        pass
+    for call in (lambda: context.write_tensor(t, floats(1, 2, 3, 4)),
+                 lambda: context.read_tensor(t).result()):
+        with pytest.raises(TypeError, match="destroyed") as caught:
+            call()
+        assert isinstance(caught.value, InvalidStateError)
+        assert caught.value.name == "InvalidStateError"
+
+
+def test_destroying_a_constant_tensor_leaves_the_graph_valid(context):
+    constant = context.create_constant_tensor(F4, floats(1, 2, 3, 4)).result()
+    assert (constant.constant, constant.readable, constant.writable) == (True, False, False)
+    graphs = [
+        graph_of(context, lambda b, a: {"y": b.mul(a, b.constant(constant))}, a=F4)
+        for _ in range(2)
+    ]
+    constant.destroy()
+    gc.collect()
+    for graph in graphs:
+        result = context.compute(graph, {"a": floats(1, 1, 1, 1)})["y"]
+        np.testing.assert_array_equal(result, [1, 2, 3, 4])
+    builder = MLGraphBuilder(context)
+    with pytest.raises(TypeError, match="destroyed"):
+        builder.constant(constant)
+
+
+def test_a_constant_tensor_destroyed_before_build(context):
+    constant = context.create_constant_tensor(F4, floats(1, 2, 3, 4)).result()
+    builder = MLGraphBuilder(context)
+    y = builder.neg(builder.constant(constant))
+    constant.destroy()
+    with pytest.raises(TypeError, match="destroyed"):
+        builder.build({"y": y}).result()
+
+
+def test_destroying_the_context_ends_everything(fresh):
+    graph = graph_of(fresh, lambda b, a: {"y": b.abs(a)}, a=F4)
+    x, y = tensor(fresh), tensor(fresh)
+    builder = MLGraphBuilder(fresh)
+    a = builder.input("a", F4)
+    assert not fresh.lost.done()
+    fresh.destroy()
+    fresh.destroy()
+    assert "destroy()" in fresh.lost.result().message
+    for call in (
+        lambda: fresh.dispatch(graph, {"a": x}, {"y": y}),
+        lambda: fresh.write_tensor(x, floats(1, 2, 3, 4)),
+        lambda: fresh.read_tensor(y).result(),
+        lambda: fresh.create_tensor(F4).result(),
+        lambda: fresh.create_constant_tensor(F4, floats(1, 2, 3, 4)).result(),
+        lambda: MLGraphBuilder(fresh),
+        lambda: builder.abs(a),
+        lambda: builder.build({"y": a}).result(),
+    ):
+        with pytest.raises(InvalidStateError):
+            call()
+
+
+def test_collected_objects_give_their_memory_back(fresh):
+    def use():
+        graph = graph_of(fresh, lambda b, a: {"y": b.exp(b.neg(a))}, a=F4)
+        fresh.compute(graph, {"a": floats(1, 2, 3, 4)})
+
+    use()
+    gc.collect()
+    fresh.fence().wait(10)
+    while not fresh._timeline.idle:
+        pass
+    before = fresh._device.memory_in_use()
+    for _ in range(20):
+        use()
+    gc.collect()
+    while not fresh._timeline.idle:
+        pass
+    assert fresh._device.memory_in_use() == before
+
+
+# -- choosing a device -----------------------------------------------------------------------------
+def test_options_of_create_context():
+    with pytest.raises(TypeError, match="power_preference: 'fast' is not one of"):
+        ml.create_context(power_preference="fast").result()
+    with ml.create_context(accelerated=False, settings=Settings()).result() as context:
+        assert context.accelerated is False
+        assert not context.device_info.is_vulkan
+    with pytest.raises(NotSupportedError, match="no such device"):
+        ml.create_context(settings=Settings(device="no such device")).result()
+
+
+def test_devices_lists_the_cpu_last():
+    *_, last = webnn_vk.devices()
+    assert last.type == "numpy" and not last.is_vulkan
+    assert "NumPy" in str(last)
+
+
+def test_limits_are_derived_from_the_records(context):
+    limits = context.op_support_limits()
+    assert limits["gather_nd"]["indices"]["data_types"] == ["int32", "uint32", "int64"]
+    assert limits["conv2d"]["input"]["rank_range"] == {"min": 4, "max": 4}
+    assert limits["max_tensor_byte_length"] > 2**27
+    assert limits["preferred_input_layout"] in ("nchw", "nhwc")
+    assert {"input", "constant", "output", "is_nan", "l2_pool2d"} <= set(limits)
