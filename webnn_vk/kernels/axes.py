@@ -85,5 +85,5 @@ def workgroup(profile: DeviceProfile) -> int:
 
 def chunks(rows: int, length: int, profile: DeviceProfile) -> int:
     """Into how many pieces few and very long rows are cut, so that they fill the device."""
-    wanted, least = (16, 8192) if profile.is_software else (512, 4096)
+    wanted, least = (16, 8192) if profile.is_software else (512, 16384)
     return max(1, min(wanted // rows, length // least))

@@ -14,6 +14,7 @@ from typing import Any
 
 from webnn_vk.codegen.spec import Buffer, Param
 
+from ..data_types import DATA_TYPES
 from ..graph import Fused, Node
 from ..ops.lowering import Elementwise, Kernel
 from ..profile import DeviceProfile
@@ -83,7 +84,10 @@ def build(node: Node) -> Epilogue:
             step.operator, {name: operands[name] for name in order}, step.arguments, step.output
         )
         described = step.output
-    int64 = needs_int64(buffers, chain)
+    # The result itself is in no buffer when something is fused.
+    int64 = needs_int64(buffers, chain) or (
+        bool(node.epilogue) and DATA_TYPES[result.data_type].size == 8
+    )
     return Epilogue(
         tuple(buffers),
         tuple(bindings),
