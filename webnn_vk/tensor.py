@@ -32,6 +32,8 @@ class MLTensor:
         self._storage: Storage | None = storage
         self._constant = constant
         self._pending: set[MLPromise] = set()
+        # What holds the tensor exclusively at present (an exported buffer, a view), if anything.
+        self._rental: object | None = None
         self._lock = threading.Lock()
 
     data_type = property(lambda self: self._descriptor.data_type, doc="The data type's name.")
@@ -50,10 +52,15 @@ class MLTensor:
             promise.reject(InvalidStateError("the tensor was destroyed before it was read"))
 
     def _use(self, what: str) -> Storage:
-        """The tensor's memory, or DestroyedTensorError."""
+        """The tensor's memory; DestroyedTensorError, or TypeError while someone else holds it."""
         storage = self._storage
         if storage is None:
             raise DestroyedTensorError(f"{what}: the tensor {self._descriptor} was destroyed")
+        if self._rental is not None:
+            raise TypeError(
+                f"{what}: the tensor {self._descriptor} is held by {self._rental!r}; "
+                "release that first"
+            )
         return storage
 
     def __enter__(self) -> MLTensor:

@@ -4,9 +4,10 @@ from .cpu import CpuDevice
 from .device import Device, Executable, Storage
 from .gpu import GpuDevice
 from .timeline import Fence, Timeline
-from .work import Dispatch, Read, Run, Write
+from .work import Await, Dispatch, Read, Run, Submit, Write
 
 __all__ = [
+    "Await",
     "CpuDevice",
     "Device",
     "Dispatch",
@@ -16,6 +17,7 @@ __all__ = [
     "Read",
     "Run",
     "Storage",
+    "Submit",
     "Timeline",
     "Write",
 ]

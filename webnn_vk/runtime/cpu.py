@@ -14,7 +14,7 @@ from ..errors import OperationError
 from ..program import HostSegment, Program
 from .device import Batch, Executable, Storage, poisoned
 from .host import Arrays, run_host_segment
-from .work import Dispatch, Read, Run, Work, Write
+from .work import Await, Dispatch, Read, Run, Work, Write
 
 
 class CpuExecutable:
@@ -83,6 +83,8 @@ class CpuDevice:
                     done(storage.backing.copy())
             case Run(function):
                 batch.completions.append(function)
+            case Await(wait):
+                wait()
             case Dispatch(executable, inputs, outputs):
                 error = poisoned(inputs)
                 if error is not None:

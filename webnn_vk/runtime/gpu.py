@@ -28,7 +28,7 @@ from ..vulkan.driver import (
 from ..vulkan.errors import DeviceLost, OutOfDeviceMemory, OutOfHostMemory, VulkanError
 from .device import Batch, DeviceLostError, Executable, Storage, poisoned
 from .host import Arrays, run_host_segment
-from .work import Dispatch, Read, Run, Work, Write
+from .work import Await, Dispatch, Read, Run, Submit, Work, Write
 
 #: Transfers move in pieces of this many bytes, so that staging memory stays small.
 PIECE_BYTES = 32 << 20
@@ -320,6 +320,16 @@ class _Run:
                 self._dispatch(work)
             case Run(function):
                 self._after.append(function)
+            case Submit(recordings, writes):
+                self._flush()
+                self._recordings.extend(recordings)
+                for storage in writes:
+                    storage.error = None
+            case Await(wait):
+                # What was queued before must reach the device first: the other side may wait
+                # for it in turn.
+                self._finish()
+                wait()
 
     # -- transfers -----------------------------------------------------------------------------
     def _write(self, work: Write) -> None:

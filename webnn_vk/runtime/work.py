@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,4 +62,33 @@ class Run:
         self.failed(error)
 
 
-Work = Write | Read | Dispatch | Run
+@dataclass(slots=True)
+class Submit:
+    """Run command buffers that the user recorded on the same device (``webnn_vk.gpu``).
+
+    ``writes`` are the memories that they change; ``keep`` lives until they are done.
+    """
+
+    recordings: Sequence[Any]
+    writes: Sequence[Storage] = ()
+    keep: Any = None
+    failed: Callable[[Exception], Any] | None = None
+
+    def fail(self, error: Exception) -> None:
+        for storage in self.writes:
+            storage.error = error
+        if self.failed is not None:
+            self.failed(error)
+
+
+@dataclass(slots=True)
+class Await:
+    """Go on when ``wait`` returns: how one timeline is ordered behind another by the host."""
+
+    wait: Callable[[], Any]
+
+    def fail(self, error: Exception) -> None:
+        pass  # what comes behind it fails by itself
+
+
+Work = Write | Read | Dispatch | Run | Submit | Await
