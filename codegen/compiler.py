@@ -23,6 +23,7 @@ FLAGS = "compute vulkan1.2 spirv1.5 O0"
 
 MODES = ("auto", "process", "none")
 _TIMEOUT_S = 300
+_LONGEST_STATEMENT = 20_000
 _T = TypeVar("_T")
 
 
@@ -41,7 +42,10 @@ class CompilerUnavailable(RuntimeError):
 
 @dataclass(frozen=True)
 class Source:
-    """One shader to compile: its GLSL and the name that errors mention."""
+    """One shader to compile: its GLSL and the name that errors mention.
+
+    Raises ValueError for what could crash a compiler: a zero byte, a statement beyond all measure.
+    """
 
     text: str
     name: str = "shader"
@@ -50,6 +54,13 @@ class Source:
         # A C string ends there: the library would compile the part before.
         if "\0" in self.text:
             raise ValueError(f"{self.name}: the GLSL contains a zero byte")
+        # glslang walks a + b + c + … by recursion: 100,000 terms overflow the stack.
+        longest = max(map(len, self.text.split(";")))
+        if longest > _LONGEST_STATEMENT:
+            raise ValueError(
+                f"{self.name}: a GLSL statement of {longest} characters; at most "
+                f"{_LONGEST_STATEMENT} are accepted"
+            )
 
 
 class Compiler(Protocol):

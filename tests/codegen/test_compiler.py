@@ -116,6 +116,15 @@ def test_a_zero_byte_is_refused() -> None:
         Source("#version 450\nvoid main() {}\0", "x")
 
 
+def test_the_longest_statement_is_far_from_a_crash(compiler) -> None:
+    terms = "+i" * 9_800
+    text = (GOOD % "2.0").replace("a.v", f"uint i = gl_GlobalInvocationID.y; i = i{terms}; a.v")
+    (result,) = compiler.compile([Source(text)])
+    assert isinstance(result, bytes)
+    with pytest.raises(ValueError, match="x: a GLSL statement of 39\\d+ characters; at most 20000"):
+        Source(text.replace("+i", "+i+i"), "x")
+
+
 def test_many_threads() -> None:
     compiler = find_compiler("auto")
     if compiler is None:
