@@ -155,6 +155,14 @@ def test_runs_move_as_wide_elements() -> None:
     ]
 
 
+def test_parts_of_a_concat_are_bound_apart() -> None:
+    """Along the first dimension the inputs' ranges do not overlap: no barrier between them."""
+    x = np.zeros((4, 16), np.float32)
+    node, _ = node_of("concat", [x, x, x], 0)
+    targets = [dispatch.bindings[1] for dispatch in plan(node, stored_profile("llvmpipe"))]
+    assert [(b.offset, b.size) for b in targets] == [(0, 256), (256, 256), (512, 256)]
+
+
 def test_tile_of_eight_dimensions() -> None:
     x = random_bits(np.random.default_rng(1), "uint8", (2,) * 8)
     node, arrays = node_of("tile", x, [2] * 8)

@@ -55,13 +55,12 @@ def workgroup(profile: DeviceProfile) -> int:
 
 
 def bind(value: Value, profile: DeviceProfile, start: int, end: int) -> tuple[Binding, int]:
-    """A binding with the bytes start … end of the value, and the byte it begins at: the whole
-    value where one binding can hold it."""
+    """A binding with the bytes start … end of the value, and the byte it begins at. No more than
+    needed is bound: dispatches that write apart need no barrier between them."""
     whole = padded(value.descriptor.byte_length)
-    if whole <= profile.max_storage_buffer_range:
-        return Binding(value), 0
     first = start - start % alignment(profile)
-    return Binding(value, first, min(padded(end - first), whole - first)), first
+    size = min(padded(end - first), whole - first)
+    return Binding(value) if size == whole else Binding(value, first, size), first
 
 
 def alignment(profile: DeviceProfile) -> int:
@@ -71,8 +70,8 @@ def alignment(profile: DeviceProfile) -> int:
 
 def fits(value: Value, profile: DeviceProfile, start: int, end: int) -> bool:
     """Whether one binding can hold the bytes start … end of the value."""
-    binding, _ = bind(value, profile, start, end)
-    return binding.size is None or binding.size <= profile.max_storage_buffer_range
+    _, first = bind(value, profile, start, end)
+    return padded(end - first) <= profile.max_storage_buffer_range
 
 
 def bind_range(value: Value, part: range, size: int) -> Binding:
