@@ -1,7 +1,7 @@
 """The element-wise family: any chain of element-wise operators, with broadcasting, in one pass.
 
-One module per operator and data types: how each operand is read (``Mode``) and the number of
-dimensions are specialisation constants, shapes and strides parameters. Tensors larger than one
+One module per operator and data types: how each operand is read (``Mode``) and along which
+dimensions it is repeated are specialisation constants, shapes parameters. Tensors larger than one
 binding are computed in slices of the output's elements.
 """
 
@@ -22,8 +22,8 @@ from ..ops import OPERATORS, Operator
 from ..ops.arguments import DataTypeName
 from ..ops.lowering import Elementwise
 from ..profile import DeviceProfile
-from .dispatch import Binding, Dispatch, Unsupported, broadcast_strides, collapse, grid, strides
-from .expression import Chain, lowering, needs_int64, used_features
+from .dispatch import Binding, Dispatch, broadcast_strides, collapse, grid, strides
+from .expression import Chain, lowering, needs_int64, reciprocal, used_features
 
 EPILOGUE = True
 # Slices begin at multiples of this many elements: 256 bytes or more in every data type.
@@ -105,14 +105,10 @@ def _width(data_type: str) -> int:
 
 
 def _capacities(operands: Sequence[_Operand]) -> tuple[int, ...]:
-    """Numbers of dimensions that modules are made for: few, and the first of them small enough
-    for push constants."""
-    count = sum(o.broadcasts for o in operands)
-    if not count:
+    """Numbers of dimensions that modules are made for: a block splits a dimension in two."""
+    if not any(o.broadcasts for o in operands):
         return (0,)
-    if any(o.blockwise for o in operands):
-        return (8, 16) if count <= 2 else (4, 16)
-    return (8,) if count <= 2 else (4, 8)
+    return (8, 16) if any(o.blockwise for o in operands) else (8,)
 
 
 def _spec(
@@ -124,10 +120,10 @@ def _spec(
     constants = [Constant("PARTIAL", default=0)] if _width(out) == 4 else []
     broadcasting = [o.name for o in operands if o.broadcasts]
     if broadcasting:
-        params += [Param("first"), Param("dims", count=capacity)]
-        params += [Param(f"s_{name}", count=capacity) for name in broadcasting]
-        params += [Param(f"o_{name}") for name in broadcasting]
-        constants += [Constant("RANK"), *(Constant(f"M_{name}") for name in broadcasting)]
+        params += [Param("first"), *(Param(f"o_{name}") for name in broadcasting)]
+        params += [Param(name, count=capacity) for name in ("dims", "reciprocals")]
+        constants.append(Constant("RANK"))
+        constants += [Constant(f"{c}_{name}") for name in broadcasting for c in "MB"]
     int64 = needs_int64(buffers, chain)
     options = [
         ("operands", tuple((o.name, o.broadcasts) for o in operands)),
@@ -306,9 +302,7 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
     chain, operands = _structure(node)
     out = node.output.descriptor
     dims, layouts = _layouts(operands, out.shape)
-    capacity = next((c for c in _capacities(operands) if c == 0 or c >= len(dims)), None)
-    if capacity is None:
-        raise Unsupported(f"{node.title}: {len(dims)} dimensions after merging")
+    capacity = next(c for c in _capacities(operands) if c == 0 or c >= len(dims))
     spec = _spec(chain, operands, out.data_type, capacity, profile.features)
     broadcasting = [(o, lay) for o, lay in zip(operands, layouts, strict=True) if o.broadcasts]
     constants: dict[str, int | float] = {
@@ -317,7 +311,9 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
     variant = "flat"
     if broadcasting:
         constants["RANK"] = len(dims)
-        constants |= {f"M_{o.name}": int(layout.mode) for o, layout in broadcasting}
+        for o, layout in broadcasting:
+            constants[f"M_{o.name}"] = int(layout.mode)
+            constants[f"B_{o.name}"] = sum(1 << d for d, s in enumerate(layout.strides) if s)
         variant = "+".join(layout.mode.name.lower() for layout in layouts)
     padding = (0,) * (capacity - len(dims))
     dispatches = []
@@ -331,13 +327,14 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
             own["PARTIAL"] = int(start % 4 != 0 or (stop % 4 != 0 and not last))
         params = {"low": start - begin, "high": count, **chain.values}
         if broadcasting:
-            params |= {"first": begin, "dims": dims + padding}
+            params["first"] = begin
+            params["dims"] = dims + padding
+            params["reciprocals"] = tuple(map(reciprocal, dims)) + padding
             for (o, layout), window in zip(
                 broadcasting,
                 [w for o, w in zip(operands, windows, strict=True) if o.broadcasts],
                 strict=True,
             ):
-                params[f"s_{o.name}"] = (layout.strides or (0,) * len(dims)) + padding
                 params[f"o_{o.name}"] = window.base if layout.strides else 0
         bindings = [_binding(o.value, w) for o, w in zip(operands, windows, strict=True)]
         bindings.append(_binding(node.output, _Window(begin, None if last else stop)))

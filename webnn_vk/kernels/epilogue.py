@@ -19,7 +19,7 @@ from ..graph import Fused, Node
 from ..ops.lowering import Elementwise, Kernel
 from ..profile import DeviceProfile
 from .dispatch import Binding, broadcast_strides, collapse
-from .expression import Chain, needs_int64, rounded
+from .expression import Chain, needs_int64, reciprocal, rounded
 
 # Longer chains make the driver's compile longer and win little.
 MAX_STEPS = 16
@@ -109,7 +109,7 @@ def _index(
     name: str, shape: tuple[int, ...], target: tuple[int, ...]
 ) -> tuple[str, dict[str, int]]:
     """GLSL for the element of a broadcast operand that belongs to output element ``i``, and the
-    numbers in it: a sum of (i / block) % size * stride over the dimensions not repeated."""
+    numbers in it: a sum of i / block mod size * stride over the dimensions not repeated."""
     dims, (strides,) = collapse(target, broadcast_strides(shape, target))
     numbers: dict[str, int] = {}
     terms = []
@@ -123,10 +123,11 @@ def _index(
             continue
         term = "i"
         if axis < len(dims) - 1:
-            term = f"{term} / {number(math.prod(dims[axis + 1 :]))}"
+            block = math.prod(dims[axis + 1 :])
+            term = f"divide({term}, {number(block)}, {number(reciprocal(block))}).x"
         if axis > 0:
-            term = f"{term} % {number(size)}"
-        terms.append(term if stride == 1 else f"({term}) * {number(stride)}")
+            term = f"divide({term}, {number(size)}, {number(reciprocal(size))}).y"
+        terms.append(term if stride == 1 else f"{term} * {number(stride)}")
     return " + ".join(terms) or "0u", numbers
 
 

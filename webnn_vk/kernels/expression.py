@@ -106,6 +106,12 @@ def _fields(expression: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def reciprocal(divisor: int) -> int:
+    """What ``divide`` of lib/divide.glsl.j2 takes beside the divisor; 0 for 1, which it can't
+    divide by."""
+    return -(-(2**32) // divisor) if divisor > 1 else 0
+
+
 def needs_int64(buffers: Iterable[Buffer], chain: Chain) -> bool:
     """Whether 64-bit integers occur in a kernel with these buffers and statements."""
     types = {b.data_type for b in buffers} | chain.data_types
