@@ -91,6 +91,23 @@ print(any("SYNC-HAZARD-WRITE" in text for text in instance.drain_validation_mess
         assert printed == expected
 
 
+@needs_layer
+def test_hazard_between_two_submits_is_reported(physical: PhysicalDevice) -> None:
+    """With and without the barriers that every recording brings."""
+    for patch, expected in (("driver._recorder._barrier = lambda *_: None", "True\n"),
+                            ("", "False\n")):
+        printed = python(OPEN + f"""
+driver = open_driver(device)
+data = driver.allocate(256)
+{patch}
+for value in (1, 2):
+    driver.submit([driver.record([FillCommand(data, 0, 256, value)])])
+print(any("SYNC-HAZARD-WRITE-AFTER-WRITE" in text and "vkQueueSubmit" in text
+          for text in instance.drain_validation_messages()))
+""", VALIDATE)
+        assert printed == expected
+
+
 def test_without_the_layer_nothing_is_collected(physical: PhysicalDevice) -> None:
     printed = python(OPEN + """
 print(instance.instance().validating, instance.validation_total())

@@ -32,13 +32,14 @@ class FakeBlocks:
         self.fail_at, self.error = fail_at, error or OutOfDeviceMemory("refused")
         self.synchronised: list[tuple[int, int, bool]] = []
 
-    def create_block(self, size: int, memory_type: int, *, visible: bool) -> SimpleNamespace:
+    def create_block(self, size: int, memory_type: int, *, visible: bool,
+                     exportable: bool) -> SimpleNamespace:
         self.created += 1
         if self.created == self.fail_at:
             raise self.error
         self.living[self.created] = size
         mapped = memoryview(bytearray(min(size, 4 * MIB))) if visible else None
-        return SimpleNamespace(buffer=self.created, mapped=mapped, memory_type=memory_type)
+        return SimpleNamespace(buffer=self.created, mapped=mapped, exportable=exportable)
 
     def destroy_block(self, native: SimpleNamespace) -> None:
         del self.living[native.buffer]
@@ -322,3 +323,32 @@ def test_after_close() -> None:
     assert blocks.living == {}
     held.free()
     assert allocator.use().allocations == 0
+
+
+def test_exportable_memory_has_a_block_of_its_own() -> None:
+    allocator, blocks = make()
+    first = allocator.allocate(256)
+    shared = allocator.allocate(256, exportable=True)
+    assert blocks.living == {1: MIB, 2: 256}
+    assert shared.range.block.native.exportable and not first.range.block.native.exportable
+    allocator.allocate(256)
+    assert len(blocks.living) == 2
+    shared.free()
+    assert allocator.use().reserved == MIB
+
+
+def test_imported_memory_is_no_load_on_the_heap() -> None:
+    usage = HeapUsage(1)
+    allocator, blocks = make(usage=usage)
+    blocks.living[77] = 128 * MIB
+    native = SimpleNamespace(buffer=77, mapped=None)
+    item = allocator.adopt(native, 0, 128 * MIB, 4096, "pages")
+    assert (item.buffer, item.offset, item.size) == (77, 4096, 128 * MIB - 4096)
+    assert usage.bytes == [0] and usage.blocks == 0
+    assert allocator.use().allocated == item.size
+    # The bytes before it are nobody's to take.
+    held = allocator.allocate(256)
+    assert held.buffer != 77
+    item.free()
+    assert allocator.use().allocated == 256
+    assert 77 not in blocks.living and usage.blocks == 1

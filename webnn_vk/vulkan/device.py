@@ -14,7 +14,14 @@ from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan import instance as process
 from webnn_vk.vulkan.blocks import BufferBlocks
 from webnn_vk.vulkan.driver import BarrierCommand, Command, DispatchCommand, PipelineRequest
-from webnn_vk.vulkan.errors import DeviceLost, DriverClosed, OutOfDeviceMemory, VulkanUnavailable
+from webnn_vk.vulkan.errors import (
+    DeviceLost,
+    DriverClosed,
+    ExtensionMissing,
+    OutOfDeviceMemory,
+    VulkanUnavailable,
+)
+from webnn_vk.vulkan.external import ExternalMemory
 from webnn_vk.vulkan.memory import Allocation, Allocator, HeapUsage, MemoryUse
 from webnn_vk.vulkan.pipelines import PipelineStore, VulkanPipeline
 from webnn_vk.vulkan.quirks import COMPILES_AT_FIRST_SUBMIT, SIGNAL_DEADLOCKS_WAIT, quirks_of
@@ -60,7 +67,7 @@ class VulkanDriver:
         out = vk.new("VkQueue *")
         vk.lib.vkGetDeviceQueue(self.handle, physical.queue_family, 0, out)
         self._queue = out[0]
-        blocks = BufferBlocks(self.handle, self)
+        self._blocks = blocks = BufferBlocks(self.handle, profile, self)
         with _usages_lock:
             usage = _usages.setdefault((physical.index, profile.memory_heaps),
                                        HeapUsage(len(profile.memory_heaps)))
@@ -78,15 +85,43 @@ class VulkanDriver:
         _open.add(self)
 
     # -- memory -------------------------------------------------------------------------------
-    def allocate(self, size: int, *, host: bool = False, label: str = "") -> Allocation:
+    def allocate(self, size: int, *, host: bool = False, exportable: bool = False,
+                 label: str = "") -> Allocation:
         self._ready()
-        try:
-            return self._memory.allocate(size, host=host, label=label)
-        except OutOfDeviceMemory:
-            # What is done by now may hold enough.
-            if not self._reap():
-                raise
-            return self._memory.allocate(size, host=host, label=label)
+        for last in (False, True):
+            try:
+                return self._guarded(lambda: self._memory.allocate(
+                    size, host=host, exportable=exportable, label=label))
+            except OutOfDeviceMemory:
+                # What is done by now may hold enough.
+                if last or not self._reap():
+                    raise
+        raise AssertionError("unreachable")
+
+    def export_memory(self, allocation: Allocation) -> ExternalMemory:
+        self._ready()
+        block = allocation.range.block.native
+        return ExternalMemory(self._blocks.export(block), allocation.offset, allocation.size,
+                              block.size, block.memory_type, self.profile.uuid)
+
+    def import_memory(self, external: ExternalMemory, *, label: str = "") -> Allocation:
+        self._ready()
+        visible = "host_visible" in self.profile.memory_types[external.memory_type][1]
+        size = external.offset + external.size
+        block = self._guarded(lambda: self._blocks.import_fd(external, size, visible=visible))
+        return self._memory.adopt(block, external.memory_type, size, external.offset, label)
+
+    def import_host_memory(self, buffer: Any, *, label: str = "") -> Allocation:
+        self._ready()
+        step = self.profile.min_imported_host_pointer_alignment
+        if "external_memory_host" not in self.profile.features or not step:
+            raise ExtensionMissing(f"{self.profile.name} has no VK_EXT_external_memory_host")
+        keep = vk.ffi.from_buffer(buffer)
+        start = int(vk.ffi.cast("uintptr_t", keep))
+        first, last = start - start % step, -(-(start + len(keep)) // step) * step
+        allowed = sum(1 << index for index in self._memory.memory_types)
+        block = self._guarded(lambda: self._blocks.import_pages(first, last - first, allowed, keep))
+        return self._memory.adopt(block, block.memory_type, last - first, start - first, label)
 
     def memory_in_use(self) -> MemoryUse:
         self._reap()

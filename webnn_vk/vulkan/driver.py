@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from webnn_vk.profile import DeviceProfile
+from webnn_vk.vulkan.external import ExternalMemory
 from webnn_vk.vulkan.memory import Allocation, MemoryUse
 
 
@@ -119,9 +120,28 @@ class Driver(Protocol):
 
     profile: DeviceProfile
 
-    def allocate(self, size: int, *, host: bool = False, label: str = "") -> Allocation:
+    def allocate(self, size: int, *, host: bool = False, exportable: bool = False,
+                 label: str = "") -> Allocation:
         """`size` bytes of device memory (host: of memory for transfers, mapped), contents
-        undefined. Raises OutOfDeviceMemory."""
+        undefined. Raises OutOfDeviceMemory.
+
+        exportable: for `export_memory`; ExtensionMissing where that can't be.
+        """
+
+    def export_memory(self, allocation: Allocation) -> ExternalMemory:
+        """An exportable allocation as a file descriptor that the caller owns. The memory lives as
+        long as one of its users."""
+
+    def import_memory(self, external: ExternalMemory, *, label: str = "") -> Allocation:
+        """An allocation over memory that another driver of the same device exported (whose work is
+        ordered with this driver's by host waits). Takes the file descriptor over on success.
+        ValueError when it is another device's."""
+
+    def import_host_memory(self, buffer: Any, *, label: str = "") -> Allocation:
+        """An allocation over the pages of a buffer-protocol object, without a copy. The object is
+        kept and must not move; whoever made it read-only must not let the device write to it. The
+        allocation starts at the buffer's first byte and ends with its last page. Raises
+        ExtensionMissing where the device can't."""
 
     def pipeline(self, spirv: bytes, *, binding_count: int, push_size: int = 0,
                  constants: tuple[tuple[int, bytes], ...] = (), name: str = "",

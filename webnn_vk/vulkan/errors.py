@@ -45,6 +45,10 @@ class OutOfDeviceMemory(VulkanError):
         self.limit = limit
 
 
+class ExtensionMissing(VulkanError):
+    """The device lacks an extension that the call needs."""
+
+
 class DriverClosed(VulkanError):
     """The driver was closed."""
 

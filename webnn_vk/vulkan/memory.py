@@ -26,7 +26,8 @@ ALIGNMENT = 256
 class BlockSource(Protocol):
     """Where blocks come from. A block is any object; its attributes go to `Block.native`."""
 
-    def create_block(self, size: int, memory_type: int, *, visible: bool) -> Any:
+    def create_block(self, size: int, memory_type: int, *, visible: bool,
+                     exportable: bool) -> Any:
         """A buffer of `size` bytes bound to memory of the type. `.buffer` is its handle, `.mapped`
         a memoryview of it or None. Raises OutOfDeviceMemory and other VulkanErrors."""
 
@@ -82,6 +83,8 @@ class Block:
     pool: Pool
     number: int
     dedicated: bool
+    #: memory from elsewhere: it is not taken from this device's heaps
+    imported: bool = False
     #: start -> size and end -> start of the free ranges
     free_at: dict[int, int] = field(default_factory=dict)
     free_end: dict[int, int] = field(default_factory=dict)
@@ -205,6 +208,7 @@ class Allocator:
             pools[index] = Pool(index, heap, "host_visible" in names, "host_coherent" in names)
         self._pools = {host: [pools[index] for index in ranked] for host, ranked in types.items()}
         self._all_pools = list(pools.values())
+        self.memory_types = tuple(pools)
         self._largest = min(profile.max_memory_allocation_size, profile.max_buffer_size)
         # Held only for bookkeeping and block creation; freed ranges queue up while it is taken, so
         # that a destructor run by the collector under the lock can't deadlock.
@@ -214,18 +218,35 @@ class Allocator:
         self._allocated = self._allocations = 0
         self._closed = False
 
-    def allocate(self, size: int, *, host: bool = False, label: str = "") -> Allocation:
-        """`size` bytes (at least 1), aligned to 256. Raises OutOfDeviceMemory."""
+    def allocate(self, size: int, *, host: bool = False, exportable: bool = False,
+                 label: str = "") -> Allocation:
+        """`size` bytes (at least 1), aligned to 256. Raises OutOfDeviceMemory.
+
+        exportable: in a block of its own that another device or API may open.
+        """
         rounded = -(-max(size, 1) // self._alignment) * self._alignment
         pools = self._pools[host]
         with self._lock:
             self._take_back()
             # Empty blocks of other pools may be what fills the heap: without them it may fit.
-            found = self._find(pools, rounded) or (self._trim() and self._find(pools, rounded))
+            found = self._find(pools, rounded, exportable) or (
+                self._trim() and self._find(pools, rounded, exportable))
         self._collect()
         if not found:
             raise self._out_of_memory(pools, rounded, label)
         return Allocation(found, label)
+
+    def adopt(self, native: Any, memory_type: int, block_size: int, offset: int,
+              label: str = "") -> Allocation:
+        """An allocation over imported memory: a block of `block_size` bytes from `offset` on. It
+        counts in `use`, not against the heap."""
+        size = block_size - offset
+        with self._lock:
+            pool = next(pool for pool in self._all_pools if pool.memory_type == memory_type)
+            block = self._enter(Block(native, block_size, pool, self._numbers, True, True))
+            self._allocated += size
+            self._allocations += 1
+            return Allocation(Range(self, block, offset, size), label)
 
     def release(self, block: Block, offset: int, size: int) -> None:
         """Takes a range back (called when a `Range` goes)."""
@@ -255,9 +276,10 @@ class Allocator:
             self._allocated = self._allocations = 0
 
     # -- with the lock held -------------------------------------------------------------------
-    def _find(self, pools: Sequence[Pool], size: int) -> Range | None:
+    def _find(self, pools: Sequence[Pool], size: int, exportable: bool) -> Range | None:
         for pool in pools:
-            place = self._fit(pool, size) or self._grow(pool, size)
+            place = ((not exportable and self._fit(pool, size))
+                     or self._grow(pool, size, exportable))
             if place:
                 self._allocated += size
                 self._allocations += 1
@@ -275,40 +297,43 @@ class Allocator:
             self._add_free(block, offset + size, free - size)
         return block, offset
 
-    def _grow(self, pool: Pool, size: int) -> tuple[Block, int] | None:
+    def _grow(self, pool: Pool, size: int, exportable: bool) -> tuple[Block, int] | None:
         if size > self._largest:
             return None
         heap_size = self._profile.memory_heaps[pool.heap][0]
         cap = min(MAX_BLOCK_SIZE, self._largest, heap_size // 8)
         cap -= cap % self._alignment
         grown = min(self._base << min(len(pool.blocks), 8), cap)
-        sizes = [size] if size > grown // 2 else [grown, size]
+        sizes = [size] if size > grown // 2 or exportable else [grown, size]
         for block_size in sizes:
-            block = self._create(pool, block_size, dedicated=block_size == size)
+            block = self._create(pool, block_size, dedicated=block_size == size,
+                                 exportable=exportable)
             if block:
-                self._add_free(block, 0, block_size)
-                self._remove_free(block, 0, block_size)
                 if block_size > size:
                     self._add_free(block, size, block_size - size)
                 return block, 0
         return None
 
-    def _create(self, pool: Pool, size: int, *, dedicated: bool) -> Block | None:
+    def _create(self, pool: Pool, size: int, *, dedicated: bool,
+                exportable: bool) -> Block | None:
         limit = self._profile.memory_heaps[pool.heap][0]
         if not self._usage.take(pool.heap, size, limit,
                                 self._profile.max_memory_allocation_count):
             return None
         try:
-            native = self._source.create_block(size, pool.memory_type, visible=pool.visible)
+            native = self._source.create_block(size, pool.memory_type, visible=pool.visible,
+                                               exportable=exportable)
         except OutOfDeviceMemory:
             self._usage.give(pool.heap, size)
             return None
         except BaseException:
             self._usage.give(pool.heap, size)
             raise
+        return self._enter(Block(native, size, pool, self._numbers, dedicated))
+
+    def _enter(self, block: Block) -> Block:
         self._numbers += 1
-        block = Block(native, size, pool, self._numbers, dedicated)
-        pool.blocks[block.number] = block
+        block.pool.blocks[block.number] = block
         return block
 
     def _add_free(self, block: Block, offset: int, size: int) -> None:
@@ -335,7 +360,8 @@ class Allocator:
         for offset, size in list(block.free_at.items()):
             self._remove_free(block, offset, size)
         del block.pool.blocks[block.number]
-        self._usage.give(block.pool.heap, block.size)
+        if not block.imported:
+            self._usage.give(block.pool.heap, block.size)
         self._source.destroy_block(block.native)
 
     def _take_back(self) -> None:
@@ -345,6 +371,9 @@ class Allocator:
                 continue
             self._allocated -= size
             self._allocations -= 1
+            if block.imported:
+                self._drop(block)
+                continue
             self._add_free(block, offset, size)
             # One empty block is kept per pool: a loop of allocate and free stays off the driver.
             if block.empty and (block.dedicated or any(
