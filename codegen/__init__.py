@@ -7,8 +7,9 @@
 
 It knows nothing of devices, needs no GPU and imports nothing of the rest of `webnn_vk`. The command
 line (`python -m webnn_vk.codegen`) lists, renders, compiles and disassembles. Modules: `spec` (the
-plain data), `render` (Jinja to GLSL), `compiler` (GLSL to SPIR-V), `spirv` (reading and patching
-modules), `store` (pack, cache, compiler), `pack` (many modules in one file).
+plain data), `render` and `library` (Jinja to GLSL), `compiler` and `glslang` (GLSL to SPIR-V),
+`spirv` (reading and patching modules), `store` (pack, cache, compiler), `pack` (many modules in one
+file).
 """
 
 from __future__ import annotations

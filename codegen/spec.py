@@ -84,7 +84,8 @@ class Buffer:
     """A storage buffer of the kernel.
 
     access: "r", "w" or "rw". width 4: elements are stored as 4-component vectors and
-    `load4_<name>`/`store4_<name>` count vectors (32-bit types, float16, int8, uint8).
+    `load4_<name>`/`store4_<name>` count vectors (32-bit types, float16, int8, uint8). A scalar
+    store into packed words (8 and 16 bits without the native storage, or 4 wide) takes two atomics.
     windows > 1: the tensor is bound as that many consecutive descriptors of `W_<name>` elements
     each (the last may be shorter); `W_<name>`, a multiple of 16, is a specialisation constant.
     """
