@@ -119,6 +119,10 @@ class PipelineStore:
         if request.push_size % 4 or request.push_size > limits.max_push_constants_size:
             raise ValueError(f"{what}: {request.push_size} bytes of push constants, a multiple of "
                              f"4 up to {limits.max_push_constants_size} is possible")
+        size = request.subgroup_size
+        if size and ("subgroup_size_control" not in limits.features or size & (size - 1)
+                     or not limits.min_subgroup_size <= size <= limits.max_subgroup_size):
+            raise ValueError(f"{what}: the device can't run it with subgroups of {size}")
         if any(len(value) != 4 for _, value in request.constants):
             raise ValueError(f"{what}: specialisation constants have 4 bytes each")
 

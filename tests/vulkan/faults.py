@@ -1,0 +1,82 @@
+"""A driver that fails on command: for tests of what the layers above make of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from webnn_vk.vulkan.driver import Driver, DriverProxy
+from webnn_vk.vulkan.errors import DeviceLost, OutOfDeviceMemory, VulkanError
+
+
+class FaultyDriver(DriverProxy):
+    """Passes everything on until told to fail. Counts the faults injected by kind.
+
+    fail_allocation(n), fail_submit(n): the n-th call from now on (1: the next) fails once.
+    lose(): the device is lost; work already submitted still ends, as on real ones it may.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        super().__init__(driver)
+        self.injected = {"allocation": 0, "submit": 0, "lost": 0}
+        self._lock = threading.Lock()
+        self._left = {"allocation": 0, "submit": 0}
+        self._reason: str | None = None
+
+    def fail_allocation(self, nth: int = 1) -> None:
+        """The nth allocation from now raises OutOfDeviceMemory."""
+        self._left["allocation"] = nth
+
+    def fail_submit(self, nth: int = 1) -> None:
+        """The nth submit from now raises VulkanError and submits nothing."""
+        self._left["submit"] = nth
+
+    def lose(self, reason: str = "VK_ERROR_DEVICE_LOST (injected)") -> None:
+        """Every call that needs the device raises DeviceLost from now on."""
+        self.injected["lost"] += 1
+        self._reason = reason
+
+    def lost(self) -> str | None:
+        return self._reason or self.driver.lost()
+
+    def allocate(self, size: int, **options: Any) -> Any:
+        self._check("allocation", lambda: OutOfDeviceMemory(
+            f"injected: no memory for {size} bytes", requested=size))
+        return self.driver.allocate(size, **options)
+
+    def submit(self, *arguments: Any, **options: Any) -> int:
+        self._check("submit", lambda: VulkanError("injected: vkQueueSubmit",
+                                                  "VK_ERROR_OUT_OF_HOST_MEMORY"))
+        return self.driver.submit(*arguments, **options)
+
+    def wait(self, value: int, timeout: float | None = None) -> bool:
+        self._check_lost()
+        done = self.driver.wait(value, timeout)
+        self._check_lost()  # lost meanwhile
+        return done
+
+    def completed(self) -> int:
+        self._check_lost()
+        return self.driver.completed()
+
+    def record(self, *arguments: Any) -> Any:
+        self._check_lost()
+        return self.driver.record(*arguments)
+
+    def pipelines(self, *arguments: Any) -> Any:
+        self._check_lost()
+        return self.driver.pipelines(*arguments)
+
+    def _check_lost(self) -> None:
+        if self._reason:
+            raise DeviceLost(self._reason, "VK_ERROR_DEVICE_LOST")
+
+    def _check(self, kind: str, error: Callable[[], Exception]) -> None:
+        self._check_lost()
+        with self._lock:
+            fails = self._left[kind] == 1
+            self._left[kind] = max(self._left[kind] - 1, 0)
+            self.injected[kind] += fails
+        if fails:
+            raise error()
