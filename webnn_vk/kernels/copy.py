@@ -7,6 +7,7 @@ tensor over the device's binding limit is halved into boxes that each touch one 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,11 +20,13 @@ from ..graph import Node, Value
 from ..profile import DeviceProfile
 from . import elements
 from .dispatch import Binding, Dispatch, broadcast_strides, collapse, grid, strides
+from .expression import reciprocal
 
 #: Dimensions of the boxes that kernels exist for. tile makes two of each of 8 dimensions.
-RANKS = (1, 2, 3, 4, 8, 16)
+RANKS = (1, 2, 3, 4, 6, 16)
 PAD_RANKS = (2, 3, 4, 8)
 _PAD_MODES = ("constant", "edge", "reflection")
+_BOX_PARAMS = ("dims", "reciprocals", "src_strides", "dst_strides")
 
 
 @dataclass(frozen=True)
@@ -103,26 +106,29 @@ def _mirror(x: int, size: int) -> int:
 
 
 # -- specs -----------------------------------------------------------------------------------
+@functools.cache
 def strided_spec(width: int, rank: int, features: frozenset[str]) -> KernelSpec:
     """Copy between strided boxes of ``rank`` dimensions, elements ``width`` bytes wide."""
     return _spec(
         width, features, "strided", rank,
-        *(Param(name, count=rank) for name in ("dims", "src_strides", "dst_strides")),
+        *(Param(name, count=rank) for name in _BOX_PARAMS),
         Param("src_offset"), Param("dst_offset"), Param("count"),
     )
 
 
+@functools.cache
 def pad_spec(width: int, rank: int, mode: str, features: frozenset[str]) -> KernelSpec:
     """Padding of ``rank`` dimensions."""
     value = (Param("value", count=4),) if mode == "constant" else ()
     return _spec(
         width, features, mode, rank,
-        *(Param(name, count=rank) for name in ("dims", "src_strides", "dst_strides")),
+        *(Param(name, count=rank) for name in _BOX_PARAMS),
         Param("begin", "int", rank), Param("size", count=rank),
         Param("src_offset"), Param("dst_offset"), Param("count"), *value,
     )
 
 
+@functools.cache
 def triangular_spec(width: int, features: frozenset[str]) -> KernelSpec:
     """Matrices masked by a diagonal."""
     return _spec(
@@ -313,8 +319,10 @@ def _numbers(box: Box, ranks: tuple[int, ...]) -> tuple[int, dict[str, tuple[int
     """The smallest kernel rank for a box, and its dimensions padded to it in front."""
     rank = next(r for r in ranks if r >= len(box.shape))
     missing = rank - len(box.shape)
+    dims = (1,) * missing + box.shape
     lists = {
-        "dims": (1,) * missing + box.shape,
+        "dims": dims,
+        "reciprocals": tuple(reciprocal(n) for n in dims),
         "src_strides": (0,) * missing + tuple(s % 2**32 for s in box.src_strides),
         "dst_strides": (0,) * missing + tuple(s % 2**32 for s in box.dst_strides),
     }

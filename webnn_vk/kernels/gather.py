@@ -7,6 +7,7 @@ covered range by range: each dispatch writes what lies in its ranges of output, 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 
@@ -18,6 +19,7 @@ from ..ops.gather import INDEX_TYPES
 from ..profile import DeviceProfile
 from . import elements
 from .dispatch import Dispatch, grid, strides
+from .expression import reciprocal
 
 _FORMS = {"gather": "axis", "gather_elements": "elements", "gather_nd": "nd"}
 
@@ -55,6 +57,7 @@ def place_numbers(node: Node, form: str, width: int) -> dict[str, int | tuple[in
     }
 
 
+@functools.cache
 def gather_spec(
     width: int, form: str, index_type: str, features: frozenset[str]
 ) -> KernelSpec:
@@ -68,7 +71,7 @@ def gather_spec(
         ),
         (
             *map(Param, ("first", "count", "run", "index_first", "index_count")),
-            *map(Param, ("src_first", "src_count")),
+            *map(Param, ("src_first", "src_count", "run_reciprocal", "rows_reciprocal")),
             *place_params(form),
         ),
         options=(("form", form), ("index_type", index_type)),
@@ -112,6 +115,8 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
                     "first": out.start, "count": len(out),
                     "index_first": read.start, "index_count": len(read),
                     "src_first": part.start, "src_count": len(part),
+                    "run_reciprocal": reciprocal(numbers["run"]),
+                    "rows_reciprocal": reciprocal(numbers.get("rows", 1)),
                 }
                 dispatches.append(Dispatch(
                     spec,
