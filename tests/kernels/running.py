@@ -39,7 +39,7 @@ def device_profile(masked: bool = False, **limits: Any) -> DeviceProfile:
 
 def node_of(operator: str, *operands: Any, **arguments: Any) -> tuple[Node, dict]:
     """A node and its operands' arrays by value; a list of arrays is a sequence operand, a
-    descriptor one without an array (to plan, not to run)."""
+    descriptor one without an array (to plan, not to run). Optional operands come by keyword."""
     arrays: dict[Value, np.ndarray] = {}
 
     def value(array: Any) -> Any:
@@ -54,7 +54,8 @@ def node_of(operator: str, *operands: Any, **arguments: Any) -> tuple[Node, dict
         return given
 
     emit = Emitter()
-    getattr(emit, operator)(*map(value, operands), **arguments)
+    given = {name: value(argument) for name, argument in arguments.items()}
+    getattr(emit, operator)(*map(value, operands), **given)
     return emit.nodes[-1], arrays
 
 

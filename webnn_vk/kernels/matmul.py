@@ -218,7 +218,7 @@ def _pieces(p: Product, itemsize: int, profile: DeviceProfile) -> Iterator[list[
     c = [0] * rank + [*p.c_strides, 0]
     out = [*dense, p.n, 1, 0]
     # A binding may begin up to one alignment earlier; outputs may be float32 sums.
-    limit = profile.max_storage_buffer_range - profile.min_storage_buffer_offset_alignment
+    limit = profile.max_storage_buffer_range - _alignment(profile)
     block = list(sizes)
     if rank > _BATCH_RANK:
         block[: rank - _BATCH_RANK] = [1] * (rank - _BATCH_RANK)
@@ -231,6 +231,10 @@ def _pieces(p: Product, itemsize: int, profile: DeviceProfile) -> Iterator[list[
             half = -(-block[axis] // 2)
             # Multiples of 4 keep vector loads aligned.
             block[axis] = -(-half // 4) * 4 if half > 4 else half
+    for axis in range(rank):
+        if block[axis] < sizes[axis]:
+            # The output's batches of a part have to follow each other.
+            block[:axis] = [1] * axis
     if block[-1] < p.k:
         # Sums of parts are added through c, which has no batch dimension.
         block[:rank] = [1] * rank
@@ -250,6 +254,11 @@ def _pieces(p: Product, itemsize: int, profile: DeviceProfile) -> Iterator[list[
         yield group
 
 
+def _alignment(profile: DeviceProfile) -> int:
+    """Where a binding may begin, in bytes; vectors of 4 stay whole."""
+    return max(16, profile.min_storage_buffer_offset_alignment)
+
+
 def _bind(
     value: Value | Scratch, start: int, itemsize: int, elements: int, profile: DeviceProfile
 ) -> tuple[Binding, int]:
@@ -257,8 +266,8 @@ def _bind(
     size = value.size if isinstance(value, Scratch) else value.descriptor.byte_length
     if size <= profile.max_storage_buffer_range:
         return Binding(value), start
-    # 256 is the largest alignment there is and keeps vectors of 4 whole.
-    offset = start * itemsize // 256 * 256
+    alignment = _alignment(profile)
+    offset = start * itemsize // alignment * alignment
     length = (start + elements) * itemsize - offset
     return Binding(value, offset, -(-length // 16) * 16), start - offset // itemsize
 
