@@ -130,6 +130,7 @@ def test_more_recordings_than_the_structs_hold(driver: VulkanDriver, pipeline: M
     semaphores = [driver.semaphore() for _ in range(9)]
     value = driver.submit([step] * 70, signal=[(semaphore, 2) for semaphore in semaphores])
     driver.wait(value)
+    assert [semaphore.wait(2, 60) for semaphore in semaphores] == [True] * 9
     assert [semaphore.value() for semaphore in semaphores] == [2] * 9
     driver.wait(driver.submit([step], wait=[(semaphore, 2) for semaphore in semaphores]))
     assert np.array_equal(download(driver, data, 64), np.full(64, 71))

@@ -177,8 +177,9 @@ class VulkanDriver:
             self._submitted = value
             for native in natives:
                 native.last_value = value
-            for semaphore, _ in signals:
+            for semaphore, reached in signals:
                 semaphore.last_value = value
+                semaphore.promised = max(semaphore.promised, reached)
             for semaphore, awaited in waits:
                 semaphore.last_value = value
                 semaphore.awaited = max(semaphore.awaited, awaited)
@@ -270,7 +271,9 @@ class VulkanDriver:
                 # Work that waits for a signal of ours which will never come must not hang us.
                 if semaphore.value() < semaphore.awaited:
                     semaphore.signal(semaphore.awaited)
-            return self._timeline.wait(self._submitted, _CLOSE_TIMEOUT)
+            return (self._timeline.wait(self._submitted, _CLOSE_TIMEOUT)
+                    and all(semaphore.wait(semaphore.promised, _CLOSE_TIMEOUT)
+                            for semaphore in list(self._semaphores)))
         except DeviceLost:
             return True
 
@@ -313,7 +316,9 @@ class VulkanDriver:
             done = self._submitted if self._lost else self._timeline.value()
             for _ in range(len(self._retired)):
                 item = self._retired.popleft()
-                if item.last_value > done:
+                # A submission's signals are not simultaneous: the timeline's may come first.
+                if item.last_value > done or (isinstance(item, NativeTimeline) and not self._lost
+                                              and item.value() < item.promised):
                     self._retired.append(item)
                     continue
                 reaped += 1

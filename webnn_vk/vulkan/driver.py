@@ -164,7 +164,8 @@ class Driver(Protocol):
         """Submits recordings, in order, and returns the timeline value that marks their end.
 
         They start when all `wait` values are reached, which the host may signal later; the
-        submissions behind them wait too. Non-blocking.
+        submissions behind them wait too. The `signal` values and the timeline's are reached at the
+        end, in no order. Non-blocking.
         """
 
     def wait(self, value: int, timeout: float | None = None) -> bool:

@@ -40,6 +40,8 @@ class NativeTimeline:
         self.last_value = 0
         #: highest value a submission waits for
         self.awaited = 0
+        #: highest value a submission signals
+        self.promised = 0
 
     def value(self) -> int:
         """The current value."""
