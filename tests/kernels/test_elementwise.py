@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kernels.running import device_profile, node_of, run, stored_profile
@@ -119,6 +119,7 @@ def nodes(draw: st.DrawFn, name: str) -> tuple[Node, dict[Value, np.ndarray]]:
 def test_kernels_compute_what_the_references_do(name: str, masked: bool) -> None:
     device = device_profile(masked)
 
+    @settings(max_examples=40)
     @given(nodes(name))
     def check(made: tuple[Node, dict[Value, np.ndarray]]) -> None:
         assert_as_reference(*made, device, ULP.get(name, 0))
@@ -178,6 +179,7 @@ def test_catalogue_holds_every_unfused_plan(masked: bool) -> None:
     known = set(elementwise.catalogue(device.features))
     for name in OPERATOR_NAMES:
 
+        @settings(max_examples=20)
         @given(nodes(name))
         def check(made: tuple[Node, dict[Value, np.ndarray]]) -> None:
             assert {d.spec for d in elementwise.plan(made[0], device)} <= known

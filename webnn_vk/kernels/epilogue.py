@@ -19,7 +19,7 @@ from ..graph import Fused, Node
 from ..ops.lowering import Elementwise, Kernel
 from ..profile import DeviceProfile
 from .dispatch import Binding, broadcast_strides, collapse
-from .expression import Chain, needs_int64, reciprocal, rounded
+from .expression import Chain, needs_int64, reciprocal
 
 # Longer chains make the driver's compile longer and win little.
 MAX_STEPS = 16
@@ -61,7 +61,8 @@ def build(node: Node) -> Epilogue:
     values: dict[str, Any] = {}
     names: dict[str, str] = {}
     loads: list[tuple[str, str]] = []
-    current, described = rounded("v", result.data_type) if node.epilogue else "v", result
+    described = result
+    current = chain.start("v", result.data_type) if node.epilogue else "v"
     for step in node.epilogue:
         operands = {}
         for name, own in step.operands.items():

@@ -45,6 +45,11 @@ class Chain:
         self.flops = 0
         self._statements: list[tuple[str, str]] = []
 
+    def start(self, text: str, data_type: str) -> str:
+        """Make a value that is given the first statement; returns its variable."""
+        self._statements.append((data_type, text))
+        return f"t{len(self._statements) - 1}"
+
     def apply(
         self,
         operator: Operator,
