@@ -160,7 +160,10 @@ def test_read_into_a_buffer(context):
     values = array.array("f", [0] * 4)
     context.read_tensor(t, values).result()
     assert values.tolist() == [1, 2, 3, 4]
-    for wrong in (np.empty(4, np.int32), np.empty(5, np.float32), bytes(16), [0] * 4,
+    larger = np.zeros(6, np.float32)
+    context.read_tensor(t, larger).result()
+    assert larger.tolist() == [1, 2, 3, 4, 0, 0]
+    for wrong in (np.empty(4, np.int32), np.empty(3, np.float32), bytes(16), [0] * 4,
                   np.empty((4, 2), np.float32)[:, 0]):
         with pytest.raises(TypeError, match="read_tensor"):
             context.read_tensor(t, wrong).result()

@@ -65,6 +65,8 @@ class Replay:
         self.contexts: list[Any] = []
         #: Promises whose rejection is awaited at the end of the test.
         self.pending: list[tuple[MLPromise, str]] = []
+        #: How many elements of a result were looked at, by id.
+        self.seen: dict[str, int] = {}
         #: Expectations left out, by category.
         self.left_out: list[str] = []
 
@@ -211,10 +213,14 @@ class Replay:
         return args
 
     def _expect_data(self, step: dict[str, Any]) -> None:
-        data = np.asarray(self.ids[step["expectData"]])
-        found = data.reshape(-1).view(np.uint8).view(_TYPED[step["as"]])
-        if "length" in step and len(found) != step["length"]:
+        data = np.asarray(memoryview(self.ids[step["expectData"]]))
+        found = np.frombuffer(data.tobytes(), _TYPED[step["as"]])
+        if len(found) < step["length"]:
             raise Mismatch(f"{len(found)} elements, not {step['length']}")
+        # A longer buffer is looked at part by part, in consecutive steps.
+        start = self.seen.get(step["expectData"], 0)
+        found = found[start:]
+        self.seen[step["expectData"]] = start + step["length"]
         expected = step["equals"]
         if isinstance(expected, dict):
             expected = _typed({"length": len(found), "$typed": step["as"], "data": expected})
