@@ -91,9 +91,10 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
     bounds = [bound(name, v, profile) for name, v in values.items() if v is not None]
     bounds.append(bound("out", node.output, profile, "w"))
     extra = fused.build(node)
-    rows = (_TALL - 1) * g.SH + (g.KH - 1) * g.DH + 1
-    if not g.transposed and g.IC == 1 and rows * g.KW <= _UNROLLED:
-        kernel, vector, constants, groups = "conv_depthwise", False, *_depthwise_tiles(g, profile)
+    tall = _tall(g, profile)
+    if not g.transposed and g.IC == 1 and tall:
+        kernel, vector = "conv_depthwise", False
+        constants, groups = _depthwise_tiles(g, tall)
     else:
         kernel, constants, groups = "conv", *_tiles(g, profile)
         vector = (
@@ -122,15 +123,20 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
     ]
 
 
-# Outputs below each other that an invocation of the depthwise kernel computes.
-_TALL = 4
+def _tall(g: Geometry, profile: DeviceProfile) -> int:
+    """Outputs below each other that an invocation of the depthwise kernel computes; 0 when even
+    one takes too many loads."""
+    # More share more rows. Powers of 2 would leave a part of the usual 7, 14, 28 … rows idle.
+    for tall in (7, 4, 1) if profile.is_software else (4, 1):
+        if ((tall - 1) * g.SH + (g.KH - 1) * g.DH + 1) * g.KW <= _UNROLLED:
+            return tall
+    return 0
 
 
-def _depthwise_tiles(g: Geometry, profile: DeviceProfile) -> tuple[dict[str, int], int]:
-    lanes = 8 if profile.is_software else 64
-    invocations = g.N * g.G * g.OC * -(-g.OH // _TALL) * g.OW
-    constants = {"LX": lanes, "TP": _TALL, "KH": g.KH, "KW": g.KW, "SH": g.SH, "DH": g.DH}
-    return constants, -(-invocations // lanes)
+def _depthwise_tiles(g: Geometry, tall: int) -> tuple[dict[str, int], int]:
+    invocations = g.N * g.G * g.OC * -(-g.OH // tall) * g.OW
+    constants = {"LX": 64, "TP": tall, "KH": g.KH, "KW": g.KW, "SH": g.SH, "DH": g.DH}
+    return constants, -(-invocations // 64)
 
 
 def _tiles(g: Geometry, profile: DeviceProfile) -> tuple[dict[str, int], int]:
