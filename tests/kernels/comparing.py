@@ -16,15 +16,15 @@ from webnn_vk.profile import DeviceProfile
 WAYS = ("software", "discrete", "masked", "windows")
 
 
-def profile_for(way: str) -> DeviceProfile:
-    """The test device's profile, changed so that plans go the given way."""
+def profile_for(way: str, window: int = 1024) -> DeviceProfile:
+    """The test device's profile, changed so that plans go the given way; ``window`` in bytes."""
     match way:
         case "discrete":
             return device_profile(device_type="discrete")
         case "masked":
             return device_profile(masked=True)
         case "windows":
-            return device_profile(max_storage_buffer_range=1024, device_type="discrete")
+            return device_profile(max_storage_buffer_range=window, device_type="discrete")
     return device_profile()
 
 

@@ -29,6 +29,17 @@ def test_random(mode: str, way: str) -> None:
             assert_close(*node, profile_for(way))
 
 
+@pytest.mark.parametrize("axes", [[2, 3], [1, 2], [0, 2], [0, 1]])
+@pytest.mark.parametrize("mode", ["nearest-neighbor", "linear"])
+def test_several_elements_per_invocation(mode: str, axes: list[int]) -> None:
+    require_vulkan()
+    x = random_array(np.random.default_rng(2), "float32", (5, 6, 11, 23))
+    node, arrays = node_of("resample2d", x, mode=mode, sizes=[13, 12], axes=axes)
+    (dispatch,) = plan(node, profile_for("software"))
+    assert dispatch.params["items"] > 1
+    assert_close(node, arrays, profile_for("software"))
+
+
 @pytest.mark.parametrize("mode", ["nearest-neighbor", "linear"])
 def test_products_beyond_32_bits(mode: str) -> None:
     require_vulkan()

@@ -8,8 +8,17 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import prod
 
+from webnn_vk.codegen.spec import Constant, Param
+
 from ..profile import DeviceProfile
 from .dispatch import strides
+
+# What `lib/rows.glsl.j2` reads. LINEAR is a specialisation constant: devices that execute both
+# sides of a branch would pay for the divisions of the general case at every element.
+PARAMS = tuple(
+    Param(name, "uint", 4) for name in ("kept", "kept_stride", "reduced", "reduced_stride")
+)
+CONSTANTS = (Constant("LINEAR"),)
 
 
 @dataclass(frozen=True)
@@ -40,13 +49,18 @@ class Split:
         """Whether the elements of a row lie side by side."""
         return self.is_linear and self.reduced_strides[-1] == 1
 
-    def params(self) -> dict[str, object]:
-        """Values of the parameters that `row_start` and `position` of the templates read."""
+    @property
+    def params(self) -> dict[str, tuple[int, ...]]:
+        """Values of `PARAMS`."""
         return {
             "kept": self.kept, "kept_stride": self.kept_strides,
             "reduced": self.reduced, "reduced_stride": self.reduced_strides,
-            "linear": int(self.is_linear),
         }
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """Values of `CONSTANTS`."""
+        return {"LINEAR": int(self.is_linear)}
 
 
 def split(shape: tuple[int, ...], axes: Collection[int]) -> Split:
@@ -78,12 +92,14 @@ def lanes(rows: int, length: int, contiguous: bool, profile: DeviceProfile) -> i
     return min(256, wanted, 1 << (largest.bit_length() - 1))
 
 
-def workgroup(profile: DeviceProfile) -> int:
-    """Invocations per workgroup where each works on its own row."""
-    return min(64, profile.max_workgroup_invocations, profile.max_workgroup_size[0])
+def workgroup(count: int, profile: DeviceProfile) -> int:
+    """Invocations per workgroup where ``count`` of them work each for itself."""
+    # On a CPU a workgroup is a task: few invocations still have to reach all the cores.
+    wanted = 16 if profile.is_software and count < 512 else 64
+    return min(wanted, profile.max_workgroup_invocations, profile.max_workgroup_size[0])
 
 
 def chunks(rows: int, length: int, profile: DeviceProfile) -> int:
     """Into how many pieces few and very long rows are cut, so that they fill the device."""
-    wanted, least = (16, 8192) if profile.is_software else (512, 16384)
+    wanted, least = (256, 4096) if profile.is_software else (512, 16384)
     return max(1, min(wanted // rows, length // least))

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
+from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 
 from ..data_types import FLOAT_TYPES
 from ..graph import Node, Value
 from ..profile import DeviceProfile
-from . import axes
+from . import axes, sharing
 from .dispatch import Binding, Dispatch, Scratch, grid, strides
 from .epilogue import Epilogue, build, nothing
 from .expression import used_features
@@ -23,17 +23,11 @@ from .windows import Bound, bound, check_bindings, total_bytes
 
 EPILOGUE = True
 
-_ROWS = tuple(
-    Param(name, "uint", 4) for name in ("kept", "kept_stride", "reduced", "reduced_stride")
-)
-_NORM = (
-    *_ROWS, Param("linear"), Param("rows"), Param("len"), Param("epsilon", "float"),
-    Param("scaled"), Param("shifted"),
-)
+_NORM = (*axes.PARAMS, Param("rows"), Param("len"), Param("epsilon", "float"))
+_NORM_CONSTANTS = (*axes.CONSTANTS, Constant("SCALED"), Constant("SHIFTED"))
 _PLAIN = (Param("affine_step"), Param("channels"))
 _PERMUTED = (Param("digits", "uint", 8), Param("affine_stride", "uint", 8))
 _FACTORS = (Param("channels"), Param("epsilon", "float"), Param("scaled"), Param("shifted"))
-_BATCH = (Param("elements"), Param("inner"), Param("channels"))
 
 
 def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
@@ -62,18 +56,22 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
     ]
     lanes = axes.lanes(split.rows, split.length, split.contiguous, profile)
     spec = _norm_spec(_buffers(operands), lanes > 1, permuted, epilogue, profile.features)
-    params = split.params() | affine | epilogue.values | {
+    params = split.params | affine | epilogue.values | {
         "rows": split.rows,
         "len": split.length,
         "epsilon": node.arguments["epsilon"],
-        "scaled": int("scale" in node.operands),
-        "shifted": int("bias" in node.operands),
     }
-    size = lanes if lanes > 1 else axes.workgroup(profile)
+    constants = split.constants | {
+        "SCALED": int("scale" in node.operands),
+        "SHIFTED": int("bias" in node.operands),
+    }
+    size = lanes if lanes > 1 else axes.workgroup(split.rows, profile)
     groups = split.rows if lanes > 1 else -(-split.rows // size)
     variant = "group" if lanes > 1 else "invocation"
     return [
-        _dispatch(node, spec, operands, epilogue, params, size, groups, variant, 8, profile)
+        _dispatch(
+            node, spec, operands, epilogue, params, size, groups, variant, 8, profile, constants
+        )
     ]
 
 
@@ -93,7 +91,7 @@ def _batch(node: Node, profile: DeviceProfile) -> list[Dispatch]:
     x, axis = node.operands["input"], node.arguments["axis"]
     channels = x.shape[axis]
     factors = Scratch(3 * 4 * channels)
-    features, size = profile.features, axes.workgroup(profile)
+    features, size = profile.features, axes.workgroup(channels, profile)
     mean = node.operands["mean"]
     operands = [
         bound("mean", mean, profile),
@@ -118,14 +116,12 @@ def _batch(node: Node, profile: DeviceProfile) -> list[Dispatch]:
         bound("factors", factors, profile, data_type="float32"),
         bound("out", node.output, profile, "w"),
     ]
-    params = {
-        "elements": x.descriptor.size,
-        "inner": prod(x.shape[axis + 1 :]),
-        "channels": channels,
-    }
+    shared = sharing.share(prod(x.shape[:axis]), channels, prod(x.shape[axis + 1 :]), profile)
+    size = axes.workgroup(shared.invocations, profile)
     second = _dispatch(
         node, _batch_spec(_buffers(operands), epilogue, features), operands, epilogue,
-        params | epilogue.values, size, -(-x.descriptor.size // size), "batch", 3, profile,
+        shared.params | epilogue.values, size, -(-shared.invocations // size), "batch", 3,
+        profile, shared.constants,
     )
     return [first, second]
 
@@ -152,10 +148,11 @@ def _dispatch(
     variant: str,
     flops: int,
     profile: DeviceProfile,
+    constants: dict[str, int] | None = None,
 ) -> Dispatch:
     check_bindings(spec.binding_count, node.title, profile)
     bindings = (*(b for o in operands for b in o.bindings), *epilogue.bindings)
-    constants = {"LX": size}
+    constants = {"LX": size, **(constants or {})}
     for operand in operands:
         constants |= operand.constants
     return Dispatch(
@@ -174,7 +171,7 @@ def _norm_spec(
     buffers += epilogue.buffers
     return KernelSpec(
         "norm.comp.j2", buffers,
-        _NORM + (_PERMUTED if permuted else _PLAIN) + epilogue.params,
+        _NORM + (_PERMUTED if permuted else _PLAIN) + epilogue.params, _NORM_CONSTANTS,
         options=(("group", group), ("permuted", permuted), *epilogue.options),
         features=used_features(features, buffers, epilogue.int64),
     )
@@ -191,8 +188,8 @@ def _batch_spec(
 ) -> KernelSpec:
     buffers += epilogue.buffers
     return KernelSpec(
-        "batch_norm.comp.j2", buffers, _BATCH + epilogue.params, options=epilogue.options,
-        features=used_features(features, buffers, epilogue.int64),
+        "batch_norm.comp.j2", buffers, sharing.PARAMS + epilogue.params, sharing.CONSTANTS,
+        options=epilogue.options, features=used_features(features, buffers, epilogue.int64),
     )
 
 

@@ -1,15 +1,16 @@
-"""Pooling: an invocation per output; pooling over the whole input is a reduction."""
+"""Pooling: an invocation computes outputs at one place. Over the whole input it is a reduction."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 
 from ..data_types import ALL_TYPES, FLOAT_TYPES
 from ..graph import Node
 from ..profile import DeviceProfile
-from . import axes, reduce
+from . import axes, reduce, sharing
 from .dispatch import Dispatch, grid
 from .epilogue import Epilogue, build, nothing
 from .expression import used_features
@@ -21,12 +22,9 @@ _OPERATORS = {"average_pool2d": "average", "l2_pool2d": "l2", "max_pool2d": "max
 _REDUCTIONS = {"average": ("sum", "mean"), "l2": ("square", "sqrt"), "max": ("order", "")}
 
 _PARAMS = (
-    Param("outputs"),
-    Param("inner"),
-    *(
-        Param(name, "uint", 2)
-        for name in ("size", "new_size", "window", "stride", "dilation", "before")
-    ),
+    *sharing.PARAMS,
+    Param("columns"),
+    *(Param(name, "uint", 2) for name in ("size", "window", "stride", "dilation", "before")),
 )
 
 
@@ -44,15 +42,16 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
     spec = _spec(op, tuple(o.buffer for o in operands), epilogue, profile.features)
     check_bindings(spec.binding_count, node.title, profile)
     bindings = (*(b for o in operands for b in o.bindings), *epilogue.bindings)
-    outputs, lanes = node.results[0].size, axes.workgroup(profile)
-    constants = {"LX": lanes}
+    rows, columns = arguments["output_sizes"]
+    outer, inner = prod(x.shape[:height]), prod(x.shape[height + 2 :])
+    shared = sharing.share(outer, rows * columns, inner, profile)
+    lanes = axes.workgroup(shared.invocations, profile)
+    constants = {"LX": lanes} | shared.constants
     for operand in operands:
         constants |= operand.constants
     params = {
-        "outputs": outputs,
-        "inner": 1 if height == 2 else x.shape[3],
+        "columns": columns,
         "size": size,
-        "new_size": arguments["output_sizes"],
         "window": window,
         "stride": arguments["strides"],
         "dilation": arguments["dilations"],
@@ -60,9 +59,10 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
     }
     return [
         Dispatch(
-            spec, bindings, grid(-(-outputs // lanes), profile), params | epilogue.values,
-            constants, kernel="pool", variant=op,
-            flops=outputs * window[0] * window[1] + epilogue.flops, bytes=total_bytes(bindings),
+            spec, bindings, grid(-(-shared.invocations // lanes), profile),
+            shared.params | params | epilogue.values, constants, kernel="pool", variant=op,
+            flops=node.results[0].size * window[0] * window[1] + epilogue.flops,
+            bytes=total_bytes(bindings),
         )
     ]
 
@@ -72,7 +72,7 @@ def _spec(
 ) -> KernelSpec:
     buffers += epilogue.buffers
     return KernelSpec(
-        "pool.comp.j2", buffers, _PARAMS + epilogue.params,
+        "pool.comp.j2", buffers, _PARAMS + epilogue.params, sharing.CONSTANTS,
         options=(("op", op), *epilogue.options),
         features=used_features(features, buffers, epilogue.int64),
     )

@@ -43,8 +43,8 @@ _AGAIN = {"sum": "sum", "l1": "sum", "square": "sum", "product": "product",
           "log_sum_exp": "log_sum_exp", "order": "order"}
 
 _PARAMS = (
-    *(Param(name, "uint", 4) for name in ("kept", "kept_stride", "reduced", "reduced_stride")),
-    *(Param(name) for name in ("linear", "len", "outputs", "chunk", "chunks", "flip", "finish")),
+    *axes.PARAMS,
+    *(Param(name) for name in ("len", "outputs", "chunk", "chunks", "flip", "finish")),
     Param("divisor", "float"),
     Param("words"),
 )
@@ -109,9 +109,9 @@ def _dispatch(
     )
     bindings = (*(b for o in operands for b in o.bindings), *epilogue.bindings)
     check_bindings(spec.binding_count, node.title, profile)
-    size = lanes if lanes > 1 else axes.workgroup(profile)
+    size = lanes if lanes > 1 else axes.workgroup(outputs, profile)
     groups = outputs if lanes > 1 else -(-outputs // size)
-    params = split.params() | {
+    params = split.params | {
         "len": split.length,
         "outputs": outputs,
         "chunk": chunk,
@@ -121,7 +121,7 @@ def _dispatch(
         "divisor": float(divisor or split.length),
         "words": DATA_TYPES[node.results[0].data_type].size // 4 or 1,
     }
-    constants = {"LX": size}
+    constants = {"LX": size} | split.constants
     for operand in operands:
         constants |= operand.constants
     return Dispatch(
@@ -144,7 +144,7 @@ def _spec(
     buffers += epilogue.buffers
     options = (("op", op), ("group", group), ("plain_index", plain_index))
     return KernelSpec(
-        "reduce.comp.j2", buffers, _PARAMS + epilogue.params,
+        "reduce.comp.j2", buffers, _PARAMS + epilogue.params, axes.CONSTANTS,
         options=options + (() if plain_index else epilogue.options),
         features=used_features(features, buffers, epilogue.int64),
     )

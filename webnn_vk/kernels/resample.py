@@ -1,4 +1,4 @@
-"""Resampling along two dimensions: an invocation per output."""
+"""Resampling along two dimensions: an invocation computes outputs at one place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from ..graph import Node
 from ..ops.resample import resample2d
 from ..profile import DeviceProfile
-from . import axes
+from . import axes, sharing
 from .dispatch import Dispatch, grid
 from .epilogue import Epilogue, build, nothing
 from .expression import used_features
@@ -20,7 +20,7 @@ EPILOGUE = True
 
 _MODES = {"nearest-neighbor": "nearest", "linear": "linear"}
 _PARAMS = (
-    Param("outputs"), Param("inner"), Param("middle"),
+    *sharing.PARAMS, Param("between"),
     Param("size", "uint", 2), Param("new_size", "uint", 2),
 )
 
@@ -36,22 +36,25 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
     spec = _spec(mode, tuple(o.buffer for o in operands), epilogue, profile.features)
     check_bindings(spec.binding_count, node.title, profile)
     bindings = (*(b for o in operands for b in o.bindings), *epilogue.bindings)
-    outputs, lanes = node.results[0].size, axes.workgroup(profile)
-    constants = {"LX": lanes}
+    between = prod(x.shape[first + 1 : second])
+    new_size = new_shape[first], new_shape[second]
+    shared = sharing.share(
+        prod(x.shape[:first]), prod(new_size) * between, prod(x.shape[second + 1 :]), profile
+    )
+    lanes = axes.workgroup(shared.invocations, profile)
+    constants = {"LX": lanes} | shared.constants
     for operand in operands:
         constants |= operand.constants
     params = {
-        "outputs": outputs,
-        "inner": prod(x.shape[second + 1 :]),
-        "middle": prod(x.shape[first + 1 : second]),
+        "between": between,
         "size": (x.shape[first], x.shape[second]),
-        "new_size": (new_shape[first], new_shape[second]),
+        "new_size": new_size,
     }
     return [
         Dispatch(
-            spec, bindings, grid(-(-outputs // lanes), profile), params | epilogue.values,
-            constants, kernel="resample", variant=mode,
-            flops=(8 if mode == "linear" else 0) * outputs + epilogue.flops,
+            spec, bindings, grid(-(-shared.invocations // lanes), profile),
+            shared.params | params | epilogue.values, constants, kernel="resample", variant=mode,
+            flops=(8 if mode == "linear" else 0) * node.results[0].size + epilogue.flops,
             bytes=total_bytes(bindings),
         )
     ]
@@ -62,7 +65,7 @@ def _spec(
 ) -> KernelSpec:
     buffers += epilogue.buffers
     return KernelSpec(
-        "resample.comp.j2", buffers, _PARAMS + epilogue.params,
+        "resample.comp.j2", buffers, _PARAMS + epilogue.params, sharing.CONSTANTS,
         options=(("mode", mode), *epilogue.options),
         features=used_features(features, buffers, epilogue.int64),
     )

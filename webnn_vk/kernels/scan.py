@@ -40,14 +40,14 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
         lanes = axes.lanes(rows, length, inner == 1, profile)
         return [_dispatch(node, x, None, node.output, row, lanes, profile)]
     row["chunks"] = chunks
-    lanes = max(32, axes.lanes(rows * chunks, length // chunks, inner == 1, profile))
+    lanes = axes.lanes(rows * chunks, length // chunks, inner == 1, profile)
     size = rows * chunks * DATA_TYPES[_sum_type(x.data_type)].size
     totals, carries = Scratch(size), Scratch(size)
     of_totals = {
         "rows": rows, "len": chunks, "inner": 1, "chunks": 1, "reversed": 0, "exclusive": 1
     }
     return [
-        _dispatch(node, x, None, totals, row, lanes, profile, stage="totals"),
+        _dispatch(node, x, None, totals, row, max(32, lanes), profile, stage="totals"),
         _dispatch(
             node, totals, None, carries, of_totals, axes.lanes(rows, chunks, True, profile), profile
         ),
@@ -83,11 +83,11 @@ def _dispatch(
     spec = _spec(tuple(o.buffer for o in operands), stage, profile.features)
     check_bindings(spec.binding_count, node.title, profile)
     bindings = tuple(b for o in operands for b in o.bindings)
-    size = lanes if lanes > 1 else axes.workgroup(profile)
+    total = row["rows"] * row["chunks"]
+    size = lanes if lanes > 1 else axes.workgroup(total, profile)
     constants = {"LX": size}
     for operand in operands:
         constants |= operand.constants
-    total = row["rows"] * row["chunks"]
     params = row | {"chunk": -(-row["len"] // row["chunks"]), "carried": int(carry is not None)}
     return Dispatch(
         spec, bindings, grid(total if lanes > 1 else -(-total // size), profile), params, constants,

@@ -31,7 +31,7 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
     spec = _spec(tuple(o.buffer for o in operands), lanes > 1, epilogue, profile.features)
     check_bindings(spec.binding_count, node.title, profile)
     bindings = (*(b for o in operands for b in o.bindings), *epilogue.bindings)
-    size = lanes if lanes > 1 else axes.workgroup(profile)
+    size = lanes if lanes > 1 else axes.workgroup(rows, profile)
     constants = {"LX": size}
     for operand in operands:
         constants |= operand.constants

@@ -29,7 +29,10 @@ def bound(
     access: str = "r",
     data_type: str | None = None,
 ) -> Bound:
-    """``value`` as the kernel's buffer ``name``; ``data_type`` where it is not the value's own."""
+    """``value`` as the kernel's buffer ``name``; ``data_type`` where it is not the value's own.
+
+    Unsupported when a tensor needs more windows than a kernel can have.
+    """
     if isinstance(value, Scratch):
         size = padded(value.size)
     else:
@@ -41,6 +44,8 @@ def bound(
     step = profile.max_storage_buffer_range
     step -= step % max(256, profile.min_storage_buffer_offset_alignment)
     starts = range(0, size, step)
+    if len(starts) > 64:
+        raise Unsupported(f"{size} bytes in bindings of {step}: more than 64 of them")
     return Bound(
         Buffer(name, data_type, access, windows=len(starts)),
         tuple(Binding(value, start, min(step, size - start)) for start in starts),
