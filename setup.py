@@ -43,7 +43,7 @@ setup(
     packages=packages,
     package_dir={"webnn_vk.codegen": "codegen", "webnn_vk.shaders": "shaders"},
     package_data={
-        "webnn_vk": ["py.typed", "**/*.json"],
+        "webnn_vk": ["py.typed", "*.pyi", "**/*.json"],
         "webnn_vk.shaders": ["*.j2", "**/*.j2"],
     },
     cmdclass={"build_py": BuildWithPack},

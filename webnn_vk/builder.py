@@ -164,8 +164,7 @@ class MLGraphBuilder:
             self._check_descriptor(descriptor, f"{where}: the output")
         self._nodes.append(node)
         made = [MLOperand(self, value, node) for value in node.outputs]
-        sequence = any(name in record.limits for name in ("outputs", "output1"))
-        return made if sequence else made[0]
+        return made if record.many else made[0]
 
     # -- build ---------------------------------------------------------------------------------
     def build(self, outputs: Mapping[str, MLOperand]) -> MLPromise[MLGraph]:
@@ -280,7 +279,8 @@ def _method(record: Operator) -> Any:
     method.__doc__ = f"{record.doc}\n\nSpecification: {record.section}."
     signature = record.signature()
     this = signature.replace(
-        parameters=[_SELF, *signature.parameters.values()], return_annotation="MLOperand"
+        parameters=[_SELF, *signature.parameters.values()],
+        return_annotation="list[MLOperand]" if record.many else "MLOperand",
     )
     method.__signature__ = this  # type: ignore[attr-defined]
     return method

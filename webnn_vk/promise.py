@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 from concurrent.futures import Future, InvalidStateError
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
-class MLPromise(Future, Generic[T]):
+class MLPromise(Future[T]):
     """A result that arrives later.
 
     ``promise.result(timeout=None)`` blocks and returns it, ``await promise`` does not block the

@@ -166,6 +166,11 @@ class Operator:
         return tuple(p for p in self.parameters if not p.is_operand)
 
     @property
+    def many(self) -> bool:
+        """Whether the builder method returns a list of operands."""
+        return "outputs" in self.limits or "output1" in self.limits
+
+    @property
     def doc(self) -> str:
         return inspect.getdoc(self.infer) or ""
 
