@@ -10,12 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.codegen.kernels import compile_spec
 from tests.kernels.running import device_profile, node_of, run, stored_profile
 from tests.kernels.ulp import assert_as_reference
+from webnn_vk.codegen.spirv import capabilities
 from webnn_vk.data_types import DATA_TYPES, MLOperandDescriptor
 from webnn_vk.graph import Node, Value
 from webnn_vk.kernels import elementwise
 from webnn_vk.kernels.elementwise import Mode
+from webnn_vk.kernels.expression import reciprocal
 from webnn_vk.ops import OPERATORS
 from webnn_vk.ops.lowering import Elementwise
 
@@ -191,6 +194,27 @@ def test_catalogue_is_small() -> None:
     features = stored_profile("nvidia_h200").features
     both = {*elementwise.catalogue(frozenset()), *elementwise.catalogue(features)}
     assert len(both) < 450
+
+
+def test_masked_features_are_not_used() -> None:
+    for spec in elementwise.catalogue(frozenset()):
+        assert capabilities(compile_spec(spec)) == {"Shader"}, spec.option("statements")
+
+
+def test_division_by_reciprocals() -> None:
+    """The arithmetic of lib/divide.glsl.j2 over all of its range."""
+    rng = np.random.default_rng(7)
+    d = np.concatenate([np.arange(2, 2000), rng.integers(2, 2**31, 20000), [2**31 - 1]])
+    multiple = d * rng.integers(0, 2**31 // d, endpoint=True)
+    numbers = [multiple - 1, multiple, multiple + 1, np.full_like(d, 2**31 - 1), d - 1]
+    magic = np.array([reciprocal(int(n)) for n in d], np.uint64)
+    assert magic.max() < 2**32
+    for n in numbers:
+        n = np.clip(n, 0, 2**31 - 1)
+        estimate = ((n.astype(np.uint64) * magic) >> np.uint64(32)).astype(np.int64)
+        remainder = (n - estimate * d) % 2**32
+        quotient = np.where(remainder < d, estimate, estimate - 1)
+        np.testing.assert_array_equal(quotient, n // d)
 
 
 @pytest.mark.parametrize("name", PROFILES)
