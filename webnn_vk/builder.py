@@ -182,7 +182,8 @@ class MLGraphBuilder:
 
     def _graph(self, outputs: Mapping[str, MLOperand]) -> Graph:
         if not isinstance(outputs, Mapping):
-            raise TypeError(f"build: a mapping of outputs is expected, not {type(outputs).__name__}")
+            given = type(outputs).__name__
+            raise TypeError(f"build: a mapping of outputs is expected, not {given}")
         for name, operand in outputs.items():
             if not isinstance(name, str) or not isinstance(operand, MLOperand):
                 raise TypeError(

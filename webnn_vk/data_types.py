@@ -164,16 +164,16 @@ def broadcast_shapes(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...] | No
     rank = max(len(a), len(b))
     a = (1,) * (rank - len(a)) + tuple(a)
     b = (1,) * (rank - len(b)) + tuple(b)
-    if any(x != y and x != 1 and y != 1 for x, y in zip(a, b)):
+    if any(x != y and x != 1 and y != 1 for x, y in zip(a, b, strict=True)):
         return None
-    return tuple(max(x, y) for x, y in zip(a, b))
+    return tuple(max(x, y) for x, y in zip(a, b, strict=True))
 
 
 def broadcastable_to(shape: Sequence[int], target: Sequence[int]) -> bool:
     """Whether ``shape`` is unidirectionally broadcastable to ``target``."""
     if len(shape) > len(target):
         return False
-    return all(s in (1, t) for s, t in zip(reversed(shape), reversed(target)))
+    return all(s in (1, t) for s, t in zip(reversed(shape), reversed(target), strict=False))
 
 
 def cast_number(value: int | float, data_type: str) -> int | float:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 
 from tests.codegen.kernels import PRELUDE, driver, run, templates
+from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 
 Evaluate = Callable[..., np.ndarray]
 

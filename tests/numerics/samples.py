@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from webnn_vk.codegen.render import environment
 
 from tests.numerics.glsl import Library
+from webnn_vk.codegen.render import environment
 
 FILES = ("float", "float_exp", "float_trig", "half", "integer", "int64")
 

@@ -75,8 +75,8 @@ def package_stub() -> str:
     for name, module in webnn_vk._MODULE_OF.items():
         modules.setdefault(module, []).append(name)
     for module in sorted(modules):
-        names = ", ".join(f"{n} as {n}" for n in sorted(modules[module]))
-        lines.append(f"from .{module} import {names}\n")
+        names = "".join(f"    {n} as {n},\n" for n in sorted(modules[module]))
+        lines.append(f"from .{module} import (\n{names})\n")
     lines.append("\n__version__: str\n")
     return "".join(lines)
 

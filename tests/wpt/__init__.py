@@ -1,1 +1,1 @@
-"""The web-platform-tests of WebNN as data (``../shared/wpt``): conformance vectors and recorded calls."""
+"""The web-platform-tests of WebNN as data (``../shared/wpt``): vectors and recorded calls."""

@@ -2,10 +2,10 @@
 
     python -m tests.wpt.conformance [--device vulkan|cpu] [--variant …] [--file NAME] [--verbose]
 
-prints ``passed failed skipped cpu_steps`` and fails when a case fails, a step runs on the CPU of a
-Vulkan device, or a skip is not listed in ``skipped.json``. Variants: ``default``; ``unfolded`` turns
-constant folding and fusion off; ``inputs`` gives the vectors' constants as inputs too, so that the
-kernels compute everything.
+prints ``passed failed skipped cpu_steps`` and fails when a case fails, a step runs on the CPU of
+a Vulkan device, or a skip is not listed in ``skipped.json``. Variants: ``default``; ``unfolded``
+turns constant folding and fusion off; ``inputs`` gives the vectors' constants as inputs too, so
+that the kernels compute everything.
 """
 
 from __future__ import annotations

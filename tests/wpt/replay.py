@@ -1,6 +1,6 @@
 """The recorded validation tests and behaviour traces, replayed call by call.
 
-    python -m tests.wpt.replay [--device cpu|vulkan] [--folder validation|behaviour_traces] [--file NAME]
+    python -m tests.wpt.replay [--device cpu|vulkan] [--folder FOLDER] [--file NAME]
 
 prints ``passed failed skipped`` and fails when a test fails or an expectation is left out that
 ``skipped.json`` does not name.

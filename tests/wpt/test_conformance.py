@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 ABSENT = "the web-platform-tests are not beside this checkout (../shared/wpt)"
 needs_suite = pytest.mark.skipif(not suite.PRESENT, reason=ABSENT)
 
+#: The files that hold cases (one is empty).
+FILES = [f for f in suite.files("conformance") if any(conformance.cases(f))]
 #: What each feature that can be masked shows as in a module.
 CAPABILITIES = {
     "float16": {"Float16", "StorageBuffer16BitAccess", "UniformAndStorageBuffer16BitAccess"},
@@ -45,7 +47,7 @@ def contexts():
 
 
 @needs_suite
-@pytest.mark.parametrize("file", [f for f in suite.files("conformance") if any(conformance.cases(f))])
+@pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize(
     ("device", "variant"),
     [("cpu", "default"), ("vulkan", "default"), ("vulkan", "unfolded"), ("vulkan", "inputs")],

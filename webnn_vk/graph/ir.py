@@ -181,7 +181,9 @@ class Graph:
                 node.gather(lambda v: v.descriptor), node.arguments, node.label
             )
             if inferred.outputs != node.results:
-                raise ValueError(f"{node.title}: {node.results} where {inferred.outputs} is inferred")
+                raise ValueError(
+                    f"{node.title}: {node.results} where {inferred.outputs} is inferred"
+                )
             for value in node.outputs:
                 if value in known or value.is_constant:
                     raise ValueError(f"{node.title} assigns a value twice")

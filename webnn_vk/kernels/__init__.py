@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from webnn_vk.codegen.spec import KernelSpec
 
 from ..graph import Fused, Node
-from ..ops.lowering import Elementwise, Kernel
+from ..ops.lowering import Elementwise
 from ..profile import DeviceProfile
 from .dispatch import Binding, Dispatch, Scratch, Unsupported
 

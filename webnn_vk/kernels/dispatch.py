@@ -75,7 +75,7 @@ def broadcast_strides(shape: tuple[int, ...], target: tuple[int, ...]) -> tuple[
     """Strides in elements that read ``shape`` as if broadcast to ``target`` (0 where repeated)."""
     own = (0,) * (len(target) - len(shape)) + strides(shape)
     dims = (1,) * (len(target) - len(shape)) + tuple(shape)
-    return tuple(s if d != 1 else 0 for s, d in zip(own, dims))
+    return tuple(s if d != 1 else 0 for s, d in zip(own, dims, strict=True))
 
 
 def collapse(
@@ -91,14 +91,16 @@ def collapse(
     for axis, size in enumerate(shape):
         if size == 1:
             continue
-        joins = bool(dims) and all(m[-1] == o[axis] * size for m, o in zip(merged, operands))
+        joins = bool(dims) and all(
+            m[-1] == o[axis] * size for m, o in zip(merged, operands, strict=True)
+        )
         if joins:
             dims[-1] *= size
-            for m, o in zip(merged, operands):
+            for m, o in zip(merged, operands, strict=True):
                 m[-1] = o[axis]
         else:
             dims.append(size)
-            for m, o in zip(merged, operands):
+            for m, o in zip(merged, operands, strict=True):
                 m.append(o[axis])
     if not dims:
         return (1,), [(0,) for _ in operands]

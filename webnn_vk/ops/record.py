@@ -88,7 +88,9 @@ class Check:
             types = ", ".join(f"{name} is {d.data_type}" for name, d in given.items())
             self.fail(f"{types}; the same data type is required")
 
-    def shape(self, name: str, operand: MLOperandDescriptor | None, expected: Sequence[int]) -> None:
+    def shape(
+        self, name: str, operand: MLOperandDescriptor | None, expected: Sequence[int]
+    ) -> None:
         """``operand`` (if present) has exactly the ``expected`` shape."""
         if operand is not None and operand.shape != tuple(expected):
             self.fail(f"{name} is {operand}; shape {list(expected)} is expected")
@@ -242,7 +244,7 @@ class Operator:
             if len(outputs) == 1 and not isinstance(result, list):
                 result = [result]
             arrays = [
-                np.ascontiguousarray(np.asarray(r).astype(d.numpy_dtype, copy=False)).reshape(d.shape)
+                np.asarray(r).astype(d.numpy_dtype, order="C", copy=False).reshape(d.shape)
                 for r, d in zip(result, outputs, strict=True)
             ]
         return arrays

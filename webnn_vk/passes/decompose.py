@@ -27,7 +27,9 @@ def decompose(graph: Graph, keep: Callable[[Node], bool] = lambda node: False) -
         made = (made,) if len(node.outputs) == 1 and not isinstance(made, (list, tuple)) else made
         for old, new in zip(node.outputs, made, strict=True):
             if old.descriptor != new.descriptor:
-                raise ValueError(f"{node.title} decomposes to {new.descriptor}, not {old.descriptor}")
+                raise ValueError(
+                    f"{node.title} decomposes to {new.descriptor}, not {old.descriptor}"
+                )
             known[old] = new
         # What it decomposes to may be composite in turn.
         pending.extend(reversed(emit.nodes))

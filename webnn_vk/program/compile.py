@@ -47,7 +47,9 @@ def compile_program(graph: Graph, target: Target) -> Program:
     """Compile; ValueError where ``force_cpu`` names no operator."""
     unknown = sorted(set(target.force_cpu) - set(OPERATORS))
     if unknown:
-        raise ValueError(f"operators to force to the CPU: no operator is called {', '.join(unknown)}")
+        raise ValueError(
+            f"operators to force to the CPU: no operator is called {', '.join(unknown)}"
+        )
     start = time.perf_counter()
     folded: list[str] = []
     graph = remove_dead_code(graph)

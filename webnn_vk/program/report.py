@@ -56,7 +56,7 @@ class GraphReport:
         ]
         widths = [min(48, max(len(r[i]) for r in [head, *rows])) for i in range(len(head))]
         lines = [
-            "  ".join(cell[:w].ljust(w) for cell, w in zip(row, widths)).rstrip()
+            "  ".join(cell[:w].ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
             for row in [head, *rows]
         ]
         times = ", ".join(f"{k} {v * 1e3:.1f} ms" for k, v in self.build_seconds.items())
