@@ -70,15 +70,9 @@ def builder_stub() -> str:
 
 
 def package_stub() -> str:
-    lines = [NOTE]
-    modules: dict[str, list[str]] = {}
-    for name, module in webnn_vk._MODULE_OF.items():
-        modules.setdefault(module, []).append(name)
-    for module in sorted(modules):
-        names = "".join(f"    {n} as {n},\n" for n in sorted(modules[module]))
-        lines.append(f"from .{module} import (\n{names})\n")
-    lines.append("\n__version__: str\n")
-    return "".join(lines)
+    names = sorted(webnn_vk._MODULE_OF.items(), key=lambda item: (item[1], item[0]))
+    imports = "".join(f"from .{module} import {name} as {name}\n" for name, module in names)
+    return f"{NOTE}{imports}\n__version__: str\n"
 
 
 STUBS = {"builder.pyi": builder_stub, "__init__.pyi": package_stub}
