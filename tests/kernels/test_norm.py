@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from tests.drivers import require_vulkan
-from tests.kernels.comparing import WAYS, assert_close, profile_for, random_array, random_shape
+from tests.kernels.comparing import (
+    WAYS,
+    assert_close,
+    node_with,
+    profile_for,
+    random_array,
+    random_shape,
+)
 from tests.kernels.running import node_of, run, stored_profile
 from webnn_vk.data_types import FLOAT_TYPES
 from webnn_vk.kernels import plan
@@ -21,24 +28,6 @@ def _affine(rng: np.random.Generator, data_type: str, shape: tuple[int, ...]) ->
     }
 
 
-def _node(name: str, *operands: np.ndarray, scale: object, bias: object, **arguments: object):
-    """node_of with optional operands, which come by keyword."""
-    from webnn_vk.graph import Emitter
-
-    emit, arrays = Emitter(), {}
-
-    def value(array: np.ndarray | None):
-        if array is None:
-            return None
-        given = emit.constant(array)
-        arrays[given] = given.data
-        return given
-
-    values = [value(a) for a in operands]
-    getattr(emit, name)(*values, scale=value(scale), bias=value(bias), **arguments)
-    return emit.nodes[-1], arrays
-
-
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("data_type", FLOAT_TYPES)
 def test_layer_normalization(data_type: str, way: str) -> None:
@@ -48,7 +37,7 @@ def test_layer_normalization(data_type: str, way: str) -> None:
         axes = [int(a) for a in rng.permutation(len(shape))[: rng.integers(len(shape) + 1)]]
         affine = _affine(rng, data_type, tuple(shape[a] for a in axes))
         x = random_array(rng, data_type, shape)
-        node = _node("layer_normalization", x, **affine, axes=axes, epsilon=1e-3)
+        node = node_with("layer_normalization", x, **affine, axes=axes, epsilon=1e-3)
         assert_close(*node, profile_for(way), 1e-5)
 
 
@@ -61,7 +50,7 @@ def test_instance_normalization(data_type: str, way: str) -> None:
         for layout, channels in (("nchw", shape[1]), ("nhwc", shape[3])):
             affine = _affine(rng, data_type, (channels,))
             x = random_array(rng, data_type, shape)
-            node = _node("instance_normalization", x, **affine, layout=layout, epsilon=1e-3)
+            node = node_with("instance_normalization", x, **affine, layout=layout, epsilon=1e-3)
             assert_close(*node, profile_for(way), 1e-5)
 
 
@@ -77,7 +66,7 @@ def test_batch_normalization(data_type: str, way: str) -> None:
         variance = np.abs(random_array(rng, data_type, channel)) + np.dtype(data_type).type(0.1)
         affine = _affine(rng, data_type, channel)
         x = random_array(rng, data_type, shape)
-        node = _node(
+        node = node_with(
             "batch_normalization", x, mean, variance, **affine, axis=axis, epsilon=1e-3
         )
         assert_close(*node, profile_for(way, 2048), 4e-6)
@@ -101,11 +90,11 @@ def test_plans_are_in_the_catalogue(profile: str) -> None:
     for data_type in FLOAT_TYPES:
         x = np.zeros((2, 3, 4, 500), data_type)
         nodes = [
-            _node("layer_normalization", x, scale=None, bias=None),
-            _node("layer_normalization", x, scale=x[0], bias=x[0], axes=[1, 2, 3]),
-            _node("layer_normalization", x, scale=x[0, 0].T, bias=None, axes=[3, 2]),
-            _node("instance_normalization", x, **_affine(rng, data_type, (3,))),
-            _node("batch_normalization", x, x[0, :, 0, 0], x[0, :, 0, 0], scale=None, bias=None),
+            node_with("layer_normalization", x, scale=None, bias=None),
+            node_with("layer_normalization", x, scale=x[0], bias=x[0], axes=[1, 2, 3]),
+            node_with("layer_normalization", x, scale=x[0, 0].T, bias=None, axes=[3, 2]),
+            node_with("instance_normalization", x, **_affine(rng, data_type, (3,))),
+            node_with("batch_normalization", x, x[0, :, 0, 0], x[0, :, 0, 0], scale=None, bias=None),
         ]
         for node, _ in nodes:
             for dispatch in plan(node, device):

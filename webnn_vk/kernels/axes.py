@@ -11,7 +11,7 @@ from math import prod
 from webnn_vk.codegen.spec import Constant, Param
 
 from ..profile import DeviceProfile
-from .dispatch import strides
+from .dispatch import Unsupported, strides
 
 # What `lib/rows.glsl.j2` reads. LINEAR is a specialisation constant: devices that execute both
 # sides of a branch would pay for the divisions of the general case at every element.
@@ -19,6 +19,11 @@ PARAMS = tuple(
     Param(name, "uint", 4) for name in ("kept", "kept_stride", "reduced", "reduced_stride")
 )
 CONSTANTS = (Constant("LINEAR"),)
+
+
+# llvmpipe ends every loop once a shader's loops have made 65535 iterations in all, silently
+# (LP_MAX_TGSI_LOOP_ITERATIONS; the test of a condition that fails counts too). Some are kept back.
+ITERATIONS = 50000
 
 
 @dataclass(frozen=True)
@@ -79,17 +84,33 @@ def split(shape: tuple[int, ...], axes: Collection[int]) -> Split:
     )
 
 
-def lanes(rows: int, length: int, contiguous: bool, profile: DeviceProfile) -> int:
-    """Invocations that share a row: 1, or a power of two (the size of a workgroup)."""
+def check_iterations(count: float, profile: DeviceProfile) -> None:
+    """Unsupported where one invocation would go through too many iterations."""
+    if profile.is_software and count > ITERATIONS:
+        raise Unsupported(f"a kernel would need {count:.0f} iterations; {ITERATIONS} at most here")
+
+
+def lanes(
+    rows: int, length: int, contiguous: bool, profile: DeviceProfile, passes: int = 1
+) -> int:
+    """Invocations that share a row: 1, or a power of two (the size of a workgroup).
+
+    ``passes``: iterations that a row's element costs. Unsupported for rows that are too long.
+    """
     largest = min(profile.max_workgroup_invocations, profile.max_workgroup_size[0])
+    largest = 1 << (largest.bit_length() - 1)
     if profile.is_software:
         # A workgroup is a task of one core with 8-wide SIMD: only few long rows need sharing.
-        return 32 if rows < 64 and length >= 256 else 1
+        count = 32 if rows < 64 and length >= 256 else 1
+        while length * passes > count * ITERATIONS and count < largest:
+            count = max(32, 2 * count)
+        check_iterations(length * passes / count, profile)
+        return count
     many = rows >= 8192
     if length < 32 or (many and not contiguous) or (many and length < 64):
         return 1
     wanted = 1 << max(5, (length // 4 - 1).bit_length())
-    return min(256, wanted, 1 << (largest.bit_length() - 1))
+    return min(256, wanted, largest)
 
 
 def workgroup(count: int, profile: DeviceProfile) -> int:
@@ -101,5 +122,7 @@ def workgroup(count: int, profile: DeviceProfile) -> int:
 
 def chunks(rows: int, length: int, profile: DeviceProfile) -> int:
     """Into how many pieces few and very long rows are cut, so that they fill the device."""
-    wanted, least = (256, 4096) if profile.is_software else (512, 16384)
-    return max(1, min(wanted // rows, length // least))
+    if profile.is_software:
+        fill = min(256 // rows, length // 4096)
+        return max(1, fill, -(-2 * length // ITERATIONS) if length > ITERATIONS // 2 else 1)
+    return max(1, min(512 // rows, length // 16384))

@@ -54,7 +54,8 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
         _optional("bias", node, x, profile),
         bound("out", node.output, profile, "w"),
     ]
-    lanes = axes.lanes(split.rows, split.length, split.contiguous, profile)
+    passes = 12 if permuted else 3
+    lanes = axes.lanes(split.rows, split.length, split.contiguous, profile, passes)
     spec = _norm_spec(_buffers(operands), lanes > 1, permuted, epilogue, profile.features)
     params = split.params | affine | epilogue.values | {
         "rows": split.rows,

@@ -44,7 +44,9 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
     bindings = (*(b for o in operands for b in o.bindings), *epilogue.bindings)
     rows, columns = arguments["output_sizes"]
     outer, inner = prod(x.shape[:height]), prod(x.shape[height + 2 :])
-    shared = sharing.share(outer, rows * columns, inner, profile)
+    shared = sharing.share(
+        outer, rows * columns, inner, profile, window[0] * (window[1] + 2) + 1
+    )
     lanes = axes.workgroup(shared.invocations, profile)
     constants = {"LX": lanes} | shared.constants
     for operand in operands:

@@ -103,7 +103,8 @@ def _dispatch(
     ]
     chunk = -(-split.length // chunks)
     outputs = split.rows * chunks
-    lanes = axes.lanes(outputs, chunk, split.contiguous, profile)
+    passes = 2 if op == "log_sum_exp" else 1
+    lanes = axes.lanes(outputs, chunk, split.contiguous, profile, passes)
     spec = _spec(
         op, tuple(o.buffer for o in operands), lanes > 1, epilogue, profile.features
     )

@@ -40,7 +40,7 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
         lanes = axes.lanes(rows, length, inner == 1, profile)
         return [_dispatch(node, x, None, node.output, row, lanes, profile)]
     row["chunks"] = chunks
-    lanes = axes.lanes(rows * chunks, length // chunks, inner == 1, profile)
+    lanes = axes.lanes(rows * chunks, -(-length // chunks), inner == 1, profile)
     size = rows * chunks * DATA_TYPES[_sum_type(x.data_type)].size
     totals, carries = Scratch(size), Scratch(size)
     of_totals = {

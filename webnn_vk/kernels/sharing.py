@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from webnn_vk.codegen.spec import Constant, Param
 
 from ..profile import DeviceProfile
+from .axes import ITERATIONS, check_iterations
 
 #: What `lib/sharing.glsl.j2` reads.
 PARAMS = tuple(
@@ -31,11 +32,15 @@ class Sharing:
     invocations: int
 
 
-def share(outer: int, middle: int, inner: int, profile: DeviceProfile) -> Sharing:
+def share(
+    outer: int, middle: int, inner: int, profile: DeviceProfile, iterations: int = 1
+) -> Sharing:
     """Along the longer one of outer and inner; fewer elements each where that leaves too few
-    invocations to fill the device."""
+    invocations to fill the device. ``iterations``: what an element costs."""
+    check_iterations(iterations, profile)
     enough = 1024 if profile.is_software else 1 << 16
-    items = max(1, min(_ITEMS, outer * middle * inner // enough))
+    items = min(_ITEMS, outer * middle * inner // enough, ITERATIONS // (iterations + 1))
+    items = max(1, items)
     along_outer = outer >= inner
     if along_outer:
         lead, blocks = inner, -(-outer // items)

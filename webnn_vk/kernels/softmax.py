@@ -27,7 +27,7 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
     rows = x.descriptor.size // length
     operands = bound("x", x, profile), bound("out", node.output, profile, "w")
     epilogue = build(node)
-    lanes = axes.lanes(rows, length, inner == 1, profile)
+    lanes = axes.lanes(rows, length, inner == 1, profile, 3)
     spec = _spec(tuple(o.buffer for o in operands), lanes > 1, epilogue, profile.features)
     check_bindings(spec.binding_count, node.title, profile)
     bindings = (*(b for o in operands for b in o.bindings), *epilogue.bindings)
