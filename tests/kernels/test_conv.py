@@ -91,6 +91,27 @@ def test_depthwise(stride: int, dilation: int, way: str) -> None:
             assert_close(node, arrays, profile_for(way), _ERROR)
 
 
+@pytest.mark.parametrize("data_type", FLOAT_TYPES)
+@pytest.mark.parametrize("stride", [1, 2, 4])
+@pytest.mark.parametrize("left", [0, 1, 2, 5])
+def test_depthwise_rows_of_vectors(left: int, stride: int, data_type: str) -> None:
+    require_vulkan()
+    rng = np.random.default_rng([left, stride])
+    for taps, dilation in ((1, 1), (3, 1), (3, 2), (4, 3)):
+        right = max(0, (taps - 1) * dilation - left)
+        # Cut to a multiple of 4 outputs.
+        right += -((16 + left + right - (taps - 1) * dilation - 1) // stride + 1) % 4 * stride
+        node, arrays = node_of(
+            "conv2d", random_array(rng, data_type, (2, 3, 9, 16)),
+            random_array(rng, data_type, (6, 1, 2, taps)), groups=3, strides=[stride, stride],
+            dilations=[1, dilation], padding=[1, 0, left, right],
+            bias=random_array(rng, data_type, (6,)),
+        )
+        (dispatch,) = plan(node, profile_for("software"))
+        assert dispatch.kernel == "conv_depthwise" and dispatch.spec.buffers[0].width == 4
+        assert_close(node, arrays, profile_for("software"), _ERROR)
+
+
 def test_padding_is_zero_whatever_the_corner_holds() -> None:
     require_vulkan()
     x = np.full((1, 1, 3, 3), 2, np.float32)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 
-from ..data_types import FLOAT_TYPES
+from ..data_types import DATA_TYPES, FLOAT_TYPES
 from ..graph import Node
 from ..profile import DeviceProfile
 from . import epilogue as fused
@@ -27,15 +27,15 @@ EPILOGUE = True
 _SIZES = ("N", "IC", "OC", "G", "H", "W", "OH", "OW")
 _PARAMS = {
     "conv": _SIZES + ("KH", "KW", "SH", "SW", "DH", "DW", "PH", "PW"),
-    "conv_depthwise": _SIZES + ("SW", "DW", "PH", "PW"),
+    "conv_depthwise": _SIZES + ("PH",),
 }
 _STRIDES = ("xc", "xw", "yc", "ys", "fg", "fo", "fc", "fw")
 _CONSTANTS = {
     "conv": ("TC", "TP", "CHANNEL_LANES"),
-    "conv_depthwise": ("TP", "KH", "KW", "SH", "DH"),
+    "conv_depthwise": ("TP", "KH", "KW", "SH", "SW", "DH", "DW", "PW"),
 }
-# Loads that the depthwise kernel unrolls at most.
-_UNROLLED = 128
+# Loads and multiplications that the depthwise kernel unrolls at most.
+_LOADS, _PRODUCTS = 128, 512
 
 
 @dataclass(frozen=True)
@@ -91,17 +91,18 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
     bounds = [bound(name, v, profile) for name, v in values.items() if v is not None]
     bounds.append(bound("out", node.output, profile, "w"))
     extra = fused.build(node)
-    tall = _tall(g, profile)
-    if not g.transposed and g.IC == 1 and tall:
-        kernel, vector = "conv_depthwise", False
-        constants, groups = _depthwise_tiles(g, tall)
+    whole = not any(b.constants for b in bounds)
+    sizes = [DATA_TYPES[v.data_type].size for v in (node.output, values["x"])]
+    # Rows of vectors: neighbours in both, and nothing that can't be stored 4 at a time.
+    rows = whole and g.xw == g.ys == 1 and not (g.W % 4 or g.OW % 4) and max(sizes) <= 4
+    tall = 0 if g.transposed or g.IC > 1 else _tall(g, rows, profile)
+    if tall:
+        kernel, vector = "conv_depthwise", rows
+        constants, groups = _depthwise_tiles(g, tall, rows)
     else:
         kernel, constants, groups = "conv", *_tiles(g, profile)
-        vector = (
-            g.xc == g.fc == 1
-            and not any(n % 4 for n in (g.IC, g.fg, g.fo, g.fw))
-            and not any(b.constants for b in bounds)
-        )
+        channels = g.IC, g.fg, g.fo, g.fw
+        vector = whole and g.xc == g.fc == 1 and not any(n % 4 for n in channels)
     spec = _spec(
         kernel, tuple(b.buffer for b in bounds), g.transposed, values["c"] is not None, vector,
         profile.features, extra,
@@ -123,19 +124,23 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
     ]
 
 
-def _tall(g: Geometry, profile: DeviceProfile) -> int:
-    """Outputs below each other that an invocation of the depthwise kernel computes; 0 when even
-    one takes too many loads."""
+def _tall(g: Geometry, rows: bool, profile: DeviceProfile) -> int:
+    """Outputs below each other that an invocation of the depthwise kernel computes (with ``rows``,
+    4 side by side too); 0 when even one takes too much."""
+    side = 4 if rows else 1
+    across = ((side - 1) * g.SW + (g.KW - 1) * g.DW) // 4 + 2 if rows else g.KW
     # More share more rows. Powers of 2 would leave a part of the usual 7, 14, 28 … rows idle.
     for tall in (7, 4, 1) if profile.is_software else (4, 1):
-        if ((tall - 1) * g.SH + (g.KH - 1) * g.DH + 1) * g.KW <= _UNROLLED:
+        loads = ((tall - 1) * g.SH + (g.KH - 1) * g.DH + 1) * across
+        if loads <= _LOADS and tall * side * g.KH * g.KW <= _PRODUCTS:
             return tall
     return 0
 
 
-def _depthwise_tiles(g: Geometry, tall: int) -> tuple[dict[str, int], int]:
-    invocations = g.N * g.G * g.OC * -(-g.OH // tall) * g.OW
-    constants = {"LX": 64, "TP": tall, "KH": g.KH, "KW": g.KW, "SH": g.SH, "DH": g.DH}
+def _depthwise_tiles(g: Geometry, tall: int, rows: bool) -> tuple[dict[str, int], int]:
+    invocations = g.N * g.G * g.OC * -(-g.OH // tall) * (g.OW // 4 if rows else g.OW)
+    constants = {"LX": 64, "TP": tall}
+    constants |= {n: g.numbers[n] for n in ("KH", "KW", "SH", "SW", "DH", "DW", "PW")}
     return constants, -(-invocations // 64)
 
 
@@ -187,13 +192,12 @@ def _spec(
     features: frozenset[str], extra: fused.Epilogue,
 ) -> KernelSpec:
     if vector:
+        wide = ("x", "w") if kernel == "conv" else ("x", "out")
         buffers = tuple(
-            Buffer(b.name, b.data_type, b.access, 4) if b.name in ("x", "w") else b for b in buffers
+            Buffer(b.name, b.data_type, b.access, 4) if b.name in wide else b for b in buffers
         )
     buffers += extra.buffers
-    options = [("transposed", transposed), ("addend", addend)]
-    if kernel == "conv":
-        options.append(("vector", vector))
+    options = ("transposed", transposed), ("addend", addend), ("vector", vector)
     return KernelSpec(
         f"{kernel}.comp.j2",
         buffers,
@@ -211,6 +215,7 @@ def catalogue(features: frozenset[str]) -> Iterable[KernelSpec]:
         names = ("x", "w", "c") if addend else ("x", "w")
         buffers = (*(Buffer(n, data_type) for n in names), Buffer("out", data_type, "w"))
         extra = fused.nothing(data_type)
-        yield _spec("conv_depthwise", buffers, False, addend, False, features, extra)
-        for transposed, vector in itertools.product(flags, flags):
-            yield _spec("conv", buffers, transposed, addend, vector, features, extra)
+        for vector in flags:
+            yield _spec("conv_depthwise", buffers, False, addend, vector, features, extra)
+            for transposed in flags:
+                yield _spec("conv", buffers, transposed, addend, vector, features, extra)
