@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tests.kernels.running import device_profile, run
-from webnn_vk.graph import Emitter, Node, Value
+from webnn_vk.graph import Node
 from webnn_vk.profile import DeviceProfile
 
 #: What changes the plan or the shaders: the device as it is, a device whose kernels share rows
@@ -57,25 +57,3 @@ def random_array(
 def random_shape(rng: np.random.Generator, low: int = 0, high: int = 8) -> tuple[int, ...]:
     rank = int(rng.integers(low, high + 1))
     return tuple(int(n) for n in rng.choice((1, 2, 3, 4, 7) if rank < 5 else (1, 2, 3), rank))
-
-
-def node_with(
-    name: str,
-    *operands: np.ndarray,
-    scale: np.ndarray | None,
-    bias: np.ndarray | None,
-    **arguments: Any,
-) -> tuple[Node, dict[Value, np.ndarray]]:
-    """`running.node_of` for operators with an optional scale and bias."""
-    emit, arrays = Emitter(), {}
-
-    def value(array: np.ndarray | None) -> Value | None:
-        if array is None:
-            return None
-        given = emit.constant(array)
-        arrays[given] = given.data
-        return given
-
-    values = [value(a) for a in operands]
-    getattr(emit, name)(*values, scale=value(scale), bias=value(bias), **arguments)
-    return emit.nodes[-1], arrays

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.drivers import require_vulkan
-from tests.kernels.comparing import assert_close, node_with, profile_for
+from tests.kernels.comparing import assert_close, profile_for
 from tests.kernels.running import node_of, stored_profile
 from webnn_vk.kernels import Unsupported, axes, plan
 
@@ -41,7 +41,7 @@ def test_permuted_scale() -> None:
     require_vulkan()
     x = ROWS[:8].reshape(1, 400, 3000)
     scale = np.ascontiguousarray(ROWS[8:16].reshape(400, 3000).T)
-    node = node_with("layer_normalization", x, scale=scale, bias=None, axes=[2, 1])
+    node = node_of("layer_normalization", x, scale=scale, bias=None, axes=[2, 1])
     assert_close(*node, profile_for("software"), 1e-5)
 
 

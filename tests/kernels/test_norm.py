@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 
 from tests.drivers import require_vulkan
-from tests.kernels.comparing import (
-    WAYS,
-    assert_close,
-    node_with,
-    profile_for,
-    random_array,
-    random_shape,
-)
+from tests.kernels.comparing import WAYS, assert_close, profile_for, random_array, random_shape
 from tests.kernels.running import node_of, run, stored_profile
 from webnn_vk.data_types import FLOAT_TYPES
 from webnn_vk.kernels import plan
@@ -37,7 +30,7 @@ def test_layer_normalization(data_type: str, way: str) -> None:
         axes = [int(a) for a in rng.permutation(len(shape))[: rng.integers(len(shape) + 1)]]
         affine = _affine(rng, data_type, tuple(shape[a] for a in axes))
         x = random_array(rng, data_type, shape)
-        node = node_with("layer_normalization", x, **affine, axes=axes, epsilon=1e-3)
+        node = node_of("layer_normalization", x, **affine, axes=axes, epsilon=1e-3)
         assert_close(*node, profile_for(way), 1e-5)
 
 
@@ -50,7 +43,7 @@ def test_instance_normalization(data_type: str, way: str) -> None:
         for layout, channels in (("nchw", shape[1]), ("nhwc", shape[3])):
             affine = _affine(rng, data_type, (channels,))
             x = random_array(rng, data_type, shape)
-            node = node_with("instance_normalization", x, **affine, layout=layout, epsilon=1e-3)
+            node = node_of("instance_normalization", x, **affine, layout=layout, epsilon=1e-3)
             assert_close(*node, profile_for(way), 1e-5)
 
 
@@ -66,7 +59,7 @@ def test_batch_normalization(data_type: str, way: str) -> None:
         variance = np.abs(random_array(rng, data_type, channel)) + np.dtype(data_type).type(0.1)
         affine = _affine(rng, data_type, channel)
         x = random_array(rng, data_type, shape)
-        node = node_with(
+        node = node_of(
             "batch_normalization", x, mean, variance, **affine, axis=axis, epsilon=1e-3
         )
         assert_close(*node, profile_for(way, 2048), 4e-6)
@@ -90,11 +83,11 @@ def test_plans_are_in_the_catalogue(profile: str) -> None:
     for data_type in FLOAT_TYPES:
         x, channel = np.zeros((2, 3, 4, 500), data_type), np.zeros(3, data_type)
         nodes = [
-            node_with("layer_normalization", x, scale=None, bias=None),
-            node_with("layer_normalization", x, scale=x[0], bias=x[0], axes=[1, 2, 3]),
-            node_with("layer_normalization", x, scale=x[0, 0].T, bias=None, axes=[3, 2]),
-            node_with("instance_normalization", x, **_affine(rng, data_type, (3,))),
-            node_with("batch_normalization", x, channel, channel, scale=None, bias=None),
+            node_of("layer_normalization", x, scale=None, bias=None),
+            node_of("layer_normalization", x, scale=x[0], bias=x[0], axes=[1, 2, 3]),
+            node_of("layer_normalization", x, scale=x[0, 0].T, bias=None, axes=[3, 2]),
+            node_of("instance_normalization", x, **_affine(rng, data_type, (3,))),
+            node_of("batch_normalization", x, channel, channel, scale=None, bias=None),
         ]
         for node, _ in nodes:
             for dispatch in plan(node, device):

@@ -20,9 +20,9 @@ def _case(rng: np.random.Generator, name: str, data_type: str, shape: tuple[int,
     x = random_array(rng, data_type, shape)
     if np.dtype(data_type).kind == "f":
         if name == "reduce_product":
-            x = (1 + x / 64).astype(data_type)
+            x = np.asarray(1 + x / 64, data_type)
         if name == "reduce_log_sum":
-            x = (np.abs(x) + 0.5).astype(data_type)
+            x = np.asarray(np.abs(x) + 0.5, data_type)
     chosen = [int(a) for a in rng.permutation(len(shape))[: rng.integers(len(shape) + 1)]]
     reduced = None if rng.random() < 0.2 else chosen
     return node_of(name, x, axes=reduced, keep_dimensions=bool(rng.integers(2)))
