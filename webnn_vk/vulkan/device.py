@@ -34,7 +34,7 @@ from webnn_vk.vulkan.snapshot import (
     FEATURES_13,
     PhysicalDevice,
 )
-from webnn_vk.vulkan.timeline import NativeTimeline, TimelineSemaphore
+from webnn_vk.vulkan.timeline import NativeTimeline, TimelineSemaphore, shareable
 
 # How long `close` waits for work in flight before it gives the device up, in seconds.
 _CLOSE_TIMEOUT = 10.0
@@ -206,14 +206,32 @@ class VulkanDriver:
     def submitted(self) -> int:
         return self._submitted
 
-    def semaphore(self) -> TimelineSemaphore:
+    def semaphore(self, *, exportable: bool = False) -> TimelineSemaphore:
         self._ready()
-        native = self._new_timeline()
+        if exportable:
+            self._need_shareable()
+        native = self._new_timeline(exportable)
         self._semaphores.add(native)
         return TimelineSemaphore(native, self._retire)
 
-    def _new_timeline(self) -> NativeTimeline:
-        return NativeTimeline(self.handle, self._failed,
+    def export_semaphore(self, semaphore: TimelineSemaphore) -> int:
+        self._ready()
+        return semaphore.native.export()
+
+    def import_semaphore(self, fd: int) -> TimelineSemaphore:
+        self._need_shareable()
+        semaphore = self.semaphore()
+        semaphore.native.adopt(fd)
+        return semaphore
+
+    def _need_shareable(self) -> None:
+        if ("external_semaphore_fd" not in self.profile.features
+                or not shareable(self.physical.handle)):
+            raise ExtensionMissing(f"{self.profile.name} has no VK_KHR_external_semaphore_fd for "
+                                   "timeline semaphores")
+
+    def _new_timeline(self, exportable: bool = False) -> NativeTimeline:
+        return NativeTimeline(self.handle, self._failed, exportable=exportable,
                               in_turns=SIGNAL_DEADLOCKS_WAIT in self._quirks)
 
     def timestamps(self, recording: VulkanRecording) -> list[int]:

@@ -17,7 +17,7 @@ from webnn_vk.vulkan.memory import Allocation, MemoryUse
 
 @dataclass(frozen=True)
 class PipelineRequest:
-    """A compute pipeline to be made of a SPIR-V module with entry point ``main``.
+    """A compute pipeline to be made of a SPIR-V module.
 
     binding_count: storage buffers at bindings 0, 1, … of set 0. push_size: bytes of push constants.
     constants: (id, 4 bytes) per specialisation constant. subgroup_size: required size, 0: any.
@@ -29,6 +29,7 @@ class PipelineRequest:
     constants: tuple[tuple[int, bytes], ...] = ()
     name: str = ""
     subgroup_size: int = 0
+    entry_point: str = "main"
 
 
 class Pipeline(Protocol):
@@ -101,13 +102,23 @@ class BarrierCommand:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnershipCommand:
+    """Hands memory shared by `export_memory` over to its other device, or takes it over from there
+    (`acquire`). Orders nothing by itself: semaphores or host waits do."""
+
+    allocation: Allocation
+    acquire: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TimestampCommand:
     """Writes the device's time, when all commands before are done, into slot `index`."""
 
     index: int
 
 
-Command = DispatchCommand | CopyCommand | FillCommand | BarrierCommand | TimestampCommand
+Command = (DispatchCommand | CopyCommand | FillCommand | BarrierCommand | OwnershipCommand
+           | TimestampCommand)
 
 
 @runtime_checkable
@@ -177,8 +188,16 @@ class Driver(Protocol):
     def submitted(self) -> int:
         """The timeline value of the last submission (0: none)."""
 
-    def semaphore(self) -> Semaphore:
-        """A new timeline semaphore with value 0."""
+    def semaphore(self, *, exportable: bool = False) -> Semaphore:
+        """A new timeline semaphore with value 0. exportable: for `export_semaphore`;
+        ExtensionMissing where that can't be."""
+
+    def export_semaphore(self, semaphore: Semaphore) -> int:
+        """An exportable semaphore as a file descriptor that the caller owns."""
+
+    def import_semaphore(self, fd: int) -> Semaphore:
+        """A semaphore that another driver of the same device exported: one value for both. Takes
+        the file descriptor over on success. ExtensionMissing where that can't be."""
 
     def timestamps(self, recording: Recording) -> list[int]:
         """Times in ns in the slots of a recording's last, completed, submission."""

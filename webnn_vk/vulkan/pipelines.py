@@ -50,7 +50,8 @@ class PipelineStore:
         for request in requests:
             self._validate(request)
             key = (hashlib.sha256(request.spirv).digest(), request.constants,
-                   request.binding_count, request.push_size, request.subgroup_size)
+                   request.binding_count, request.push_size, request.subgroup_size,
+                   request.entry_point)
             with self._lock:
                 future = self._pipelines.get(key)
                 if future is None:
@@ -165,7 +166,7 @@ class PipelineStore:
             (identifier, index * 4, 4) for index, (identifier, _) in enumerate(request.constants)])
         data_chars = vk.ffi.from_buffer(data)
         special = vk.new("VkSpecializationInfo *", (len(entries), entries, len(data), data_chars))
-        entry_point = vk.new("char[]", b"main")
+        entry_point = vk.new("char[]", request.entry_point.encode())
         required = vk.struct(
             "VkPipelineShaderStageRequiredSubgroupSizeCreateInfo",
             "PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO",

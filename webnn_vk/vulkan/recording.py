@@ -14,11 +14,14 @@ from webnn_vk.vulkan.driver import (
     CopyCommand,
     DispatchCommand,
     FillCommand,
+    OwnershipCommand,
     TimestampCommand,
 )
 from webnn_vk.vulkan.memory import Allocation
 
 _SPARE_POOLS = 32
+# A macro that the package's table of C types lacks.
+_QUEUE_FAMILY_EXTERNAL = 0xFFFFFFFE
 
 
 class NativeRecording:
@@ -161,6 +164,8 @@ class Recorder:
                     raise ValueError("the device has no timestamps")
             case BarrierCommand():
                 pass
+            case OwnershipCommand(allocation):
+                _within("change of ownership", allocation, 0, allocation.size)
             case _:
                 raise TypeError(f"not a command: {command!r}")
 
@@ -233,6 +238,8 @@ class Recorder:
                 case FillCommand(target, offset, size, value):
                     lib.vkCmdFillBuffer(buffer, target.buffer, target.offset + offset, size,
                                         value)
+                case OwnershipCommand(allocation, acquire):
+                    self._transfer(buffer, allocation, acquire)
                 case TimestampCommand(index):
                     lib.vkCmdWriteTimestamp(buffer, self._bottom, native.query_pool, index)
         self._barrier(buffer, self._last)
@@ -241,6 +248,18 @@ class Recorder:
     def _barrier(self, buffer: Any, barrier: tuple[int, int, Any]) -> None:
         source, target, memory = barrier
         vk.lib.vkCmdPipelineBarrier(buffer, source, target, 0, 1, memory, 0, vk.NULL, 0, vk.NULL)
+
+    def _transfer(self, buffer: Any, allocation: Allocation, acquire: bool) -> None:
+        families = [self._family, _QUEUE_FAMILY_EXTERNAL]
+        source, target = reversed(families) if acquire else families
+        stages, _, memory = self._between
+        barrier = vk.struct(
+            "VkBufferMemoryBarrier", "BUFFER_MEMORY_BARRIER",
+            srcAccessMask=0 if acquire else memory.srcAccessMask,
+            dstAccessMask=memory.dstAccessMask if acquire else 0,
+            srcQueueFamilyIndex=source, dstQueueFamilyIndex=target, buffer=allocation.buffer,
+            offset=allocation.offset, size=allocation.size)
+        vk.lib.vkCmdPipelineBarrier(buffer, stages, stages, 0, 0, vk.NULL, 1, barrier, 0, vk.NULL)
 
     def _write_descriptors(self, native: NativeRecording,
                            dispatches: Sequence[DispatchCommand]) -> list[Any]:
@@ -305,6 +324,8 @@ def _used(commands: Sequence[Command]) -> tuple[Any, ...]:
                 items = [command.source.range, command.destination.range]
             case FillCommand():
                 items = [command.destination.range]
+            case OwnershipCommand():
+                items = [command.allocation.range]
             case _:
                 items = []
         used.update((id(item), item) for item in items)

@@ -16,23 +16,28 @@ _turns = threading.Lock()
 _POLL = 0.0003
 # The longest time spent inside one foreign call, so that Python handles signals in between.
 _SLICE = 0.1
+_OPAQUE_FD = "VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD_BIT"
 
 
 class NativeTimeline:
     """A VkSemaphore of timeline type. Thread-safe, also against its own destruction.
 
     in_turns: calls for any semaphore of the process exclude each other, none blocks.
+    exportable: `export` can hand it to another device.
 
     failed: makes the exception for a failed call of (VkResult, name); 0: used after destruction.
     """
 
     def __init__(self, device: Any, failed: Callable[[int, str], Exception], *,
-                 in_turns: bool = False) -> None:
+                 in_turns: bool = False, exportable: bool = False) -> None:
         self._device, self._failed, self._in_turns = device, failed, in_turns
         self._turn = _turns if in_turns else nullcontext()
         kind = vk.struct("VkSemaphoreTypeCreateInfo", "SEMAPHORE_TYPE_CREATE_INFO",
                          semaphoreType=vk.const("VK_SEMAPHORE_TYPE_TIMELINE"), initialValue=0)
-        info = vk.struct("VkSemaphoreCreateInfo", "SEMAPHORE_CREATE_INFO", pNext=kind)
+        export = vk.struct("VkExportSemaphoreCreateInfo", "EXPORT_SEMAPHORE_CREATE_INFO",
+                           pNext=kind, handleTypes=vk.const(_OPAQUE_FD))
+        info = vk.struct("VkSemaphoreCreateInfo", "SEMAPHORE_CREATE_INFO",
+                         pNext=export if exportable else kind)
         self.handle = vk.create(vk.lib.vkCreateSemaphore, device, info, "VkSemaphore")
         self._idle = threading.Condition(threading.Lock())
         self._waiters = 0
@@ -92,6 +97,23 @@ class NativeTimeline:
                 self._waiters -= 1
                 self._idle.notify_all()
 
+    def export(self) -> int:
+        """A new file descriptor of a semaphore made exportable."""
+        info = vk.struct("VkSemaphoreGetFdInfoKHR", "SEMAPHORE_GET_FD_INFO_KHR",
+                         semaphore=self._alive(), handleType=vk.const(_OPAQUE_FD))
+        out = vk.new("int *")
+        call = vk.device_function(self._device, "vkGetSemaphoreFdKHR")
+        self._check(call(self._device, info, out), "vkGetSemaphoreFdKHR")
+        return out[0]
+
+    def adopt(self, fd: int) -> None:
+        """Becomes the semaphore that another device exported; the file descriptor is Vulkan's
+        then."""
+        info = vk.struct("VkImportSemaphoreFdInfoKHR", "IMPORT_SEMAPHORE_FD_INFO_KHR",
+                         semaphore=self._alive(), handleType=vk.const(_OPAQUE_FD), fd=fd)
+        call = vk.device_function(self._device, "vkImportSemaphoreFdKHR")
+        self._check(call(self._device, info), "vkImportSemaphoreFdKHR")
+
     def destroy(self) -> None:
         """Destroys it once the threads waiting for it have noticed."""
         with self._idle:
@@ -108,6 +130,20 @@ class NativeTimeline:
     def _check(self, result: int, what: str) -> None:
         if result < 0:
             raise self._failed(result, what)
+
+
+def shareable(physical: Any) -> bool:
+    """Whether timeline semaphores of a physical device can be exported and imported."""
+    kind = vk.struct("VkSemaphoreTypeCreateInfo", "SEMAPHORE_TYPE_CREATE_INFO",
+                     semaphoreType=vk.const("VK_SEMAPHORE_TYPE_TIMELINE"))
+    info = vk.struct("VkPhysicalDeviceExternalSemaphoreInfo",
+                     "PHYSICAL_DEVICE_EXTERNAL_SEMAPHORE_INFO", pNext=kind,
+                     handleType=vk.const(_OPAQUE_FD))
+    found = vk.struct("VkExternalSemaphoreProperties", "EXTERNAL_SEMAPHORE_PROPERTIES")
+    vk.lib.vkGetPhysicalDeviceExternalSemaphoreProperties(physical, info, found)
+    needed = (vk.const("VK_EXTERNAL_SEMAPHORE_FEATURE_EXPORTABLE_BIT")
+              | vk.const("VK_EXTERNAL_SEMAPHORE_FEATURE_IMPORTABLE_BIT"))
+    return found.externalSemaphoreFeatures & needed == needed
 
 
 class TimelineSemaphore:
