@@ -40,7 +40,9 @@ def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if a.dtype.kind == "f":
-        return np.power(a, b)
+        # NumPy takes the square root for one exponent 0.5: NaN, not infinity, for -infinity.
+        root = np.isneginf(a) & (b == 0.5)
+        return np.where(root, np.asarray(np.inf, a.dtype), np.power(a, b))
     base, exponent = (np.array(x) for x in np.broadcast_arrays(a, b))
     negative = exponent < 0
     rest = np.where(negative, np.zeros_like(exponent), exponent)
