@@ -18,11 +18,12 @@ LAYERS = (
     ("program",),
     ("runtime",),
     ("buffers", "device_info", "limits"),
+    ("interop",),
     ("tensor", "ml_graph"),
     ("context",),
     ("builder",),
     ("navigator",),
-    ("gpu", "interop"),
+    ("gpu",),
     ("tools",),
     ("__init__", "__main__"),
 )

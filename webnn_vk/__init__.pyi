@@ -12,6 +12,7 @@ from .errors import NotSupportedError as NotSupportedError
 from .errors import OperationError as OperationError
 from .errors import SecurityError as SecurityError
 from .errors import UnknownError as UnknownError
+from .interop.dlpack import from_dlpack as from_dlpack
 from .ml_graph import MLGraph as MLGraph
 from .navigator import ML as ML
 from .navigator import devices as devices

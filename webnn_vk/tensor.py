@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .data_types import MLTensorDescriptor
 from .errors import DestroyedTensorError, InvalidStateError
+from .interop import dlpack
+from .interop.numpy import TensorArray, view
 
 if TYPE_CHECKING:
     from .context import MLContext
@@ -42,9 +44,39 @@ class MLTensor:
     writable = property(lambda self: self._descriptor.writable, doc="Whether it can be written.")
     constant = property(lambda self: self._constant, doc="Whether it is a constant tensor.")
 
+    def to_numpy(self) -> TensorArray:
+        """The tensor's contents as an array, once all work queued so far is done (extension).
+
+        A view of the tensor's own memory where the host sees it (the CPU device, lavapipe,
+        integrated GPUs), else of a staged copy that goes back on release. Read-only unless the
+        tensor is ``writable``. Until the array is released (``with tensor.to_numpy() as array:``,
+        ``array.release()``, or when it and all its views are gone) the tensor is the array's:
+        write, read and dispatch with it are a TypeError. TypeError when the tensor is not
+        ``readable`` or someone holds it, InvalidStateError when it was destroyed, and the error of
+        the dispatch that should have written it."""
+        return view(self)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """DLPack device type and number: kDLCPU where the host sees the memory, else kDLVulkan."""
+        return dlpack.device_of(self)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A DLPack capsule over the view that ``to_numpy`` gives, which holds the tensor until its
+        consumer lets go of it; of a copy with ``copy=True``. BufferError for what can't be: a copy
+        that was forbidden, another device, Vulkan memory unless ``dl_device`` asks for the CPU."""
+        return dlpack.export(self, stream, max_version, dl_device, copy)
+
     def destroy(self) -> None:
         """Release the tensor (§8.8.2). Pending reads are rejected with InvalidStateError; work
         queued before goes on. Calling it again does nothing."""
+        self._context._timeline.check_fork()
         with self._lock:
             self._storage = None
             pending, self._pending = self._pending, set()
@@ -53,9 +85,7 @@ class MLTensor:
 
     def _use(self, what: str) -> Storage:
         """The tensor's memory; DestroyedTensorError, or TypeError while someone else holds it."""
-        storage = self._storage
-        if storage is None:
-            raise DestroyedTensorError(f"{what}: the tensor {self._descriptor} was destroyed")
+        storage = self._storage_of(what)
         if self._rental is not None:
             raise TypeError(
                 f"{what}: the tensor {self._descriptor} is held by {self._rental!r}; "
@@ -63,11 +93,31 @@ class MLTensor:
             )
         return storage
 
+    def _storage_of(self, what: str) -> Storage:
+        """The tensor's memory, whoever holds it; DestroyedTensorError."""
+        storage = self._storage
+        if storage is None:
+            raise DestroyedTensorError(f"{what}: the tensor {self._descriptor} was destroyed")
+        return storage
+
+    def _rent(self, holder: object, what: str) -> Storage:
+        """The tensor's memory for ``holder`` alone, until ``_end_rental``; raises as ``_use``."""
+        with self._lock:
+            storage = self._use(what)
+            self._rental = holder
+        return storage
+
+    def _end_rental(self, holder: object) -> None:
+        # No lock: this may run in a destructor.
+        if self._rental is holder:
+            self._rental = None
+
     def __enter__(self) -> MLTensor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.destroy()
+        if not self._context._timeline.forked:
+            self.destroy()
 
     def __repr__(self) -> str:
         flags = [f for f in ("readable", "writable", "constant") if getattr(self, f)]

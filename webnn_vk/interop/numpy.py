@@ -1,0 +1,126 @@
+"""NumPy views of tensors: ``tensor.to_numpy()``."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..runtime import background
+from ..runtime.mapping import HostMapping
+
+if TYPE_CHECKING:
+    from ..tensor import MLTensor
+
+
+def view(tensor: MLTensor, what: str = "to_numpy") -> TensorArray:
+    """See ``MLTensor.to_numpy``. ``what`` names the call in messages."""
+    if not tensor.readable:
+        raise TypeError(f"{what}: {tensor!r} was not created with readable=True")
+    rental = Rental(tensor, what)
+    try:
+        return rental.open()
+    except BaseException:
+        rental.close()
+        raise
+
+
+class Rental:
+    """A tensor's exclusive use through an array.
+
+    ``release`` (of the array, or when the last view is gone) gives the tensor back. The memory and
+    the device stay until no array refers to them any more, whoever destroys tensor and context.
+    """
+
+    def __init__(self, tensor: MLTensor, what: str) -> None:
+        storage = tensor._rent(self, what)
+        self._tensor: MLTensor | None = tensor
+        self._storage = storage
+        self._context = weakref.ref(tensor._context)
+        self._timeline = tensor._context._timeline
+        self._user = self._timeline.join(lambda message: None)
+        self._mapping: HostMapping | None = None
+        # Taken for good by the one call that releases: a destructor's may interrupt another's.
+        self._release_once = threading.Lock()
+
+    def open(self) -> TensorArray:
+        """Wait for the tensor's contents and show them as an array."""
+        tensor = self._tensor
+        mapping = HostMapping(tensor._context._device, self._storage)
+        mapping.fetch(self._timeline)
+        self._mapping = mapping
+        d = tensor._descriptor
+        # All views keep this innermost array, not always those between.
+        flat = np.frombuffer(mapping.memory(writable=tensor.writable), d.numpy_dtype)
+        weakref.finalize(flat, self.close).atexit = False
+        array = flat.reshape(d.shape).view(TensorArray)
+        array._rental = self
+        return array
+
+    def release(self) -> None:
+        """Give the tensor back; work queued from now on sees what was written."""
+        if not self._release_once.acquire(blocking=False):
+            return
+        tensor, self._tensor = self._tensor, None
+        if self._mapping is not None and tensor.writable:
+            self._mapping.store(self._timeline)
+        tensor._end_rental(self)
+
+    def close(self) -> None:
+        """The last array is gone."""
+        self.release()
+        self._mapping = None
+        context = self._context()
+        if context is None or context.lost.done():
+            # The last to leave waits for the device; a destructor should not.
+            background.start(self._timeline.leave, "close", self._user)
+        else:
+            self._timeline.leave(self._user)
+
+    def __repr__(self) -> str:
+        return "a NumPy view"
+
+
+class TensorArray(np.ndarray):
+    """An array over a tensor's memory, which holds the tensor until it is released: at the end of
+    a ``with`` block, by ``release()``, or when it and all its views are gone.
+
+    Views of it are TensorArrays too. Copies and the results of arithmetic don't hold the tensor.
+    """
+
+    _rental: Rental | None = None
+
+    def release(self) -> None:
+        """Give the tensor back. The arrays must not be used any more: they may show anything that
+        the device writes later (but their memory stays, and this one becomes read-only)."""
+        if self._rental is not None:
+            self._rental.release()
+            self.flags.writeable = False
+
+    def __enter__(self) -> TensorArray:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def __array_finalize__(self, source: Any) -> None:
+        # The rental goes to views only.
+        rental = getattr(source, "_rental", None)
+        if rental is not None and np.may_share_memory(self, source):
+            self._rental = rental
+
+    def __array_wrap__(
+        self, array: np.ndarray, context: Any = None, return_scalar: bool = False
+    ) -> Any:
+        if array is self:
+            return array
+        plain = array.view(np.ndarray)
+        return plain[()] if return_scalar else plain
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        if isinstance(found, TensorArray) and found._rental is None:
+            return found.view(np.ndarray)
+        return found

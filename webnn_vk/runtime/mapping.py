@@ -1,0 +1,82 @@
+"""A tensor's bytes as host memory: in place where the host sees them, else a staged twin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import InvalidStateError, OperationError
+from ..vulkan.driver import CopyCommand, Driver
+from ..vulkan.errors import DeviceLost, VulkanError
+from .device import Storage, again
+from .timeline import Timeline
+from .work import Submit
+
+
+class HostMapping:
+    """The bytes of ``storage`` for the host; valid as long as this lives and the device is open.
+
+    ``fetch`` before reading and ``store`` after writing make the two sides see each other; in
+    between nothing else may use the storage. Only a staged mapping copies: once in each of them,
+    on the device's queue.
+    """
+
+    def __init__(self, device: Any, storage: Storage) -> None:
+        """Raises OperationError when staging memory is needed and there is none."""
+        self._storage = storage
+        self._fetch: Any = None
+        self._store: Any = None
+        #: Whether this is the storage's own memory.
+        self.in_place = is_host_visible(storage)
+        if isinstance(storage.backing, np.ndarray):
+            self._allocation: Any = None
+            self._memory = memoryview(storage.backing)
+            return
+        self._allocation = storage.backing
+        if not self.in_place:
+            try:
+                self._stage(device.driver)
+            except DeviceLost as error:
+                raise InvalidStateError(f"the context is lost: {error}") from error
+            except VulkanError as error:
+                raise OperationError(str(error)) from error
+        self._memory = self._allocation.mapped[: storage.size]
+
+    def _stage(self, driver: Driver) -> None:
+        size, backing = self._storage.size, self._storage.backing
+        self._allocation = staged = driver.allocate(size, host=True, label="view")
+        # Both are recorded now: a view may end in a destructor, where nothing may fail.
+        self._fetch = driver.record([CopyCommand(backing, 0, staged, 0, size)])
+        self._store = driver.record([CopyCommand(staged, 0, backing, 0, size)])
+
+    def memory(self, *, writable: bool) -> memoryview:
+        """The storage's bytes, without what pads them."""
+        return self._memory if writable else self._memory.toreadonly()
+
+    def fetch(self, timeline: Timeline) -> None:
+        """Wait until all work queued so far is over and its results are in ``memory``. Raises what
+        the work that should have written them failed with, InvalidStateError after a loss."""
+        errors: list[Exception] = []
+        if self._fetch is not None:
+            timeline.enqueue(Submit([self._fetch], keep=self, failed=errors.append))
+        timeline.fence().wait()
+        error = self._storage.error or (errors[0] if errors else None)
+        if error is not None:
+            raise again(error)
+        if self._allocation is not None:
+            self._allocation.invalidate()
+
+    def store(self, timeline: Timeline) -> None:
+        """What is in ``memory`` now is what work queued from now on finds. Doesn't wait."""
+        if self._allocation is not None:
+            self._allocation.flush()
+        if self._store is not None:
+            timeline.enqueue(Submit([self._store], writes=[self._storage], keep=self))
+
+
+def is_host_visible(storage: Storage) -> bool:
+    """Whether the host can use a storage's memory in place."""
+    backing = storage.backing
+    return isinstance(backing, np.ndarray) or backing.mapped is not None
+
