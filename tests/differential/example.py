@@ -1,0 +1,159 @@
+"""One random use of an operator: operands as arrays, arguments, and how it goes into a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from webnn_vk import MLContext, MLGraphBuilder
+from webnn_vk.data_types import MLOperandDescriptor
+from webnn_vk.ops import OPERATORS
+
+
+@dataclass(frozen=True)
+class Example:
+    """``operands`` by parameter name (a list for a sequence, absent ones left out), ``arguments``
+    as given to the builder; operands named in ``constants`` are constants of the graph."""
+
+    operator: str
+    operands: Mapping[str, Any]
+    arguments: Mapping[str, Any]
+    constants: frozenset[str] = frozenset()
+
+    def add_to(
+        self, builder: MLGraphBuilder, prefix: str
+    ) -> tuple[list[Any], dict[str, np.ndarray]]:
+        """(output operands, arrays of the graph inputs made for it)."""
+        feeds: dict[str, np.ndarray] = {}
+
+        def operand(name: str, array: np.ndarray, constant: bool) -> Any:
+            if constant:
+                return builder.constant(array)
+            feeds[prefix + name] = array
+            described = {"data_type": array.dtype.name, "shape": array.shape}
+            return builder.input(prefix + name, described)
+
+        given: dict[str, Any] = dict(self.arguments)
+        for name, arrays in self.operands.items():
+            constant = name in self.constants
+            if isinstance(arrays, list):
+                given[name] = [operand(f"{name}{i}", a, constant) for i, a in enumerate(arrays)]
+            else:
+                given[name] = operand(name, arrays, constant)
+        made = getattr(builder, self.operator)(**given)
+        return (made if isinstance(made, list) else [made]), feeds
+
+    def types(self) -> frozenset[tuple[str, str]]:
+        """(operand or output name, data type) of what it uses."""
+        found = set()
+        for name, arrays in self.operands.items():
+            for array in arrays if isinstance(arrays, list) else [arrays]:
+                found.add((name, array.dtype.name))
+        for name, descriptor in zip(_output_names(self.operator), self.outputs(), strict=False):
+            found.add((name, descriptor.data_type))
+        return frozenset(found)
+
+    def inferred(self) -> Any:
+        """What the record makes of it: output descriptors and arguments in normal form."""
+        record = OPERATORS[self.operator]
+        described = {p.name: _described(self.operands.get(p.name)) for p in record.operands}
+        return record.validate(described, self.converted())
+
+    def outputs(self) -> tuple[Any, ...]:
+        return self.inferred().outputs
+
+    def converted(self) -> dict[str, Any]:
+        """Every argument as the builder converts it, defaults filled in."""
+        values = {}
+        for p in OPERATORS[self.operator].arguments:
+            value = self.arguments.get(p.name, p.default)
+            values[p.name] = value if value is None else p.argument.convert(value, p.name)
+        return values
+
+    def __repr__(self) -> str:
+        def shown(name: str, value: Any) -> str:
+            mark = " constant" if name in self.constants else ""
+            return f"{name}={_described(value)}{mark}"
+
+        operands = [shown(name, value) for name, value in self.operands.items()]
+        arguments = [f"{name}={value!r}" for name, value in self.arguments.items()]
+        return f"{self.operator}({', '.join([*operands, *arguments])})"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """How hypothesis shows it."""
+        printer.text(repr(self))
+
+    def in_full(self) -> str:
+        """With the operands' values."""
+        lines = [repr(self)]
+        with np.printoptions(threshold=64, edgeitems=3):
+            lines += [f"  {name} = {value!r}" for name, value in self.operands.items()]
+        return "\n".join(lines)
+
+
+def _described(value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, list):
+        return [_described(v) for v in value]
+    return MLOperandDescriptor(value.dtype.name, value.shape)
+
+
+def _output_names(operator: str) -> Sequence[str]:
+    """The rows of the tensor-limit table that stand for outputs; "outputs" for every part."""
+    record = OPERATORS[operator]
+    operands = {p.name for p in record.operands}
+    return [name for name in record.limits if name not in operands]
+
+
+@dataclass
+class Count:
+    """What was run of one operator: examples, by type of operand and output."""
+
+    examples: int = 0
+    hits: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def add(self, example: Example) -> None:
+        self.examples += 1
+        for hit in example.types():
+            self.hits[hit] = self.hits.get(hit, 0) + 1
+
+    def missing(self, operator: str) -> list[tuple[str, str]]:
+        """(operand or output, type) pairs that the record allows and no example used."""
+        record = OPERATORS[operator]
+        return [
+            (name, data_type)
+            for name in record.limits
+            for data_type in record.limit(name).types
+            if (name, data_type) not in self.hits
+        ]
+
+    def types(self) -> int:
+        return len({data_type for _, data_type in self.hits})
+
+
+def run(context: MLContext, examples: Sequence[Example]) -> list[list[np.ndarray]]:
+    """The outputs of each example, from one graph that holds them all side by side."""
+    builder = MLGraphBuilder(context)
+    outputs: dict[str, Any] = {}
+    feeds: dict[str, np.ndarray] = {}
+    counts = []
+    for i, example in enumerate(examples):
+        made, arrays = example.add_to(builder, f"{i}.")
+        feeds |= arrays
+        outputs |= {f"{i}.{k}": operand for k, operand in enumerate(made)}
+        counts.append(len(made))
+    with builder.build(outputs).result() as graph:
+        if context.device_info.is_vulkan:
+            on_cpu = [step for step in graph.report().steps if step.device == "cpu"]
+            assert not on_cpu, f"steps on the CPU: {on_cpu}"
+        used = {name: array for name, array in feeds.items() if name in graph.inputs}
+        results = context.compute(graph, used)
+    return [[results[f"{i}.{k}"] for k in range(n)] for i, n in enumerate(counts)]
+
+
+#: What was tried in this run, by operator and device; printed at its end.
+COUNTS: dict[tuple[str, str], Count] = {}
