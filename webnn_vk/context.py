@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from . import background
 from .buffers import as_bytes, writable_bytes
 from .data_types import (
     MLOperandDescriptor,
@@ -19,17 +20,29 @@ from .data_types import (
 )
 from .device_info import DeviceInfo
 from .errors import (
+    DOMException,
     InvalidStateError,
     OperationError,
     UnknownError,
     sanitize,
 )
 from .graph import Graph
+from .interop import host_memory
 from .limits import op_support_limits
 from .ml_graph import MLGraph
-from .program import Target, compile_program
+from .program import Program, Target, compile_program
 from .promise import MLPromise
-from .runtime import Dispatch, Fence, Read, Run, Storage, Timeline, Write
+from .runtime import (
+    Allocate,
+    Dispatch,
+    Executable,
+    Fence,
+    Read,
+    Run,
+    Storage,
+    Timeline,
+    Write,
+)
 from .runtime.device import DeviceLostError
 from .settings import Settings
 from .tensor import MLTensor
@@ -46,7 +59,9 @@ class MLContext:
     """A device and the strict order of work on it; made by ``ml.create_context``.
 
     Every method may be called from any thread. Calls return at once; promises resolve from the
-    context's timeline, in the order of the calls.
+    context's timeline, in the order of the calls. At most 4 submits are on the device at a time
+    (``runtime.timeline.MAX_IN_FLIGHT``); further calls wait in a queue as small records, and go to
+    the device together. A callback of a promise must not wait for the same context.
     """
 
     def __init__(
@@ -73,14 +88,18 @@ class MLContext:
             force_cpu=settings.force_cpu,
         )
         self._lost: MLPromise[MLContextLostInfo] = MLPromise()
-        self._tensors: weakref.WeakSet[MLTensor] = weakref.WeakSet()
-        self._graphs: weakref.WeakSet[MLGraph] = weakref.WeakSet()
+        # Guards the three sets against the loss, which empties them.
+        self._state = threading.Lock()
+        self._loss: str | None = None
+        # Sets of references, not WeakSets: those can't be read while another thread adds.
+        self._tensors: set[weakref.ref[MLTensor]] = set()
+        self._graphs: set[weakref.ref[MLGraph]] = set()
+        # Promises of tensors being made and graphs being built: loss rejects them.
+        self._pending: set[MLPromise] = set()
         this = weakref.ref(self)
         user = timeline.join(lambda message: _lose(this, message))
         self._finalizer = weakref.finalize(self, _leave_in_background, timeline, user)
         self._finalizer.atexit = False
-        # Promises of tensors being made and graphs being built: loss rejects them.
-        self._pending: set[MLPromise] = set()
 
     # -- attributes ----------------------------------------------------------------------------
     @property
@@ -128,6 +147,31 @@ class MLContext:
 
         return self._promise(create)
 
+    def import_constant_tensor(self, descriptor: Any, buffer: Any) -> MLPromise[MLTensor]:
+        """A constant tensor that is ``buffer`` itself: no copy, no device memory (extension).
+
+        For weights in a read-only memory-mapped file (``np.memmap``). The buffer is kept for as
+        long as anything uses it, never written, and must not change. Rejects as
+        ``create_constant_tensor`` does, with TypeError when the data does not lie where the device
+        can use it (16-byte alignment; the message says what is needed), NotSupportedError when it
+        has no VK_EXT_external_memory_host."""
+
+        def create() -> MLPromise[MLTensor]:
+            what = "import_constant_tensor"
+            wanted = self._checked(to_descriptor(descriptor), what)
+            try:
+                with self._timeline.building():
+                    storage = host_memory.share(self._device, wanted, buffer, what)
+            except DeviceLostError as error:
+                self._timeline.lose(str(error))
+                raise InvalidStateError(f"the context is lost: {error}") from error
+            plain = MLTensorDescriptor(wanted.data_type, wanted.shape)
+            tensor = MLTensor(self, plain, storage, constant=True)
+            self._register(self._tensors, tensor)
+            return MLPromise.resolved(tensor)
+
+        return self._promise(create)
+
     def _checked(self, descriptor: MLOperandDescriptor, what: str) -> Any:
         error = check_dimensions(descriptor)
         limit = self._device.max_tensor_byte_length
@@ -140,39 +184,48 @@ class MLContext:
     def _create(
         self, descriptor: MLTensorDescriptor, data: np.ndarray | None, *, constant: bool
     ) -> MLPromise[MLTensor]:
-        storage = self._new_storage(descriptor.byte_length, str(descriptor))
-        tensor = MLTensor(self, descriptor, storage, constant=constant)
-        self._tensors.add(tensor)
         promise = self._new_promise()
+        storage, works = self._new_storage(descriptor.byte_length)
+        tensor = MLTensor(self, descriptor, storage, constant=constant)
+        self._register(self._tensors, tensor)
 
         def made() -> None:
             if storage.error is None:
                 promise.resolve(tensor)
             else:
-                promise.reject(UnknownError(f"{descriptor}: {storage.error}"))
+                failed(storage.error)
 
-        self._timeline.enqueue(Write(storage, data), Run(made, promise.reject))
+        def failed(error: Exception) -> None:
+            if not isinstance(error, InvalidStateError):
+                error = UnknownError(f"{descriptor}: {error}")
+            promise.reject(error)
+
+        self._timeline.enqueue(*works, Write(storage, data), Run(made, failed))
         return promise
 
-    def _new_storage(self, size: int, what: str) -> Storage:
+    def _new_storage(self, size: int) -> tuple[Storage, tuple[Allocate, ...]]:
+        """Memory, found now or, after what was destroyed before is given back, by the work."""
         try:
-            return self._device.create_storage(size)
-        except MemoryError as error:
-            raise UnknownError(f"{what}: {error}") from error
+            return self._device.create_storage(size), ()
+        except MemoryError:
+            storage = self._device.promise_storage(size)
+            return storage, (Allocate(storage),)
         except DeviceLostError as error:
-            self._lose(str(error))
+            self._timeline.lose(str(error))
             raise InvalidStateError(f"the context is lost: {error}") from error
 
     def write_tensor(self, tensor: MLTensor, data: Any) -> None:
         """Replace a writable tensor's contents, in order with other work (§8.3.6). ``data`` is
         copied before the call returns. TypeError when the tensor belongs to another context, is
         not writable, or the data does not fit; InvalidStateError when it was destroyed."""
+        self._timeline.check_fork()
         self._own(tensor, "write_tensor")
         storage = tensor._use("write_tensor")
         if not tensor.writable:
             raise TypeError(f"write_tensor: {tensor!r} was not created with writable=True")
         view = as_bytes(data, tensor._descriptor, "write_tensor")
-        staged = self._device.stage(view)
+        with self._timeline.building():
+            staged = self._device.stage(view)
         copied = view.copy() if staged is None else None
         self._timeline.enqueue(Write(storage, copied, staged))
 
@@ -211,6 +264,7 @@ class MLContext:
                 promise.reject(error)
 
             with tensor._lock:
+                tensor._use("read_tensor")  # destroyed meanwhile
                 tensor._pending.add(promise)
             self._timeline.enqueue(Read(storage, done, failed))
             return promise
@@ -227,6 +281,8 @@ class MLContext:
         read."""
         if not isinstance(graph, MLGraph) or graph._context is not self:
             raise TypeError("dispatch: the graph belongs to another context")
+        if not isinstance(inputs, Mapping) or not isinstance(outputs, Mapping):
+            raise TypeError("dispatch: inputs and outputs are mappings of names to tensors")
         executable = graph._use()
         tensors = [*inputs.values(), *outputs.values()]
         for tensor in tensors:
@@ -270,36 +326,56 @@ class MLContext:
 
     def _build(self, graph: Graph) -> MLPromise[MLGraph]:
         """Compile on a thread of its own: other work on the timeline goes on meanwhile."""
+        return self._promise(lambda: self._start_build(graph))
+
+    def _start_build(self, graph: Graph) -> MLPromise[MLGraph]:
         promise = self._new_promise()
+
+        def failed(error: Exception) -> None:
+            promise.reject(_build_error(error))
 
         def build() -> None:
             try:
                 with self._timeline.building():
                     program = compile_program(graph, self._target)
-                    executable = self._device.load(program)
+                    executable = self._load(program)
                 report = program.report
                 report.build_seconds.update(executable.build_seconds)
                 made = MLGraph(self, executable, report)
-                self._graphs.add(made)
-                if self._lost.done():
-                    made.destroy()
-                self._timeline.enqueue(
-                    *executable.uploads, Run(lambda: promise.resolve(made), promise.reject)
-                )
+                self._register(self._graphs, made)
+                uploads = [work.storage for work in executable.uploads]
+
+                def uploaded() -> None:
+                    error = next((s.error for s in uploads if s.error is not None), None)
+                    if error is None:
+                        promise.resolve(made)
+                    else:
+                        failed(error)
+
+                self._timeline.enqueue(*executable.uploads, Run(uploaded, failed))
                 executable.uploads.clear()
             except DeviceLostError as error:
-                self._lose(str(error))
+                self._timeline.lose(str(error))
                 promise.reject(InvalidStateError(f"the context is lost: {error}"))
             except Exception as error:
-                promise.reject(_build_error(error, self._lost.done()))
+                failed(error)
 
-        threading.Thread(target=build, name="webnn_vk-build", daemon=True).start()
+        background.start(build, "build")
         return promise
+
+    def _load(self, program: Program) -> Executable:
+        try:
+            return self._device.load(program)
+        except MemoryError:
+            # Once what runs now is over, what was destroyed before is given back.
+            self._timeline.fence().wait()
+            return self._device.load(program)
 
     # -- end -----------------------------------------------------------------------------------
     def destroy(self) -> None:
         """Lose the context on purpose (§8.3.8): its tensors and graphs are destroyed, what is
         pending rejects with InvalidStateError. Calling it again does nothing."""
+        self._timeline.check_fork()
         self._lose("destroy() was called")
         self._finalizer()
 
@@ -307,39 +383,55 @@ class MLContext:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.destroy()
+        if not self._timeline.forked:
+            self.destroy()
 
     def __repr__(self) -> str:
         return f"<MLContext on {self._device.name}{' lost' if self._lost.done() else ''}>"
 
     def _lose(self, message: str) -> None:
-        if not self._lost.resolve(MLContextLostInfo(message)):
-            return
-        for graph in list(self._graphs):
-            graph.destroy()
-        for tensor in list(self._tensors):
-            tensor.destroy()
-        for promise in list(self._pending):
+        with self._state:
+            if self._loss is not None:
+                return
+            self._loss = message
+        self._lost.resolve(MLContextLostInfo(message))
+        for made in (*self._graphs.copy(), *self._tensors.copy()):
+            if (alive := made()) is not None:
+                alive.destroy()
+        for promise in self._pending.copy():
             promise.reject(InvalidStateError(f"the context is lost: {message}"))
 
     def fence(self) -> Fence:
-        """The point after all work queued so far (extension): ``done``, ``wait(timeout)``."""
+        """The point after all work queued so far (extension): its ``value`` on the timeline,
+        ``done``, ``wait(timeout)`` in seconds."""
         return self._timeline.fence()
 
     # -- checks --------------------------------------------------------------------------------
     def _new_promise(self) -> MLPromise[Any]:
         promise: MLPromise[Any] = MLPromise()
-        self._pending.add(promise)
+        with self._state:
+            self._check_lost()
+            self._pending.add(promise)
         promise.add_done_callback(self._pending.discard)
         return promise
+
+    def _register(self, where: set[weakref.ref[Any]], made: Any) -> None:
+        """Have the loss of the context destroy ``made``."""
+        with self._state:
+            self._check_lost()
+            where.add(weakref.ref(made, where.discard))
+
+    def _check_lost(self) -> None:
+        if self._loss is not None:
+            raise InvalidStateError(f"the context is lost: {self._loss}")
 
     def _promise(self, call: Callable[[], MLPromise[Any]]) -> MLPromise[Any]:
         """What a method that returns a promise raises becomes the promise's rejection."""
         try:
-            if self._lost.done():
-                raise InvalidStateError(f"the context is lost: {self._lost.result().message}")
+            self._timeline.check_fork()
+            self._check_lost()
             return call()
-        except (TypeError, InvalidStateError, UnknownError) as error:
+        except (TypeError, DOMException) as error:
             return MLPromise.rejected(error)
 
     def _own(self, tensor: Any, what: str) -> None:
@@ -371,9 +463,9 @@ def _match(
     return bound
 
 
-def _build_error(error: Exception, lost: bool) -> Exception:
-    if lost:
-        return InvalidStateError("the context was lost during build()")
+def _build_error(error: Exception) -> Exception:
+    if isinstance(error, (InvalidStateError, OperationError)):
+        return error
     if isinstance(error, MemoryError):
         return OperationError(f"build: out of memory: {error}")
     wrapped = OperationError(f"build: {type(error).__name__}: {error}")
@@ -389,6 +481,5 @@ def _lose(this: weakref.ref[MLContext], message: str) -> None:
 
 def _leave_in_background(timeline: Timeline, user: int) -> None:
     # The last to leave waits for the device; neither the collector nor destroy() should.
-    threading.Thread(
-        target=timeline.leave, args=(user,), name="webnn_vk-close", daemon=True
-    ).start()
+    if not timeline.forked:
+        background.start(timeline.leave, "close", user)

@@ -41,6 +41,7 @@ class MLGraph:
     def destroy(self) -> None:
         """Release the graph (§8.4.1); what is queued already still runs. Calling it again does
         nothing."""
+        self._context._timeline.check_fork()
         self._executable = None
 
     def _use(self) -> Executable:
@@ -53,4 +54,5 @@ class MLGraph:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.destroy()
+        if not self._context._timeline.forked:
+            self.destroy()

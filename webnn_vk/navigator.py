@@ -5,13 +5,13 @@ Named after ``navigator.ml``: a module called ``ml`` would take the instance's p
 
 from __future__ import annotations
 
-import threading
 import warnings
 from typing import Any
 
 from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.store import ShaderStore
 
+from . import background
 from .context import MLContext
 from .device_info import DeviceInfo
 from .errors import NotSupportedError
@@ -56,7 +56,7 @@ class ML:
             except Exception as error:
                 promise.reject(error)
 
-        threading.Thread(target=create, name="webnn_vk-create", daemon=True).start()
+        background.start(create, "create")
         return promise
 
 

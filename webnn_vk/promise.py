@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
+import threading
 from collections.abc import Generator
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, TypeVar
+
+from .background import on_timeline
+from .errors import InvalidStateError as StateError
 
 T = TypeVar("T")
 
@@ -16,12 +22,35 @@ class MLPromise(Future[T]):
     ``promise.result(timeout=None)`` blocks and returns it, ``await promise`` does not block the
     event loop. What the IDL rejects a promise with, both raise. A promise can't be cancelled: the
     work behind it is ordered with everything else on its context.
+
+    A callback given to ``add_done_callback`` runs on the context's own thread: waiting there for
+    another promise is refused with ``webnn_vk.InvalidStateError``, since it might never end. So is
+    waiting in a forked child, where nothing resolves it any more.
     """
 
     def __init__(self) -> None:
         super().__init__()
         # Running from the start, so that cancel() (also by a cancelled awaiting task) is refused.
         self.set_running_or_notify_cancel()
+        self._pid = os.getpid()
+
+    def result(self, timeout: float | None = None) -> T:
+        """The value, waited for at most ``timeout`` seconds (TimeoutError), or its error raised."""
+        self._check_wait()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """The error that the promise was rejected with, or None; waits as ``result`` does."""
+        self._check_wait()
+        return super().exception(timeout)
+
+    def _check_wait(self) -> None:
+        if self.done():
+            return
+        if on_timeline():
+            raise StateError("a callback of a promise can't wait for another: await that one too")
+        if os.getpid() != self._pid:
+            raise StateError("the promise was made before a fork and never resolves in the child")
 
     def __await__(self) -> Generator[Any, None, T]:
         return asyncio.wrap_future(self).__await__()
@@ -52,4 +81,7 @@ class MLPromise(Future[T]):
             setter(value)
         except InvalidStateError:
             return False
+        except BaseException:
+            # SystemExit and the like from a callback; Future has handled the rest.
+            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), None)))
         return True

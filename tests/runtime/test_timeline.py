@@ -7,7 +7,7 @@ from collections import deque
 import numpy as np
 import pytest
 
-from webnn_vk.errors import InvalidStateError, OperationError
+from webnn_vk.errors import InvalidStateError, UnknownError
 from webnn_vk.runtime import Read, Run, Storage, Timeline, Write
 from webnn_vk.runtime.device import Batch, DeviceLostError
 from webnn_vk.runtime.timeline import MAX_IN_FLIGHT
@@ -37,12 +37,12 @@ class FakeDevice:
         batch = Batch(works, value=len(self.started))
         for work in works:
             if isinstance(work, Run):
-                batch.completions.append(work.function)
+                batch.completions.append((work, work.function))
             elif isinstance(work, Write):
                 work.storage.backing[:] = work.data
             else:
                 data = work.storage.backing.copy()
-                batch.completions.append(lambda work=work, data=data: work.done(data))
+                batch.completions.append((work, lambda work=work, data=data: work.done(data)))
         return batch
 
     def wait(self, batch):
@@ -111,7 +111,7 @@ def test_batches_in_flight_are_bounded_and_later_calls_join_one(device, timeline
     device.gate.set()
     assert last.wait(10) and fence.wait(10) and fence.done
     assert len(device.started) <= MAX_IN_FLIGHT + 2
-    assert sum(device.started) == MAX_IN_FLIGHT + 102
+    assert sum(device.started) == MAX_IN_FLIGHT + 101
 
 
 def test_loss_fails_what_waits_and_tells_each_user_once(device, timeline):
@@ -142,7 +142,7 @@ def test_a_defect_in_execute_fails_the_work_and_not_the_timeline(device, timelin
     timeline.enqueue(Run(lambda: None, errors.append))
     while not errors:
         pass
-    assert isinstance(errors[0], OperationError) and "odd" in str(errors[0])
+    assert isinstance(errors[0], UnknownError) and "odd" in str(errors[0])
     device.fail_with = None
     timeline.enqueue(Run(done.set, failed))
     assert done.wait(10)

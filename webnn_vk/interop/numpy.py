@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..runtime import background
+from .. import background
 from ..runtime.mapping import HostMapping
 
 if TYPE_CHECKING:

@@ -4,9 +4,10 @@ from .cpu import CpuDevice
 from .device import Device, Executable, Storage
 from .gpu import GpuDevice
 from .timeline import Fence, Timeline
-from .work import Await, Dispatch, Read, Run, Submit, Write
+from .work import Allocate, Await, Dispatch, Read, Run, Submit, Write
 
 __all__ = [
+    "Allocate",
     "Await",
     "CpuDevice",
     "Device",

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import platform
+import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..data_types import MAX_DIMENSION
-from ..errors import OperationError
 from ..program import HostSegment, Program
-from .device import Batch, Executable, Storage, poisoned
+from .device import Batch, Executable, Storage, again, poisoned
 from .host import Arrays, run_host_segment
-from .work import Await, Dispatch, Read, Run, Work, Write
+from .work import Allocate, Await, Dispatch, Read, Run, Work, Write
 
 
 class CpuExecutable:
@@ -34,18 +35,31 @@ class CpuDevice:
 
     def __init__(self) -> None:
         self.name = f"CPU ({platform.processor() or platform.machine()}, NumPy {np.__version__})"
+        self.settle: Callable[[], None] = lambda: None
         self._in_use = 0
         self._graveyard: deque[tuple[int, np.ndarray]] = deque()
+        self._lock = threading.Lock()
 
     @property
     def max_tensor_byte_length(self) -> int:
         return MAX_DIMENSION
 
     def create_storage(self, size: int) -> Storage:
-        self._bury()
+        return Storage(size, self._allocate(size), self._graveyard.append)
+
+    def promise_storage(self, size: int) -> Storage:
+        return Storage(size, None, self._graveyard.append)
+
+    def import_storage(self, data: np.ndarray) -> Storage:
+        # Not ours: it isn't counted.
+        return Storage(data.nbytes, data, lambda gone: None)
+
+    def _allocate(self, size: int) -> np.ndarray:
         backing = np.empty(size, np.uint8)
-        self._in_use += backing.nbytes
-        return Storage(size, backing, self._graveyard.append)
+        with self._lock:
+            self._bury()
+            self._in_use += size
+        return backing
 
     def _bury(self) -> None:
         while self._graveyard:
@@ -53,8 +67,9 @@ class CpuDevice:
             self._in_use -= backing.nbytes
 
     def memory_in_use(self) -> int:
-        self._bury()
-        return self._in_use
+        with self._lock:
+            self._bury()
+            return self._in_use
 
     def stage(self, data: np.ndarray) -> Any:
         return None
@@ -68,21 +83,24 @@ class CpuDevice:
             try:
                 self._run(work, batch)
             except Exception as error:
-                work.fail(OperationError(f"{type(error).__name__}: {error}"))
+                work.fail(error)
         return batch
 
     def _run(self, work: Work, batch: Batch) -> None:
         match work:
+            case Allocate(storage):
+                storage.backing = self._allocate(storage.size)
             case Write(storage, data):
+                if storage.backing is None:
+                    return
                 storage.backing[:] = 0 if data is None else data
                 storage.error = None
             case Read(storage, done):
                 if storage.error is not None:
-                    work.fail(storage.error)
-                else:
-                    done(storage.backing.copy())
+                    raise again(storage.error)
+                batch.completions.append((work, partial(done, storage.backing.copy())))
             case Run(function):
-                batch.completions.append(function)
+                batch.completions.append((work, function))
             case Await(wait):
                 wait()
             case Dispatch(executable, inputs, outputs):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -27,6 +28,7 @@ class Storage:
 
     __slots__ = ("__weakref__", "_recycle", "backing", "error", "serial", "size")
 
+    # ``backing`` is None until an ``Allocate`` of the timeline has found the memory.
     def __init__(self, size: int, backing: Any, recycle: Callable[[tuple[int, Any]], None]) -> None:
         self.size = size
         self.backing = backing
@@ -36,7 +38,8 @@ class Storage:
 
     def __del__(self) -> None:
         # Only an append to a deque: this may run anywhere, even inside the allocator.
-        self._recycle((self.serial, self.backing))
+        if self.backing is not None:
+            self._recycle((self.serial, self.backing))
 
 
 class Executable(Protocol):
@@ -54,11 +57,23 @@ class Executable(Protocol):
 @dataclass
 class Batch:
     """Work that was started together: ``value`` marks its end on the device's timeline (None when
-    it is over already), ``completions`` run then, ``works`` keeps its memory alive until then."""
+    it is over already), ``completions`` run then, in order and each with the work that it belongs
+    to, ``works`` keeps its memory alive until then."""
 
     works: Sequence[Work]
     value: int | None = None
-    completions: list[Callable[[], Any]] = field(default_factory=list)
+    completions: deque[tuple[Work | None, Callable[[], Any]]] = field(default_factory=deque)
+
+    def complete(self) -> None:
+        """Run the completions; what one of them raises fails its work alone."""
+        while self.completions:
+            # Popped, so that none of them is kept alive until the next batch.
+            work, function = self.completions.popleft()
+            try:
+                function()
+            except Exception as error:
+                if work is not None:
+                    work.fail(error)
 
 
 class DeviceLostError(Exception):
@@ -71,12 +86,22 @@ class Device(Protocol):
     #: None for the CPU.
     profile: DeviceProfile | None
     name: str
+    #: Set by the timeline: waits, within ``execute``, until the batches before are over.
+    settle: Callable[[], None]
 
     @property
     def max_tensor_byte_length(self) -> int: ...
 
     def create_storage(self, size: int) -> Storage:
-        """Memory for ``size`` bytes, contents undefined; MemoryError when there is none."""
+        """Memory for ``size`` bytes, contents undefined. MemoryError when there is none,
+        DeviceLostError, or the DOMException that says why not."""
+
+    def promise_storage(self, size: int) -> Storage:
+        """A storage whose memory an ``Allocate`` will find."""
+
+    def import_storage(self, data: np.ndarray) -> Storage:
+        """A storage over host memory, in place, which it keeps. NotSupportedError where the device
+        can't; DeviceLostError."""
 
     def stage(self, data: np.ndarray) -> Any:
         """Transfer memory holding a copy of ``data``, or None when copying it is cheaper later."""
@@ -100,4 +125,12 @@ class Device(Protocol):
 
 def poisoned(inputs: Mapping[str, Storage]) -> Exception | None:
     """The error of the first input whose contents are the result of failed work."""
-    return next((s.error for s in inputs.values() if s.error is not None), None)
+    return next((again(s.error) for s in inputs.values() if s.error is not None), None)
+
+
+def again(error: Exception) -> Exception:
+    """The same error for one more to raise: raising one object in many places ties them together
+    through its traceback."""
+    fresh = type(error)(*error.args)
+    fresh.__cause__ = error.__cause__
+    return fresh

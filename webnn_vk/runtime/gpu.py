@@ -3,210 +3,75 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from webnn_vk.codegen.store import ShaderStore
 
-from ..errors import OperationError
+from ..errors import InvalidStateError, NotSupportedError, UnknownError
 from ..kernels.dispatch import padded
-from ..program import CopyStep, DeviceSegment, DispatchStep, HostSegment, Location, Program
+from ..program import HostSegment, Program
 from ..vulkan.driver import (
     BarrierCommand,
     Command,
     CopyCommand,
-    DispatchCommand,
     Driver,
     FillCommand,
-    PipelineRequest,
     Recording,
 )
-from ..vulkan.errors import DeviceLost, OutOfDeviceMemory, OutOfHostMemory, VulkanError
-from .device import Batch, DeviceLostError, Executable, Storage, poisoned
-from .host import Arrays, run_host_segment
-from .work import Await, Dispatch, Read, Run, Submit, Work, Write
+from ..vulkan.errors import (
+    DeviceLost,
+    DriverClosed,
+    ForkedProcess,
+    OutOfDeviceMemory,
+    OutOfHostMemory,
+    VulkanError,
+)
+from .device import Batch, DeviceLostError, Executable, Storage, again, poisoned
+from .executable import GpuExecutable
+from .host import Arrays
+from .work import Allocate, Await, Dispatch, Read, Run, Submit, Work, Write
 
 #: Transfers move in pieces of this many bytes, so that staging memory stays small.
 PIECE_BYTES = 32 << 20
 #: Staged bytes in one batch before it waits for the device.
 STAGED_BYTES = 64 << 20
-#: Recorded command buffers that a graph keeps, one per set of tensors.
-MAX_RECORDINGS = 32
 
 
-class GpuExecutable:
-    """A program on one device: pipelines, intermediates, constants and recordings."""
-
-    def __init__(self, device: GpuDevice, program: Program) -> None:
-        self.device = device
-        self.program = program
-        self.uploads: list[Work] = []
-        self.build_seconds: dict[str, float] = {}
-        self.flops = sum(step.flops for step in program.report.steps)
-        start = time.perf_counter()
-        specs = program.kernels
-        modules = dict(zip(specs, device.shaders.get(specs), strict=True))
-        self._stage("shaders", start)
-        start = time.perf_counter()
-        self._pipelines = self._make_pipelines(modules)
-        device.wait_value(device.driver.precompile(list(self._pipelines.values())))
-        self._stage("pipelines", start)
-        start = time.perf_counter()
-        self._fixed: dict[tuple[str, str | int], Any] = {}
-        self._storages: list[Storage] = []
-        self._allocate()
-        self._stage("memory", start)
-        self._recordings: OrderedDict[tuple[int, ...], list[Recording | HostSegment]] = (
-            OrderedDict()
-        )
-
-    def _stage(self, name: str, start: float) -> None:
-        self.build_seconds[name] = time.perf_counter() - start
-
-    def _make_pipelines(self, modules: Mapping[Any, bytes]) -> dict[Any, Any]:
-        requests: dict[Any, PipelineRequest] = {}
-        for segment in self.program.segments:
-            for step in segment.steps if isinstance(segment, DeviceSegment) else ():
-                if isinstance(step, DispatchStep):
-                    spec = step.spec
-                    requests.setdefault(
-                        (spec, step.constants),
-                        PipelineRequest(
-                            modules[spec],
-                            spec.binding_count,
-                            spec.param_bytes if spec.param_storage == "push" else 0,
-                            step.constants,
-                            spec.template,
-                        ),
-                    )
-        made = self.device.driver.pipelines(list(requests.values()))
-        return dict(zip(requests, made, strict=True))
-
-    def _allocate(self) -> None:
-        program, device = self.program, self.device
-        for i, size in enumerate(program.arenas):
-            self._fixed["arena", i] = device.driver.allocate(size, label="arena")
-        if program.params:
-            storage = device.create_storage(len(program.params))
-            self.uploads.append(Write(storage, np.frombuffer(program.params, np.uint8)))
-            self._keep(("params", 0), storage)
-        if program.host_size:
-            self._fixed["host", 0] = device.driver.allocate(program.host_size, host=True)
-        for i, value in enumerate(program.constants):
-            storage = value.source
-            if storage is None:
-                storage = device.create_storage(value.descriptor.byte_length)
-                flat = np.ascontiguousarray(value.data).reshape(-1)
-                self.uploads.append(Write(storage, flat.view(np.uint8)))
-            self._keep(("constant", i), storage)
-
-    def _keep(self, place: tuple[str, str | int], storage: Storage) -> None:
-        self._storages.append(storage)
-        self._fixed[place] = storage.backing
-
-    # -- recordings ----------------------------------------------------------------------------
-    def recordings(
-        self, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
-    ) -> list[Recording | HostSegment]:
-        """One recording per device segment for this set of tensors, from the cache or made now."""
-        key = tuple(
-            [inputs[name].serial for name in self.program.inputs]
-            + [outputs[name].serial for name in self.program.outputs]
-        )
-        with self.device.lock:
-            found = self._recordings.get(key)
-            if found is not None:
-                self._recordings.move_to_end(key)
-                return found
-        found = self._record(inputs, outputs)
-        with self.device.lock:
-            self._recordings[key] = found
-            for serial in key:
-                self.device.users.setdefault(serial, []).append((self, key))
-            if len(self._recordings) > MAX_RECORDINGS:
-                self.forget(next(iter(self._recordings)))
-        return found
-
-    def forget(self, key: tuple[int, ...]) -> None:
-        """Give up the recording for a set of tensors, one of which is gone (lock held)."""
-        for recording in self._recordings.pop(key, ()):
-            if not isinstance(recording, HostSegment):
-                recording.free()
-
-    def _record(
-        self, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
-    ) -> list[Recording | HostSegment]:
-        places = dict(self._fixed)
-        places |= {("input", name): s.backing for name, s in inputs.items()}
-        places |= {("output", name): s.backing for name, s in outputs.items()}
-
-        def bind(place: Location) -> tuple[Any, int, int]:
-            return places[place.space, place.key], place.offset, place.size
-
-        recorded: list[Recording | HostSegment] = []
-        for segment in self.program.segments:
-            if isinstance(segment, HostSegment):
-                recorded.append(segment)
-                continue
-            commands: list[Command] = []
-            for step in segment.steps:
-                match step:
-                    case DispatchStep():
-                        pipeline = self._pipelines[step.spec, step.constants]
-                        bindings = tuple(map(bind, step.bindings))
-                        commands.append(
-                            DispatchCommand(pipeline, bindings, step.push, step.groups)
-                        )
-                    case CopyStep(source, target):
-                        a, at, size = bind(source)
-                        b, to, room = bind(target)
-                        commands.append(CopyCommand(a, at, b, to, min(size, room)))
-                    case _:
-                        commands.append(BarrierCommand())
-            recorded.append(self.device.driver.record(commands))
-        return recorded
-
-    # -- CPU segments --------------------------------------------------------------------------
-    def run_host(self, segment: HostSegment, arrays: Arrays) -> None:
-        """Compute a CPU segment between two device segments; the device is at rest."""
-        if segment.reads or segment.writes:
-            block = self._fixed["host", 0]
-            block.invalidate()
-            memory = np.frombuffer(block.mapped, np.uint8)
-
-        def view(value: Any, place: Location) -> np.ndarray:
-            d = value.descriptor
-            data = memory[place.offset : place.offset + d.byte_length]
-            return data.view(d.numpy_dtype).reshape(d.shape)
-
-        for value, place in segment.reads.items():
-            arrays[value] = view(value, place)
-
-        def made(value: Any, array: np.ndarray) -> None:
-            if value in segment.writes:
-                view(value, segment.writes[value])[...] = array
-
-        run_host_segment(segment, arrays, made)
-        if segment.writes:
-            block.flush()
+@contextmanager
+def _translated() -> Iterator[None]:
+    """The driver's errors become those of ``device.Device``."""
+    try:
+        yield
+    except (OutOfDeviceMemory, OutOfHostMemory) as error:
+        raise MemoryError(str(error)) from error
+    except DeviceLost as error:
+        raise DeviceLostError(str(error)) from error
+    except (DriverClosed, ForkedProcess) as error:
+        raise InvalidStateError(str(error)) from error
+    except VulkanError as error:
+        raise UnknownError(f"{type(error).__name__}: {error}") from error
 
 
 class GpuDevice:
-    """See ``device.Device``. One driver, one queue; ``users`` maps a storage's serial number to
-    the recordings that name it."""
+    """See ``device.Device``. One driver, one queue."""
 
     def __init__(self, driver: Driver, shaders: ShaderStore) -> None:
         self.driver = driver
         self.shaders = shaders
         self.profile = driver.profile
         self.name = driver.profile.name
-        self.users: dict[int, list[tuple[GpuExecutable, tuple[int, ...]]]] = {}
+        self.settle: Callable[[], None] = lambda: None
+        # Weak: a destroyed graph goes, whatever tensors it ran on.
+        self._executables: set[weakref.ref[GpuExecutable]] = set()
         self._graveyard: deque[tuple[int, Any]] = deque()
-        #: Guards ``users`` and every executable's recordings.
+        #: Guards every executable's recordings.
         self.lock = threading.Lock()
 
     @property
@@ -215,26 +80,48 @@ class GpuDevice:
 
     # -- memory --------------------------------------------------------------------------------
     def create_storage(self, size: int) -> Storage:
+        with _translated():
+            return Storage(size, self._allocate(size), self._graveyard.append)
+
+    def promise_storage(self, size: int) -> Storage:
+        return Storage(size, None, self._graveyard.append)
+
+    def import_storage(self, data: np.ndarray) -> Storage:
         self.bury()
         try:
-            backing = self.driver.allocate(padded(size), label="tensor")
-        except (OutOfDeviceMemory, OutOfHostMemory) as error:
-            raise MemoryError(str(error)) from error
+            backing = self.driver.import_host_memory(data, label="shared tensor")
         except DeviceLost as error:
             raise DeviceLostError(str(error)) from error
-        return Storage(size, backing, self._graveyard.append)
+        except VulkanError as error:
+            raise NotSupportedError(
+                f"{self.name} can't use this host memory (a private mapping, np.memmap(mode='c'), "
+                f"suits more drivers than a read-only one): {error}"
+            ) from error
+        return Storage(data.nbytes, backing, self._graveyard.append)
+
+    def _allocate(self, size: int) -> Any:
+        self.bury()
+        return self.driver.allocate(padded(size), label="tensor")
+
+    def add(self, executable: GpuExecutable) -> None:
+        """Tell ``executable`` of tensors that are gone, for as long as it lives."""
+        self._executables.add(weakref.ref(executable, self._executables.discard))
 
     def bury(self) -> None:
         """Give back the memory of storages that nothing refers to any more."""
+        executables = None
         while self._graveyard:
             try:
                 serial, backing = self._graveyard.popleft()
             except IndexError:
                 return
             backing.free()
+            if executables is None:
+                found = [reference() for reference in self._executables.copy()]
+                executables = [executable for executable in found if executable is not None]
             with self.lock:
-                for executable, key in self.users.pop(serial, ()):
-                    executable.forget(key)
+                for executable in executables:
+                    executable.forget(serial)
 
     def memory_in_use(self) -> int:
         self.bury()
@@ -254,12 +141,8 @@ class GpuDevice:
 
     def load(self, program: Program) -> Executable:
         self.bury()
-        try:
+        with _translated():
             return GpuExecutable(self, program)
-        except (OutOfDeviceMemory, OutOfHostMemory) as error:
-            raise MemoryError(str(error)) from error
-        except DeviceLost as error:
-            raise DeviceLostError(str(error)) from error
 
     # -- running -------------------------------------------------------------------------------
     def execute(self, works: Sequence[Work]) -> Batch:
@@ -271,11 +154,8 @@ class GpuDevice:
             except DeviceLost as error:
                 raise DeviceLostError(str(error)) from error
             except Exception as error:
-                work.fail(OperationError(f"{type(error).__name__}: {error}"))
-        try:
-            run.submit()
-        except DeviceLost as error:
-            raise DeviceLostError(str(error)) from error
+                work.fail(error)
+        run.end()
         self.bury()
         return batch
 
@@ -285,10 +165,8 @@ class GpuDevice:
         self.bury()
 
     def wait_value(self, value: int) -> None:
-        try:
+        with _translated():
             self.driver.wait(value)
-        except DeviceLost as error:
-            raise DeviceLostError(str(error)) from error
 
     def close(self) -> None:
         self.driver.close()
@@ -302,15 +180,22 @@ class _Run:
         self.device = device
         self.driver = device.driver
         self.batch = batch
+        # The work being added, and those not submitted yet with what they add to the submission.
+        self._work: Work | None = None
+        self._open: list[Work] = []
         self._commands: list[Command] = []
         self._recordings: list[Recording] = []
         self._transient: list[Recording] = []
         self._staged: list[Any] = []
         self._staged_bytes = 0
-        # What has to happen to staged memory when the device is done with it.
-        self._after: list[Callable[[], Any]] = []
+        # Moves results out of staged memory when the device is done.
+        self._collects: list[tuple[Work, Callable[[], Any]]] = []
+        # What callers learn when the whole batch is over.
+        self._promised: list[tuple[Work, Callable[[], Any]]] = []
 
     def add(self, work: Work) -> None:
+        self._work = work
+        self._open.append(work)
         match work:
             case Write():
                 self._write(work)
@@ -319,21 +204,39 @@ class _Run:
             case Dispatch():
                 self._dispatch(work)
             case Run(function):
-                self._after.append(function)
+                self._promised.append((work, function))
             case Submit(recordings, writes):
                 self._flush()
                 self._recordings.extend(recordings)
                 for storage in writes:
                     storage.error = None
+            case Allocate(storage):
+                storage.backing = self.device._allocate(storage.size)
             case Await(wait):
-                # What was queued before must reach the device first: the other side may wait
-                # for it in turn.
-                self._finish()
                 wait()
+
+    def end(self) -> None:
+        """Submit what is left. When that fails, so do the works in it; those before stand."""
+        self._work = None
+        try:
+            self._submit()
+        except DeviceLost as error:
+            raise DeviceLostError(str(error)) from error
+        except Exception as error:
+            failed = set(map(id, self._open))
+            for work in self._open:
+                work.fail(error)
+            self._collects = []
+            self._promised = [entry for entry in self._promised if id(entry[0]) not in failed]
+        self.batch.completions.extend(self._collects)
+        self.batch.completions.append((None, partial(_release, self._transient, self._staged)))
+        self.batch.completions.extend(self._promised)
 
     # -- transfers -----------------------------------------------------------------------------
     def _write(self, work: Write) -> None:
         storage = work.storage
+        if storage.backing is None:
+            return  # its ``Allocate`` failed
         storage.error = None
         if work.data is None and work.staged is None:
             self._transfer(FillCommand(storage.backing, 0, padded(storage.size)))
@@ -353,8 +256,7 @@ class _Run:
     def _read(self, work: Read) -> None:
         storage = work.storage
         if storage.error is not None:
-            work.fail(storage.error)
-            return
+            raise again(storage.error)
         result = np.empty(storage.size, np.uint8)
         for start in range(0, storage.size, PIECE_BYTES):
             size = min(PIECE_BYTES, storage.size - start)
@@ -365,8 +267,8 @@ class _Run:
                 staged.invalidate()
                 result[start : start + size] = np.frombuffer(staged.mapped, np.uint8)[:size]
 
-            self._after.append(collect)
-        self._after.append(lambda: work.done(result))
+            self._collects.append((work, collect))
+        self._promised.append((work, partial(work.done, result)))
 
     def _transfer(self, command: Command) -> None:
         # Transfers of one batch may depend on each other (write, then read).
@@ -377,7 +279,13 @@ class _Run:
     def _stage(self, size: int) -> Any:
         if self._staged_bytes + size > STAGED_BYTES:
             self._finish()
-        staged = self.driver.allocate(size, host=True, label="staging")
+        try:
+            staged = self.driver.allocate(size, host=True, label="staging")
+        except OutOfDeviceMemory:
+            # What earlier work holds may be enough.
+            self._finish()
+            self.device.settle()
+            staged = self.driver.allocate(size, host=True, label="staging")
         self._keep(staged)
         return staged
 
@@ -411,25 +319,26 @@ class _Run:
             self._recordings.append(recording)
             self._transient.append(recording)
 
-    def submit(self) -> None:
-        """Submit what was added; its completions go to the batch."""
+    def _submit(self) -> None:
         self._flush()
         if self._recordings:
             self.batch.value = self.driver.submit(self._recordings)
-        transient, staged = self._transient, self._staged
-        self.batch.completions += self._after
-        self.batch.completions.append(lambda: _release(transient, staged))
-        self._recordings, self._transient, self._staged, self._after = [], [], [], []
-        self._staged_bytes = 0
+        self._recordings = []
+        self._open = [] if self._work is None else [self._work]
 
     def _finish(self) -> None:
         """Submit and wait, for what the host has to see or reuse now."""
-        self.submit()
-        if self.batch.value is not None:
-            self.driver.wait(self.batch.value)
-        completions, self.batch.completions = self.batch.completions, []
-        for completion in completions:
-            completion()
+        self._submit()
+        # Batches before may use the same memory, also when this one has submitted nothing yet.
+        self.driver.wait(self.driver.submitted())
+        collects, self._collects = self._collects, []
+        for work, collect in collects:
+            try:
+                collect()
+            except Exception as error:
+                work.fail(error)
+        _release(self._transient, self._staged)
+        self._transient, self._staged, self._staged_bytes = [], [], 0
 
 
 def _release(recordings: Sequence[Recording], staged: Sequence[Any]) -> None:

@@ -8,17 +8,17 @@ batch takes them together.
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
-import weakref
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ..errors import InvalidStateError, OperationError
+from .. import background
+from ..errors import InvalidStateError
 from .device import Batch, Device, DeviceLostError
-from .work import Dispatch, Run, Work
+from .work import Allocate, Await, Dispatch, Work
 
 #: Batches on the device at the same time.
 MAX_IN_FLIGHT = 4
@@ -26,30 +26,31 @@ MAX_IN_FLIGHT = 4
 MAX_BATCH_FLOPS = 20 * 10**9
 MAX_BATCH_WORKS = 256
 
-_live: weakref.WeakSet[Timeline] = weakref.WeakSet()
+FORKED = "this context was made before a fork; make a new one in the child process"
+_live: set[Timeline] = set()
 
 
 class Fence:
-    """A point on a timeline: ``done`` once all work queued before it is over."""
+    """A point on a timeline. ``value`` is its place: the number of records queued before it."""
 
-    def __init__(self) -> None:
-        self._event = threading.Event()
-        self._error: Exception | None = None
+    __slots__ = ("_timeline", "value")
+
+    def __init__(self, timeline: Timeline, value: int) -> None:
+        self._timeline = timeline
+        self.value = value
 
     @property
     def done(self) -> bool:
-        return self._event.is_set()
+        """Whether all work queued before it is over."""
+        return self._timeline.completed >= self.value
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Block until done; False after ``timeout`` seconds. Raises what ended the timeline."""
-        reached = self._event.wait(timeout)
-        if self._error is not None:
-            raise self._error
-        return reached
+        """Block until done; False after ``timeout`` seconds. InvalidStateError when the timeline
+        ended first."""
+        return self._timeline.wait(self.value, timeout)
 
-    def _fail(self, error: Exception) -> None:
-        self._error = error
-        self._event.set()
+    def __repr__(self) -> str:
+        return f"<Fence {self.value}{' done' if self.done else ''}>"
 
 
 class Timeline:
@@ -59,36 +60,46 @@ class Timeline:
         self.device = device
         self._on_lost: dict[int, Callable[[str], None]] = {}
         self._users = 0
-        self._builds = 0
+        self._calls = 0
         self._pid = os.getpid()
-        self._condition = threading.Condition()
+        # Reentrant: the collector may run a destructor that ends here while a call holds it.
+        lock = threading.RLock()
+        self._startable = threading.Condition(lock)
+        self._finishable = threading.Condition(lock)
+        self._changed = threading.Condition(lock)
         self._queue: deque[Work] = deque()
-        self._in_flight: deque[Batch] = deque()
+        self._queued = 0
+        self._completed = 0
+        self._in_flight: deque[tuple[Batch, int]] = deque()
         self._starting = False
         self._end: str | None = None
         self._closing = False
         self._closed = threading.Event()
         #: Batches handed to the device so far.
         self.submits = 0
+        device.settle = self._settle
         self._threads = [
-            threading.Thread(target=self._start_batches, name="webnn_vk-submit", daemon=True),
-            threading.Thread(target=self._finish_batches, name="webnn_vk-finish", daemon=True),
+            background.TimelineThread(target=target, name=f"webnn_vk-{name}", daemon=True)
+            for target, name in ((self._start_batches, "submit"), (self._finish_batches, "finish"))
         ]
         for thread in self._threads:
             thread.start()
         _live.add(self)
+        background.watch_exit()
 
     # -- users ---------------------------------------------------------------------------------
     def join(self, on_lost: Callable[[str], None]) -> int:
         """One more user, told when the device is lost; the number that ``leave`` takes."""
-        with self._condition:
+        with self._changed:
             self._users += 1
             self._on_lost[self._users] = on_lost
             return self._users
 
     def leave(self, user: int) -> None:
         """One user less; the last one closes the timeline. Calling it again does nothing."""
-        with self._condition:
+        if self.forked:
+            return
+        with self._changed:
             self._on_lost.pop(user, None)
             if self._on_lost:
                 return
@@ -96,35 +107,66 @@ class Timeline:
 
     @contextmanager
     def building(self) -> Iterator[None]:
-        """While inside, the device stays: closing waits for the builds on other threads."""
-        with self._condition:
+        """While inside, the device stays: closing waits for the calls that use it elsewhere."""
+        self.check_fork()
+        with self._changed:
             if self._end is not None:
                 raise InvalidStateError(self._end)
-            self._builds += 1
+            self._calls += 1
         try:
             yield
         finally:
-            with self._condition:
-                self._builds -= 1
-                self._condition.notify_all()
+            with self._changed:
+                self._calls -= 1
+                self._changed.notify_all()
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a child of the process that made the timeline."""
+        return os.getpid() != self._pid
+
+    def check_fork(self) -> None:
+        """InvalidStateError in a forked child: neither threads nor devices survive a fork."""
+        if os.getpid() != self._pid:
+            raise InvalidStateError(FORKED)
 
     # -- calls from any thread -----------------------------------------------------------------
     def fence(self) -> Fence:
         """The point after everything queued so far."""
-        fence = Fence()
-        self.enqueue(Run(fence._event.set, fence._fail))
-        return fence
+        self.check_fork()
+        with self._changed:
+            # After the end nothing more completes.
+            return Fence(self, self._queued + (self._end is not None))
+
+    @property
+    def completed(self) -> int:
+        """How many of the records queued are over: what fences compare their values with."""
+        return self._completed
+
+    def wait(self, value: int, timeout: float | None = None) -> bool:
+        """Block until ``completed`` reaches ``value``; see ``Fence.wait``."""
+        self.check_fork()
+        with self._changed:
+            if self._completed < value and background.on_timeline():
+                raise InvalidStateError("a callback on the timeline can't wait for the timeline")
+            self._changed.wait_for(
+                lambda: self._completed >= value or (self._end is not None and self._at_rest()),
+                timeout,
+            )
+            if self._completed >= value:
+                return True
+            if self._end is not None and self._at_rest():
+                raise InvalidStateError(self._end)
+            return False
 
     def enqueue(self, *works: Work) -> None:
         """Append work in order; after the end of the timeline it fails at once."""
-        if os.getpid() != self._pid:
-            raise InvalidStateError(
-                "this context was made before a fork; make a new one in the child process"
-            )
-        with self._condition:
+        self.check_fork()
+        with self._startable:
             if self._end is None:
                 self._queue.extend(works)
-                self._condition.notify_all()
+                self._queued += len(works)
+                self._startable.notify()
                 return
             reason = self._end
         for work in works:
@@ -132,76 +174,102 @@ class Timeline:
 
     def end(self, reason: str) -> None:
         """Take no more work; what waits fails with InvalidStateError, what runs goes on."""
-        with self._condition:
+        with self._changed:
             if self._end is not None:
                 return
             self._end = reason
             dropped = list(self._queue)
             self._queue.clear()
-            self._condition.notify_all()
+            self._changed.notify_all()
         for work in dropped:
             work.fail(InvalidStateError(reason))
 
-    def close(self) -> None:
-        """End, let what is on the device finish, and release the device."""
+    def lose(self, message: str) -> None:
+        """The device is lost: end, and tell the users, each once."""
+        self.end(f"the context is lost: {message}")
+        with self._changed:
+            users, self._on_lost = list(self._on_lost.values()), dict.fromkeys(
+                self._on_lost, lambda message: None
+            )
+        for on_lost in users:
+            on_lost(message)
+
+    def close(self, seconds: float | None = None) -> None:
+        """End, let what is on the device finish (for at most so long), and release the device."""
+        if self.forked:
+            return
         self.end("the context was closed")
-        with self._condition:
+        with self._changed:
             first = not self._closing
             self._closing = True
-            self._condition.notify_all()
+            self._startable.notify_all()
+            self._finishable.notify_all()
         if not first:
-            if threading.current_thread() not in self._threads:
-                self._closed.wait()
-            return
-        if threading.current_thread() in self._threads:
+            if not background.on_timeline():
+                self._closed.wait(seconds)
+        elif background.on_timeline():
             # The last reference went away in a callback of ours: another thread has to wait.
-            threading.Thread(target=self._shut_down, name="webnn_vk-close", daemon=True).start()
+            background.start(self._shut_down, "close")
         else:
-            self._shut_down()
+            self._shut_down(seconds)
 
-    def _shut_down(self) -> None:
+    def _shut_down(self, seconds: float | None = None) -> None:
+        limit = None if seconds is None else time.monotonic() + seconds
         for thread in self._threads:
-            thread.join()
-        with self._condition:
-            while self._builds:
-                self._condition.wait()
-        self.device.close()
-        self._closed.set()
+            thread.join(None if limit is None else max(limit - time.monotonic(), 0))
+        with self._changed:
+            at_rest = self._changed.wait_for(
+                lambda: not self._calls, None if limit is None else max(limit - time.monotonic(), 0)
+            )
+        if at_rest and not any(thread.is_alive() for thread in self._threads):
+            try:
+                self.device.close()
+            finally:
+                _live.discard(self)
+                self._closed.set()
 
     @property
     def idle(self) -> bool:
         """Nothing waits and nothing runs."""
-        with self._condition:
-            return not (self._queue or self._in_flight or self._starting)
+        with self._changed:
+            return self._at_rest()
+
+    def _at_rest(self) -> bool:
+        return not (self._queue or self._in_flight or self._starting)
 
     # -- the two threads -----------------------------------------------------------------------
     def _start_batches(self) -> None:
         while True:
-            with self._condition:
+            with self._startable:
                 self._starting = False
-                self._condition.notify_all()
-                while not self._closing and (
-                    not self._queue or len(self._in_flight) >= MAX_IN_FLIGHT
-                ):
-                    self._condition.wait()
+                self._finishable.notify()
+                self._changed.notify_all()
+                while not self._closing and not self._can_start():
+                    self._startable.wait()
                 if self._closing:
                     return
                 works = self._take()
+                position = self._queued - len(self._queue)
                 self._starting = True
+            batch = Batch(works)
             try:
                 batch = self.device.execute(works)
             except DeviceLostError as error:
-                self._lose(str(error), works)
-                continue
+                self._lost_with(batch, error)
             except Exception as error:  # a defect must not stop the thread: the work fails
                 for work in works:
-                    work.fail(OperationError(f"{type(error).__name__}: {error}"))
-                continue
-            self.submits += batch.value is not None
-            with self._condition:
-                self._in_flight.append(batch)
-                self._condition.notify_all()
+                    work.fail(error)
+            with self._finishable:
+                self.submits += batch.value is not None
+                self._in_flight.append((batch, position))
+                self._finishable.notify()
             del works, batch
+
+    def _can_start(self) -> bool:
+        if not self._queue or len(self._in_flight) >= MAX_IN_FLIGHT:
+            return False
+        # What was destroyed before has to be given back first.
+        return not (self._in_flight and isinstance(self._queue[0], Allocate))
 
     def _take(self) -> list[Work]:
         works: list[Work] = []
@@ -209,7 +277,10 @@ class Timeline:
         while self._queue and len(works) < MAX_BATCH_WORKS:
             work = self._queue[0]
             cost = work.executable.flops if isinstance(work, Dispatch) else 0
-            if works and flops + cost > MAX_BATCH_FLOPS:
+            # Awaits begin a batch, so that the other side finds what was queued before done.
+            if works and (
+                flops + cost > MAX_BATCH_FLOPS or isinstance(work, (Allocate, Await))
+            ):
                 break
             flops += cost
             works.append(self._queue.popleft())
@@ -217,43 +288,47 @@ class Timeline:
 
     def _finish_batches(self) -> None:
         while True:
-            with self._condition:
+            with self._finishable:
                 while not self._in_flight:
                     if self._closing and not self._starting:
                         return
-                    self._condition.wait()
-                batch = self._in_flight[0]
+                    self._finishable.wait()
+                batch, position = self._in_flight[0]
             try:
                 self.device.wait(batch)
-                # Popped, so that none of them is kept alive by this loop until the next batch.
-                while batch.completions:
-                    batch.completions.pop(0)()
             except DeviceLostError as error:
-                self._lose(str(error), batch.works)
+                self._lost_with(batch, error)
             except Exception as error:
                 for work in batch.works:
-                    work.fail(OperationError(f"{type(error).__name__}: {error}"))
-            # The batch's memory is free before anyone can see the timeline idle.
-            batch.works, batch.completions = (), []
-            with self._condition:
+                    work.fail(error)
+                batch.completions.clear()
+            batch.complete()
+            # The batch's memory is free before anyone can see its end.
+            batch.works = ()
+            with self._changed:
                 self._in_flight.popleft()
-                self._condition.notify_all()
+                self._completed = position
+                self._startable.notify()
+                self._changed.notify_all()
             del batch
 
-    def _lose(self, message: str, works: list[Work]) -> None:
-        self.end(f"the context is lost: {message}")
-        for work in works:
-            work.fail(InvalidStateError(f"the context is lost: {message}"))
-        with self._condition:
-            users, self._on_lost = list(self._on_lost.values()), dict.fromkeys(
-                self._on_lost, lambda message: None
-            )
-        for on_lost in users:
-            on_lost(message)
+    def _lost_with(self, batch: Batch, error: DeviceLostError) -> None:
+        batch.completions.clear()
+        for work in batch.works:
+            work.fail(InvalidStateError(f"the context is lost: {error}"))
+        batch.works = ()
+        self.lose(str(error))
+
+    def _settle(self) -> None:
+        """Wait, on the thread that starts batches, until those on the device are over."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._in_flight)
 
 
-@atexit.register
-def _close_all() -> None:
-    # Daemon threads inside a driver call while the interpreter goes away would crash it.
-    for timeline in list(_live):
-        timeline.close()
+def _close_all(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    for timeline in _live.copy():
+        timeline.close(max(end - time.monotonic(), 0))
+
+
+background.closers.append(_close_all)

@@ -1,4 +1,8 @@
-"""What a timeline orders: small records, one per call of the API."""
+"""What a timeline orders: small records, one per call of the API.
+
+``fail`` takes any exception; what the API raises passes, the rest becomes OperationError at the
+reads of what should have been written, and UnknownError for reading and creating (§8.3).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,26 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import DOMException, OperationError, UnknownError
 from .device import Executable, Storage
+
+
+def _as(kind: type[DOMException], error: Exception) -> Exception:
+    if isinstance(error, DOMException):
+        return error
+    made = kind(f"{type(error).__name__}: {error}")
+    made.__cause__ = error
+    return made
+
+
+@dataclass(slots=True)
+class Allocate:
+    """Find a promised storage's memory when all work before is over."""
+
+    storage: Storage
+
+    def fail(self, error: Exception) -> None:
+        self.storage.error = _as(UnknownError, error)
 
 
 @dataclass(slots=True)
@@ -23,7 +46,7 @@ class Write:
     staged: Any = None
 
     def fail(self, error: Exception) -> None:
-        self.storage.error = error
+        self.storage.error = _as(OperationError, error)
 
 
 @dataclass(slots=True)
@@ -35,7 +58,7 @@ class Read:
     failed: Callable[[Exception], Any]
 
     def fail(self, error: Exception) -> None:
-        self.failed(error)
+        self.failed(_as(UnknownError, error))
 
 
 @dataclass(slots=True)
@@ -47,6 +70,7 @@ class Dispatch:
     outputs: Mapping[str, Storage]
 
     def fail(self, error: Exception) -> None:
+        error = _as(OperationError, error)
         for storage in self.outputs.values():
             storage.error = error
 
@@ -59,7 +83,7 @@ class Run:
     failed: Callable[[Exception], Any]
 
     def fail(self, error: Exception) -> None:
-        self.failed(error)
+        self.failed(_as(UnknownError, error))
 
 
 @dataclass(slots=True)
@@ -75,6 +99,7 @@ class Submit:
     failed: Callable[[Exception], Any] | None = None
 
     def fail(self, error: Exception) -> None:
+        error = _as(OperationError, error)
         for storage in self.writes:
             storage.error = error
         if self.failed is not None:
@@ -83,7 +108,8 @@ class Submit:
 
 @dataclass(slots=True)
 class Await:
-    """Go on when ``wait`` returns: how one timeline is ordered behind another by the host."""
+    """Go on when ``wait`` returns: how one timeline is ordered behind another by the host. What
+    was queued before has reached the device by then."""
 
     wait: Callable[[], Any]
 
@@ -91,4 +117,4 @@ class Await:
         pass  # what comes behind it fails by itself
 
 
-Work = Write | Read | Dispatch | Run | Submit | Await
+Work = Allocate | Write | Read | Dispatch | Run | Submit | Await
