@@ -48,6 +48,8 @@ class MemoryUse:
     reserved: int
     allocations: int
     blocks: int
+    #: bytes of `reserved` that are someone else's memory, used in place
+    imported: int = 0
 
 
 class HeapUsage:
