@@ -63,6 +63,9 @@ class VulkanDriver:
         self._quirks = quirks_of(profile, process.instance().layer_version)
         self._lost: str | None = None
         self._closed = False
+        # Calls on the device under way, which `close` waits for.
+        self._calls = 0
+        self._call_ended = threading.Condition(threading.Lock())
         self.handle = _create_device(physical, profile)
         out = vk.new("VkQueue *")
         vk.lib.vkGetDeviceQueue(self.handle, physical.queue_family, 0, out)
@@ -210,7 +213,7 @@ class VulkanDriver:
         self._ready()
         if exportable:
             self._need_shareable()
-        native = self._new_timeline(exportable)
+        native = self._guarded(lambda: self._new_timeline(exportable))
         self._semaphores.add(native)
         return TimelineSemaphore(native, self._retire)
 
@@ -242,9 +245,9 @@ class VulkanDriver:
         if not native.slots:
             return []
         ticks = vk.new("uint64_t[]", native.slots)
-        result = vk.lib.vkGetQueryPoolResults(
+        result = self._guarded(lambda: vk.lib.vkGetQueryPoolResults(
             self.handle, native.query_pool, 0, native.slots, 8 * native.slots, ticks, 8,
-            vk.const("VK_QUERY_RESULT_64_BIT"))
+            vk.const("VK_QUERY_RESULT_64_BIT")))
         if result == vk.NOT_READY:
             raise ValueError("the recording's timestamps aren't there: it is not done yet")
         if result < 0:
@@ -259,12 +262,17 @@ class VulkanDriver:
     def close(self) -> None:
         """Waits for the work in flight, at most 10 s, and releases everything. When the device
         does not come to rest it is left alone, since destroying it could crash."""
+        if process.is_forked():
+            return  # not ours: even the locks may be held by threads that are not there
         with self._lock:
             if self._closed:
                 return
             self._closed = True
         _open.discard(self)
-        if process.is_forked() or not self._rest():
+        with self._call_ended:
+            if not self._call_ended.wait_for(lambda: not self._calls, _CLOSE_TIMEOUT):
+                return
+        if not self._rest():
             return
         for semaphore in [*self._semaphores, self._timeline]:
             semaphore.destroy()
@@ -312,11 +320,20 @@ class VulkanDriver:
         return error
 
     def _guarded(self, call: Callable[[], Any]) -> Any:
+        """Makes a call on the device, which stays open meanwhile."""
+        with self._call_ended:
+            if self._closed:
+                raise self._failed(0, "a call")
+            self._calls += 1
         try:
             return call()
         except DeviceLost as error:
             self._lost = self._lost or str(error)
             raise
+        finally:
+            with self._call_ended:
+                self._calls -= 1
+                self._call_ended.notify_all()
 
     # -- release of what is no longer in flight -------------------------------------------------
     def _retire(self, item: NativeRecording | NativeTimeline) -> None:
