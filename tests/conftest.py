@@ -88,11 +88,21 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def _no_validation_message() -> Iterator[None]:
     """A test in which the validation layer said anything fails."""
+    before = _validation_total()
     yield
     instance = sys.modules.get("webnn_vk.vulkan.instance")
     messages = instance.drain_validation_messages() if instance else []
+    # A message may also have ended as the error of work whose outputs nobody read.
+    raised = _validation_total() - before - len(messages)
+    if raised > 0:
+        messages.append(f"{raised} more that were raised during the test")
     if messages:
         pytest.fail("validation layer:\n" + "\n".join(messages), pytrace=False)
+
+
+def _validation_total() -> int:
+    instance = sys.modules.get("webnn_vk.vulkan.instance")
+    return instance.validation_total() if instance else 0
 
 
 @pytest.fixture(scope="session")
