@@ -93,18 +93,22 @@ class CpuDevice:
             case Write(storage, data):
                 if storage.backing is None:
                     return
-                storage.backing[:] = 0 if data is None else data
-                storage.error = None
+                start, size = work.part or (0, storage.size)
+                storage.backing[start : start + size] = 0 if data is None else data
+                if size == storage.size:
+                    storage.error = None
             case Read(storage, done):
                 if storage.error is not None:
                     raise again(storage.error)
-                batch.completions.append((work, partial(done, storage.backing.copy())))
+                start, size = work.part or (0, storage.size)
+                copied = storage.backing[start : start + size].copy()
+                batch.completions.append((work, partial(done, copied)))
             case Run(function):
                 batch.completions.append((work, function))
             case Await(wait):
                 wait()
             case Dispatch(executable, inputs, outputs):
-                error = poisoned(inputs)
+                error = poisoned(inputs.values())
                 if error is not None:
                     work.fail(error)
                 else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -123,9 +123,9 @@ class Device(Protocol):
         """Release everything; what is in flight ends first."""
 
 
-def poisoned(inputs: Mapping[str, Storage]) -> Exception | None:
+def poisoned(inputs: Iterable[Storage]) -> Exception | None:
     """The error of the first input whose contents are the result of failed work."""
-    return next((again(s.error) for s in inputs.values() if s.error is not None), None)
+    return next((again(s.error) for s in inputs if s.error is not None), None)
 
 
 def again(error: Exception) -> Exception:

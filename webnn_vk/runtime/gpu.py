@@ -79,9 +79,14 @@ class GpuDevice:
         return self.profile.max_tensor_byte_length
 
     # -- memory --------------------------------------------------------------------------------
-    def create_storage(self, size: int) -> Storage:
+    def create_storage(self, size: int, *, exportable: bool = False) -> Storage:
+        """``exportable``: for another opened device or API (``runtime.external``)."""
         with _translated():
-            return Storage(size, self._allocate(size), self._graveyard.append)
+            return self.adopt(size, self._allocate(size, exportable))
+
+    def adopt(self, size: int, backing: Any) -> Storage:
+        """A storage over an allocation of the driver's."""
+        return Storage(size, backing, self._graveyard.append)
 
     def promise_storage(self, size: int) -> Storage:
         return Storage(size, None, self._graveyard.append)
@@ -99,9 +104,9 @@ class GpuDevice:
             ) from error
         return Storage(data.nbytes, backing, self._graveyard.append)
 
-    def _allocate(self, size: int) -> Any:
+    def _allocate(self, size: int, exportable: bool = False) -> Any:
         self.bury()
-        return self.driver.allocate(padded(size), label="tensor")
+        return self.driver.allocate(padded(size), exportable=exportable, label="tensor")
 
     def add(self, executable: GpuExecutable) -> None:
         """Tell ``executable`` of tensors that are gone, for as long as it lives."""
@@ -205,13 +210,10 @@ class _Run:
                 self._dispatch(work)
             case Run(function):
                 self._promised.append((work, function))
-            case Submit(recordings, writes):
-                self._flush()
-                self._recordings.extend(recordings)
-                for storage in writes:
-                    storage.error = None
-            case Allocate(storage):
-                storage.backing = self.device._allocate(storage.size)
+            case Submit():
+                self._submit_recordings(work)
+            case Allocate(storage, exportable):
+                storage.backing = self.device._allocate(storage.size, exportable)
             case Await(wait):
                 wait()
 
@@ -237,31 +239,34 @@ class _Run:
         storage = work.storage
         if storage.backing is None:
             return  # its ``Allocate`` failed
-        storage.error = None
+        offset, size = work.part or (0, storage.size)
+        if size == storage.size:
+            storage.error = None
         if work.data is None and work.staged is None:
             self._transfer(FillCommand(storage.backing, 0, padded(storage.size)))
             return
         if work.staged is not None:
             self._keep(work.staged)
-            self._transfer(CopyCommand(work.staged, 0, storage.backing, 0, storage.size))
+            self._transfer(CopyCommand(work.staged, 0, storage.backing, offset, size))
             return
-        for start in range(0, storage.size, PIECE_BYTES):
+        for start in range(0, size, PIECE_BYTES):
             piece = work.data[start : start + PIECE_BYTES]
             staged = self._stage(len(piece))
             np.frombuffer(staged.mapped, np.uint8)[: len(piece)] = piece
             staged.flush()
-            self._transfer(CopyCommand(staged, 0, storage.backing, start, len(piece)))
+            self._transfer(CopyCommand(staged, 0, storage.backing, offset + start, len(piece)))
         work.data = None
 
     def _read(self, work: Read) -> None:
         storage = work.storage
         if storage.error is not None:
             raise again(storage.error)
-        result = np.empty(storage.size, np.uint8)
-        for start in range(0, storage.size, PIECE_BYTES):
-            size = min(PIECE_BYTES, storage.size - start)
+        offset, total = work.part or (0, storage.size)
+        result = np.empty(total, np.uint8)
+        for start in range(0, total, PIECE_BYTES):
+            size = min(PIECE_BYTES, total - start)
             staged = self._stage(size)
-            self._transfer(CopyCommand(storage.backing, start, staged, 0, size))
+            self._transfer(CopyCommand(storage.backing, offset + start, staged, 0, size))
 
             def collect(staged: Any = staged, start: int = start, size: int = size) -> None:
                 staged.invalidate()
@@ -295,7 +300,7 @@ class _Run:
 
     # -- graphs --------------------------------------------------------------------------------
     def _dispatch(self, work: Dispatch) -> None:
-        error = poisoned(work.inputs)
+        error = poisoned(work.inputs.values())
         if error is not None:
             work.fail(error)
             return
@@ -309,6 +314,23 @@ class _Run:
                 self._flush()
                 self._recordings.append(part)
         for storage in work.outputs.values():
+            storage.error = None
+
+    def _submit_recordings(self, work: Submit) -> None:
+        error = poisoned(work.reads)
+        if error is not None:
+            work.fail(error)
+            return
+        self._flush()
+        if work.wait or work.signal:
+            # A submission of its own: neither what came before waits, nor what comes is waited for.
+            self._submit()
+            self.batch.value = self.driver.submit(
+                work.recordings, wait=work.wait, signal=work.signal
+            )
+        else:
+            self._recordings.extend(work.recordings)
+        for storage in work.writes:
             storage.error = None
 
     # -- submission ----------------------------------------------------------------------------

@@ -29,6 +29,7 @@ class Allocate:
     """Find a promised storage's memory when all work before is over."""
 
     storage: Storage
+    exportable: bool = False
 
     def fail(self, error: Exception) -> None:
         self.storage.error = _as(UnknownError, error)
@@ -38,12 +39,14 @@ class Allocate:
 class Write:
     """Replace a tensor's bytes; ``data`` belongs to the record and is not changed by anyone.
 
-    ``staged`` is transfer memory that holds the data already.
+    ``staged`` is transfer memory that holds the data already. ``part``: the bytes (offset, size)
+    to replace, all of them when None.
     """
 
     storage: Storage
     data: np.ndarray | None
     staged: Any = None
+    part: tuple[int, int] | None = None
 
     def fail(self, error: Exception) -> None:
         self.storage.error = _as(OperationError, error)
@@ -51,11 +54,13 @@ class Write:
 
 @dataclass(slots=True)
 class Read:
-    """Copy a tensor's bytes out: ``done`` gets them as a uint8 array, or ``failed`` the error."""
+    """Copy a tensor's bytes, or a ``part`` (offset, size) of them, out: ``done`` gets them as a
+    uint8 array, or ``failed`` the error."""
 
     storage: Storage
     done: Callable[[np.ndarray], Any]
     failed: Callable[[Exception], Any]
+    part: tuple[int, int] | None = None
 
     def fail(self, error: Exception) -> None:
         self.failed(_as(UnknownError, error))
@@ -90,13 +95,17 @@ class Run:
 class Submit:
     """Run command buffers that the user recorded on the same device (``webnn_vk.gpu``).
 
-    ``writes`` are the memories that they change; ``keep`` lives until they are done.
+    ``writes`` are the memories that they change, ``reads`` those whose contents they need; ``keep``
+    lives until they are done. ``wait`` and ``signal`` are semaphores with values.
     """
 
     recordings: Sequence[Any]
     writes: Sequence[Storage] = ()
     keep: Any = None
     failed: Callable[[Exception], Any] | None = None
+    reads: Sequence[Storage] = ()
+    wait: Sequence[tuple[Any, int]] = ()
+    signal: Sequence[tuple[Any, int]] = ()
 
     def fail(self, error: Exception) -> None:
         error = _as(OperationError, error)

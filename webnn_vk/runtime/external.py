@@ -1,0 +1,64 @@
+"""Memory and semaphores that two opened devices of one machine have in common."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from ..vulkan.driver import OwnershipCommand
+from ..vulkan.errors import ExtensionMissing
+from ..vulkan.external import ExternalMemory
+from .device import Storage
+from .gpu import GpuDevice
+
+MEMORY_FEATURE = "external_memory_fd"
+
+
+def shares_memory(device: GpuDevice) -> bool:
+    """Whether the device can hand out memory and take it in."""
+    return MEMORY_FEATURE in device.profile.features
+
+
+def export_memory(device: GpuDevice, storage: Storage) -> ExternalMemory:
+    """An exportable storage's memory as a file descriptor that the caller owns."""
+    return device.driver.export_memory(storage.backing)
+
+
+def share_memory(source: GpuDevice, storage: Storage, target: GpuDevice) -> Storage:
+    """``target``'s own storage over the memory of an exportable storage of ``source``."""
+    return _handed_over(
+        export_memory(source, storage),
+        lambda external: target.adopt(
+            storage.size, target.driver.import_memory(external, label="shared tensor")
+        ),
+    )
+
+
+def share_semaphore(source: GpuDevice, target: GpuDevice) -> tuple[Any, Any] | None:
+    """One timeline semaphore as both devices see it, or None where that can't be."""
+    try:
+        semaphore = source.driver.semaphore(exportable=True)
+    except ExtensionMissing:
+        return None
+    return semaphore, _handed_over(
+        source.driver.export_semaphore(semaphore), target.driver.import_semaphore
+    )
+
+
+def ownership(device: GpuDevice, storage: Storage) -> tuple[Any, Any]:
+    """Recordings that release shared memory to the other device and acquire it from there."""
+    release, acquire = (
+        device.driver.record([OwnershipCommand(storage.backing, acquire)])
+        for acquire in (False, True)
+    )
+    return release, acquire
+
+
+def _handed_over(external: Any, take: Callable[[Any], Any]) -> Any:
+    try:
+        return take(external)
+    except BaseException:
+        # Only a successful import takes the file descriptor over.
+        os.close(external.fd if isinstance(external, ExternalMemory) else external)
+        raise
