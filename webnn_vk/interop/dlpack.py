@@ -86,10 +86,11 @@ def from_dlpack(
     )
     tensor = context.create_tensor(descriptor).result()
     storage = tensor._storage_of("from_dlpack")
-    mapping = HostMapping(context._device, storage)
-    memory = np.frombuffer(mapping.memory(writable=True), descriptor.numpy_dtype)
-    memory.reshape(array.shape)[...] = array
-    mapping.store(context._timeline)
+    with context._timeline.building():
+        mapping = HostMapping(context._device, storage)
+        memory = np.frombuffer(mapping.memory(writable=True), descriptor.numpy_dtype)
+        memory.reshape(array.shape)[...] = array
+        mapping.store(context._timeline)
     return tensor
 
 

@@ -59,7 +59,7 @@ class HostMapping:
         the work that should have written them failed with, InvalidStateError after a loss."""
         errors: list[Exception] = []
         if self._fetch is not None:
-            timeline.enqueue(Submit([self._fetch], keep=self, failed=errors.append))
+            timeline.enqueue(Submit([self._fetch], keep=self, failed=errors.append, reads=[self._storage]))
         timeline.fence().wait()
         error = self._storage.error or (errors[0] if errors else None)
         if error is not None:

@@ -1,0 +1,216 @@
+"""wgpu-py: contexts on the physical device of a ``wgpu.GPUDevice``, tensors lent to one.
+
+wgpu-native imports no memory, so contents are copied by the host, once each way: out of the
+tensor's memory into a mapping of the buffer that is exported, and back when that is destroyed.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import InvalidStateError, NotSupportedError, OperationError
+from ..runtime.mapping import HostMapping
+
+if TYPE_CHECKING:
+    from ..profile import DeviceProfile
+    from ..tensor import MLTensor
+
+#: Sizes of mapped and of copied ranges are multiples of this in WebGPU.
+COPY_ALIGNMENT = 4
+
+
+def is_device(candidate: Any) -> bool:
+    """Whether it is a ``wgpu.GPUDevice``; doesn't import wgpu."""
+    wgpu = sys.modules.get("wgpu")
+    return wgpu is not None and isinstance(candidate, wgpu.GPUDevice)
+
+
+def matching(gpu_device: Any, profiles: list[DeviceProfile]) -> int:
+    """The index of the device that a ``wgpu.GPUDevice`` runs on, by vendor, device and name (the
+    first of several equal ones); NotSupportedError when there is none."""
+    info = gpu_device.adapter.info
+    wanted = info["vendor_id"], info["device_id"]
+    same = [i for i, p in enumerate(profiles) if (p.vendor_id, p.device_id) == wanted]
+    same += [i for i, p in enumerate(profiles) if p.name == info["device"]]
+    if not same:
+        names = ", ".join(p.name for p in profiles)
+        raise NotSupportedError(
+            f"no Vulkan device matches the GPUDevice's adapter {info['device']!r} "
+            f"({wanted[0]:#x}, {wanted[1]:#x}); there are {names or 'none'}"
+        )
+    return next((i for i in same if profiles[i].name == info["device"]), same[0])
+
+
+class WgpuExchange:
+    """Lends one tensor to a ``wgpu.GPUDevice`` and takes it back."""
+
+    def __init__(self, gpu_device: Any) -> None:
+        self.gpu_device = gpu_device
+        self._lender = _Lender.of(gpu_device)
+        self._lock = threading.RLock()
+        # The tensor owns its exchange.
+        self._tensor: weakref.ref[MLTensor] | None = None
+        self._mapping: HostMapping | None = None
+        self._buffer: Any = None
+
+    def export(self, tensor: MLTensor) -> Any:
+        """The ``wgpu.GPUBuffer`` with the tensor's contents, the same one until it is destroyed.
+
+        Waits for the work queued on the tensor's context. InvalidStateError when the GPUDevice was
+        destroyed, OperationError when it has no memory, and what ``to_numpy`` raises.
+        """
+        with self._lock:
+            tensor._storage_of("export_to_gpu")
+            if self._buffer is not None:
+                return self._buffer
+            self._lender.check("export_to_gpu")
+            storage = tensor._rent(self, "export_to_gpu")
+            context = tensor._context
+            try:
+                # The device stays open until the copy is made.
+                with context._timeline.building():
+                    mapping = HostMapping(context._device, storage)
+                    mapping.fetch(context._timeline)
+                    self._buffer = self._filled(mapping.memory(writable=False), tensor)
+            except BaseException:
+                tensor._end_rental(self)
+                raise
+            self._tensor, self._mapping = weakref.ref(tensor), mapping
+            self._lender.exchanges.add(self)
+            return self._buffer
+
+    def _filled(self, data: memoryview, tensor: MLTensor) -> Any:
+        wgpu = sys.modules["wgpu"]
+        size = -(-len(data) // COPY_ALIGNMENT) * COPY_ALIGNMENT
+        usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+        try:
+            made = self.gpu_device.create_buffer(
+                label="MLTensor", size=size, usage=usage, mapped_at_creation=True
+            )
+            made.write_mapped(data)
+            made.unmap()
+        except wgpu.GPUError as error:
+            self._lender.check("export_to_gpu")
+            raise OperationError(
+                f"export_to_gpu: {tensor!r} ({size} bytes): {type(error).__name__}: {error}"
+            ) from error
+        this = weakref.ref(self)
+        destroy = type(made).destroy
+        buffer = weakref.ref(made)
+
+        def destroy_and_return() -> None:
+            """Release the buffer; its contents go back to the tensor that it was made of."""
+            exchange, itself = this(), buffer()
+            try:
+                if exchange is not None:
+                    exchange.take_back(itself)
+            finally:
+                if itself is not None:
+                    destroy(itself)
+
+        made.destroy = destroy_and_return
+        return made
+
+    def take_back(self, buffer: Any = None) -> None:
+        """End the export of ``buffer`` (None: of any): the tensor has its contents, or what it had
+        before when the GPUDevice is gone."""
+        with self._lock:
+            if self._buffer is None or (buffer is not None and buffer is not self._buffer):
+                return
+            tensor, mapping, buffer = self._tensor(), self._mapping, self._buffer
+            self._tensor = self._mapping = self._buffer = None
+            self._lender.exchanges.discard(self)
+            if tensor is None or tensor._storage is None:
+                return
+            timeline = tensor._context._timeline
+            try:
+                if self._lender.alive():
+                    with timeline.building():
+                        self._read(buffer, mapping.memory(writable=True))
+                        mapping.store(timeline)
+            except InvalidStateError:
+                # A context destroyed meanwhile takes nothing back.
+                if tensor._storage is not None:
+                    raise
+            finally:
+                tensor._end_rental(self)
+
+    def _read(self, buffer: Any, memory: memoryview) -> None:
+        wgpu, device = sys.modules["wgpu"], self.gpu_device
+        staging = device.create_buffer(
+            size=buffer.size, usage=wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.MAP_READ
+        )
+        encoder = device.create_command_encoder()
+        encoder.copy_buffer_to_buffer(buffer, 0, staging, 0, buffer.size)
+        device.queue.submit([encoder.finish()])
+        staging.map_sync(wgpu.MapMode.READ)
+        found = np.frombuffer(staging.read_mapped(copy=False), np.uint8)
+        np.frombuffer(memory, np.uint8)[:] = found[: len(memory)]
+        del found
+        staging.unmap()
+        staging.destroy()
+
+    def __repr__(self) -> str:
+        return "an exported wgpu.GPUBuffer"
+
+
+class _Lender:
+    """What one ``wgpu.GPUDevice`` holds: its ``destroy`` gives the tensors back first."""
+
+    def __init__(self, gpu_device: Any) -> None:
+        self._gpu_device = weakref.ref(gpu_device)
+        self._destroyed = False
+        self.exchanges: weakref.WeakSet[WgpuExchange] = weakref.WeakSet()
+
+    @classmethod
+    def of(cls, gpu_device: Any) -> _Lender:
+        """The lender of a device, made at the first tensor for it."""
+        with _lenders_lock:
+            lender = _lenders.get(gpu_device)
+            if lender is not None:
+                return lender
+            lender = _lenders[gpu_device] = cls(gpu_device)
+        destroy = type(gpu_device).destroy
+        device = weakref.ref(gpu_device)
+
+        def return_and_destroy() -> None:
+            """Destroy the device; exported tensors get their contents back."""
+            lender._take_all_back()
+            itself = device()
+            if itself is not None:
+                destroy(itself)
+
+        gpu_device.destroy = return_and_destroy
+        return lender
+
+    def _take_all_back(self) -> None:
+        for exchange in list(self.exchanges):
+            exchange.take_back()
+        self._destroyed = True
+
+    def alive(self) -> bool:
+        """Whether the device can still work: submitting to one that can't ends the process."""
+        device = self._gpu_device()
+        if device is None or self._destroyed:
+            return False
+        wgpu = sys.modules["wgpu"]
+        try:
+            device.create_buffer(size=COPY_ALIGNMENT, usage=wgpu.BufferUsage.COPY_DST).destroy()
+        except wgpu.GPUError:
+            self._destroyed = True
+            return False
+        return True
+
+    def check(self, what: str) -> None:
+        """InvalidStateError unless the device is alive."""
+        if not self.alive():
+            raise InvalidStateError(f"{what}: the wgpu.GPUDevice was destroyed or lost")
+
+
+_lenders: weakref.WeakKeyDictionary[Any, _Lender] = weakref.WeakKeyDictionary()
+_lenders_lock = threading.Lock()
