@@ -59,7 +59,10 @@ class HostMapping:
         the work that should have written them failed with, InvalidStateError after a loss."""
         errors: list[Exception] = []
         if self._fetch is not None:
-            timeline.enqueue(Submit([self._fetch], keep=self, failed=errors.append, reads=[self._storage]))
+            reads = [self._storage]
+            timeline.enqueue(
+                Submit([self._fetch], keep=self, failed=errors.append, reads=reads)
+            )
         timeline.fence().wait()
         error = self._storage.error or (errors[0] if errors else None)
         if error is not None:
