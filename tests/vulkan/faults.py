@@ -13,24 +13,36 @@ from webnn_vk.vulkan.errors import DeviceLost, OutOfDeviceMemory, VulkanError
 class FaultyDriver(DriverProxy):
     """Passes everything on until told to fail. Counts the faults injected by kind.
 
-    fail_allocation(n), fail_submit(n): the n-th call from now on (1: the next) fails once.
+    fail_allocation(n), fail_submit(n): the n-th call from now on (1: the next) fails, and with
+    `times` those after it, once by default.
     lose(): the device is lost; work already submitted still ends, as on real ones it may.
+    lose_at(n): at the n-th call from now on.
     """
 
     def __init__(self, driver: Driver) -> None:
         super().__init__(driver)
         self.injected = {"allocation": 0, "submit": 0, "lost": 0}
         self._lock = threading.Lock()
-        self._left = {"allocation": 0, "submit": 0}
+        self.calls = {"allocation": 0, "submit": 0, "lost": 0}
+        # By kind, the numbers of the calls that fail.
+        self._failing = {kind: range(0) for kind in self.calls}
         self._reason: str | None = None
 
-    def fail_allocation(self, nth: int = 1) -> None:
+    def fail_allocation(self, nth: int = 1, times: int = 1) -> None:
         """The nth allocation from now raises OutOfDeviceMemory."""
-        self._left["allocation"] = nth
+        self._fail("allocation", nth, times)
 
-    def fail_submit(self, nth: int = 1) -> None:
+    def fail_submit(self, nth: int = 1, times: int = 1) -> None:
         """The nth submit from now raises VulkanError and submits nothing."""
-        self._left["submit"] = nth
+        self._fail("submit", nth, times)
+
+    def lose_at(self, nth: int = 1) -> None:
+        """The nth call that needs the device loses it."""
+        self._fail("lost", nth, 1)
+
+    def _fail(self, kind: str, nth: int, times: int) -> None:
+        with self._lock:
+            self._failing[kind] = range(self.calls[kind] + nth, self.calls[kind] + nth + times)
 
     def lose(self, reason: str = "VK_ERROR_DEVICE_LOST (injected)") -> None:
         """Every call that needs the device raises DeviceLost from now on."""
@@ -69,14 +81,18 @@ class FaultyDriver(DriverProxy):
         return self.driver.pipelines(*arguments)
 
     def _check_lost(self) -> None:
+        if self._counts("lost") and not self._reason:
+            self.lose()
         if self._reason:
             raise DeviceLost(self._reason, "VK_ERROR_DEVICE_LOST")
 
     def _check(self, kind: str, error: Callable[[], Exception]) -> None:
         self._check_lost()
-        with self._lock:
-            fails = self._left[kind] == 1
-            self._left[kind] = max(self._left[kind] - 1, 0)
-            self.injected[kind] += fails
-        if fails:
+        if self._counts(kind):
+            self.injected[kind] += 1
             raise error()
+
+    def _counts(self, kind: str) -> bool:
+        with self._lock:
+            self.calls[kind] += 1
+            return self.calls[kind] in self._failing[kind]
