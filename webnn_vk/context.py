@@ -45,6 +45,7 @@ from .runtime import (
 )
 from .runtime.device import DeviceLostError
 from .settings import Settings
+from .sharing import Exchange, SharingContext
 from .tensor import MLTensor
 
 
@@ -55,7 +56,7 @@ class MLContextLostInfo:
     message: str
 
 
-class MLContext:
+class MLContext(SharingContext):
     """A device and the strict order of work on it; made by ``ml.create_context``.
 
     Every method may be called from any thread. Calls return at once; promises resolve from the
@@ -73,6 +74,7 @@ class MLContext:
         accelerated: bool = True,
         has_compiler: bool = True,
         available: Callable[[Any], bool] = lambda spec: True,
+        gpu_device: Any = None,
     ) -> None:
         device = timeline.device
         self._timeline = timeline
@@ -80,6 +82,9 @@ class MLContext:
         self._info = info
         self._settings = settings
         self._accelerated = accelerated
+        self._gpu_device = gpu_device
+        # Makes finding tensors free and queueing work with them one step.
+        self._order = threading.RLock()
         self._target = Target(
             device.profile,
             available,
@@ -88,6 +93,8 @@ class MLContext:
             force_cpu=settings.force_cpu,
         )
         self._lost: MLPromise[MLContextLostInfo] = MLPromise()
+        # Makes the check that nobody holds a tensor and the queueing of work on it one step.
+        self._order = threading.RLock()
         # Guards the three sets against the loss, which empties them.
         self._state = threading.Lock()
         self._loss: str | None = None
@@ -130,6 +137,8 @@ class MLContext:
 
         def create() -> MLPromise[MLTensor]:
             wanted = self._checked(to_descriptor(descriptor, MLTensorDescriptor), "create_tensor")
+            if wanted.importable_to_web_gpu:
+                return self._create_importable(wanted)
             return self._create(wanted, None, constant=False)
 
         return self._promise(create)
@@ -182,18 +191,25 @@ class MLContext:
         return descriptor
 
     def _create(
-        self, descriptor: MLTensorDescriptor, data: np.ndarray | None, *, constant: bool
+        self,
+        descriptor: MLTensorDescriptor,
+        data: np.ndarray | None,
+        *,
+        constant: bool,
+        exchange: Exchange | None = None,
     ) -> MLPromise[MLTensor]:
         promise = self._new_promise()
-        storage, works = self._new_storage(descriptor.byte_length)
-        tensor = MLTensor(self, descriptor, storage, constant=constant)
+        storage, works = self._new_storage(descriptor.byte_length, exchange is not None)
+        tensor = MLTensor(self, descriptor, storage, constant=constant, exchange=exchange)
         self._register(self._tensors, tensor)
 
         def made() -> None:
-            if storage.error is None:
-                promise.resolve(tensor)
-            else:
+            if storage.error is not None:
                 failed(storage.error)
+                return
+            if exchange is not None:
+                exchange.connect(storage)
+            promise.resolve(tensor)
 
         def failed(error: Exception) -> None:
             if not isinstance(error, InvalidStateError):
@@ -203,13 +219,13 @@ class MLContext:
         self._timeline.enqueue(*works, Write(storage, data), Run(made, failed))
         return promise
 
-    def _new_storage(self, size: int) -> tuple[Storage, tuple[Allocate, ...]]:
+    def _new_storage(self, size: int, shared: bool) -> tuple[Storage, tuple[Allocate, ...]]:
         """Memory, found now or, after what was destroyed before is given back, by the work."""
         try:
-            return self._device.create_storage(size), ()
+            return self._device.create_storage(size, shared=shared), ()
         except MemoryError:
             storage = self._device.promise_storage(size)
-            return storage, (Allocate(storage),)
+            return storage, (Allocate(storage, shared),)
         except DeviceLostError as error:
             self._timeline.lose(str(error))
             raise InvalidStateError(f"the context is lost: {error}") from error
@@ -227,7 +243,9 @@ class MLContext:
         with self._timeline.building():
             staged = self._device.stage(view)
         copied = view.copy() if staged is None else None
-        self._timeline.enqueue(Write(storage, copied, staged))
+        with self._order:
+            tensor._use("write_tensor")  # destroyed or lent meanwhile
+            self._timeline.enqueue(Write(storage, copied, staged))
 
     def read_tensor(self, tensor: MLTensor, output: Any = None) -> MLPromise[Any]:
         """A readable tensor's contents once all work before is done (§8.3.4): a NumPy array of
@@ -263,10 +281,11 @@ class MLContext:
                     tensor._pending.discard(promise)
                 promise.reject(error)
 
-            with tensor._lock:
-                tensor._use("read_tensor")  # destroyed meanwhile
-                tensor._pending.add(promise)
-            self._timeline.enqueue(Read(storage, done, failed))
+            with self._order:
+                with tensor._lock:
+                    tensor._use("read_tensor")  # destroyed or lent meanwhile
+                    tensor._pending.add(promise)
+                self._timeline.enqueue(Read(storage, done, failed))
             return promise
 
         return self._promise(read)
@@ -289,11 +308,12 @@ class MLContext:
             self._own(tensor, "dispatch")
         if len({id(t) for t in tensors}) != len(tensors):
             raise TypeError("dispatch: a tensor is given more than once")
-        for tensor in tensors:
-            tensor._use("dispatch")
-        bound_inputs = _match(inputs, graph._inputs, "input")
-        bound_outputs = _match(outputs, graph._outputs, "output")
-        self._timeline.enqueue(Dispatch(executable, bound_inputs, bound_outputs))
+        with self._order:
+            for tensor in tensors:
+                tensor._use("dispatch")
+            bound_inputs = _match(inputs, graph._inputs, "input")
+            bound_outputs = _match(outputs, graph._outputs, "output")
+            self._timeline.enqueue(Dispatch(executable, bound_inputs, bound_outputs))
 
     def compute(self, graph: MLGraph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Run ``graph`` once on arrays and wait for its outputs (extension): name → array."""

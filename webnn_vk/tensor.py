@@ -9,6 +9,7 @@ from .data_types import MLTensorDescriptor
 from .errors import DestroyedTensorError, InvalidStateError
 from .interop import dlpack
 from .interop.numpy import TensorArray, view
+from .sharing import Exchange, TensorMemory, export_fd
 
 if TYPE_CHECKING:
     from .context import MLContext
@@ -28,11 +29,14 @@ class MLTensor:
         storage: Storage,
         *,
         constant: bool = False,
+        exchange: Exchange | None = None,
     ) -> None:
         self._context = context
         self._descriptor = descriptor
         self._storage: Storage | None = storage
         self._constant = constant
+        # How its memory goes to a GPUDevice; None when it is not exportable.
+        self._exchange = exchange
         self._pending: set[MLPromise] = set()
         # What holds the tensor exclusively at present (an exported buffer, a view), if anything.
         self._rental: object | None = None
@@ -43,6 +47,22 @@ class MLTensor:
     readable = property(lambda self: self._descriptor.readable, doc="Whether it can be read.")
     writable = property(lambda self: self._descriptor.writable, doc="Whether it can be written.")
     constant = property(lambda self: self._constant, doc="Whether it is a constant tensor.")
+
+    @property
+    def importable_to_web_gpu(self) -> bool:
+        """Whether ``export_to_gpu`` can lend it to a GPUDevice (extension)."""
+        return self._exchange is not None and self._exchange.gpu_device is not None
+
+    def export_fd(self) -> TensorMemory:
+        """The memory of an exportable tensor as an opaque file descriptor, which is the caller's
+        (extension): for CUDA, another Vulkan device, another process.
+
+        Whoever imports it works on the tensor's own bytes, also after the tensor was destroyed.
+        The order is the caller's affair: ``context.fence().wait()`` before the other side reads,
+        the other side's own wait before the next call with the tensor. TypeError when the tensor is
+        not exportable or held by someone, InvalidStateError when it was destroyed,
+        NotSupportedError where the device has no VK_KHR_external_memory_fd."""
+        return export_fd(self)
 
     def to_numpy(self) -> TensorArray:
         """The tensor's contents as an array, once all work queued so far is done (extension).
@@ -102,7 +122,8 @@ class MLTensor:
 
     def _rent(self, holder: object, what: str) -> Storage:
         """The tensor's memory for ``holder`` alone, until ``_end_rental``; raises as ``_use``."""
-        with self._lock:
+        # Behind calls that have found the tensor free and are about to queue their work.
+        with self._context._order, self._lock:
             storage = self._use(what)
             self._rental = holder
         return storage
