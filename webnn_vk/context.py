@@ -29,7 +29,7 @@ from .errors import (
 from .graph import Graph
 from .interop import host_memory
 from .limits import op_support_limits
-from .ml_graph import MLGraph
+from .ml_graph import MLGraph, match
 from .program import Program, Target, compile_program
 from .promise import MLPromise
 from .runtime import (
@@ -93,8 +93,6 @@ class MLContext(SharingContext):
             force_cpu=settings.force_cpu,
         )
         self._lost: MLPromise[MLContextLostInfo] = MLPromise()
-        # Makes the check that nobody holds a tensor and the queueing of work on it one step.
-        self._order = threading.RLock()
         # Guards the three sets against the loss, which empties them.
         self._state = threading.Lock()
         self._loss: str | None = None
@@ -199,7 +197,8 @@ class MLContext(SharingContext):
         exchange: Exchange | None = None,
     ) -> MLPromise[MLTensor]:
         promise = self._new_promise()
-        storage, works = self._new_storage(descriptor.byte_length, exchange is not None)
+        exportable = exchange is not None and exchange.external
+        storage, works = self._new_storage(descriptor.byte_length, exportable)
         tensor = MLTensor(self, descriptor, storage, constant=constant, exchange=exchange)
         self._register(self._tensors, tensor)
 
@@ -219,13 +218,13 @@ class MLContext(SharingContext):
         self._timeline.enqueue(*works, Write(storage, data), Run(made, failed))
         return promise
 
-    def _new_storage(self, size: int, shared: bool) -> tuple[Storage, tuple[Allocate, ...]]:
+    def _new_storage(self, size: int, exportable: bool) -> tuple[Storage, tuple[Allocate, ...]]:
         """Memory, found now or, after what was destroyed before is given back, by the work."""
         try:
-            return self._device.create_storage(size, shared=shared), ()
+            return self._device.create_storage(size, exportable=exportable), ()
         except MemoryError:
             storage = self._device.promise_storage(size)
-            return storage, (Allocate(storage, shared),)
+            return storage, (Allocate(storage, exportable),)
         except DeviceLostError as error:
             self._timeline.lose(str(error))
             raise InvalidStateError(f"the context is lost: {error}") from error
@@ -311,8 +310,8 @@ class MLContext(SharingContext):
         with self._order:
             for tensor in tensors:
                 tensor._use("dispatch")
-            bound_inputs = _match(inputs, graph._inputs, "input")
-            bound_outputs = _match(outputs, graph._outputs, "output")
+            bound_inputs = match(inputs, graph._inputs, "input")
+            bound_outputs = match(outputs, graph._outputs, "output")
             self._timeline.enqueue(Dispatch(executable, bound_inputs, bound_outputs))
 
     def compute(self, graph: MLGraph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -459,28 +458,6 @@ class MLContext(SharingContext):
             raise TypeError(f"{what}: an MLTensor is expected, not {type(tensor).__name__}")
         if tensor._context is not self:
             raise TypeError(f"{what}: {tensor!r} belongs to another context")
-
-
-def _match(
-    tensors: Mapping[str, MLTensor], descriptors: Mapping[str, MLOperandDescriptor], kind: str
-) -> dict[str, Storage]:
-    """Storages by name (§8.3, "validate tensors with descriptors")."""
-    if tensors.keys() != descriptors.keys():
-        raise TypeError(
-            f"dispatch: {kind}s {sorted(map(sanitize, tensors))} were given, "
-            f"{sorted(map(sanitize, descriptors))} are expected"
-        )
-    bound = {}
-    for name, tensor in tensors.items():
-        wanted = descriptors[name]
-        if tensor.constant:
-            raise TypeError(f"dispatch: {kind} {sanitize(name)!r} is a constant tensor")
-        if (tensor.data_type, tensor.shape) != (wanted.data_type, wanted.shape):
-            raise TypeError(
-                f"dispatch: {kind} {sanitize(name)!r} is {tensor._descriptor}, {wanted} is expected"
-            )
-        bound[name] = tensor._use("dispatch")
-    return bound
 
 
 def _build_error(error: Exception) -> Exception:

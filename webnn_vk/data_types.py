@@ -116,10 +116,15 @@ class MLOperandDescriptor:
 @dataclass(frozen=True)
 class MLTensorDescriptor(MLOperandDescriptor):
     """Descriptor of a tensor (§7.7): ``readable`` allows ``read_tensor``, ``writable``
-    ``write_tensor``."""
+    ``write_tensor``; ``importable_to_web_gpu`` (the explainer's) ``export_to_gpu`` on a context
+    that was made on a GPUDevice."""
 
     readable: bool = field(default=False, kw_only=True)
     writable: bool = field(default=False, kw_only=True)
+    importable_to_web_gpu: bool = field(default=False, kw_only=True)
+
+
+_FLAGS = ("readable", "writable", "importable_to_web_gpu")
 
 
 def to_descriptor(value: Any, kind: type[MLOperandDescriptor] = MLOperandDescriptor) -> Any:
@@ -137,11 +142,11 @@ def to_descriptor(value: Any, kind: type[MLOperandDescriptor] = MLOperandDescrip
     if missing:
         raise TypeError(f"the descriptor lacks {_list(missing)}; it has {_list(sorted(value))}")
     # A dictionary's unknown members are ignored in WebIDL; a mistyped one should not be.
-    unknown = sorted(set(value) - set(kind.__dataclass_fields__) - {"readable", "writable"})
+    unknown = sorted(set(value) - set(kind.__dataclass_fields__) - set(_FLAGS))
     if unknown:
         raise TypeError(f"the descriptor has unknown members {_list(map(str, unknown))}")
     known = {key: value[key] for key in kind.__dataclass_fields__ if key in value}
-    for flag in ("readable", "writable"):
+    for flag in _FLAGS:
         if flag in known:
             known[flag] = bool(known[flag])
     return kind(**known)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from .data_types import MLOperandDescriptor
-from .errors import InvalidStateError
+from .errors import InvalidStateError, sanitize
 from .program import GraphReport
 
 if TYPE_CHECKING:
     from .context import MLContext
-    from .runtime import Executable
+    from .runtime import Executable, Storage
+    from .tensor import MLTensor
 
 
 class MLGraph:
@@ -56,3 +58,25 @@ class MLGraph:
     def __exit__(self, *_: object) -> None:
         if not self._context._timeline.forked:
             self.destroy()
+
+
+def match(
+    tensors: Mapping[str, MLTensor], descriptors: Mapping[str, MLOperandDescriptor], kind: str
+) -> dict[str, Storage]:
+    """Storages by name (§8.3, "validate tensors with descriptors")."""
+    if tensors.keys() != descriptors.keys():
+        raise TypeError(
+            f"dispatch: {kind}s {sorted(map(sanitize, tensors))} were given, "
+            f"{sorted(map(sanitize, descriptors))} are expected"
+        )
+    bound = {}
+    for name, tensor in tensors.items():
+        wanted = descriptors[name]
+        if tensor.constant:
+            raise TypeError(f"dispatch: {kind} {sanitize(name)!r} is a constant tensor")
+        if (tensor.data_type, tensor.shape) != (wanted.data_type, wanted.shape):
+            raise TypeError(
+                f"dispatch: {kind} {sanitize(name)!r} is {tensor._descriptor}, {wanted} is expected"
+            )
+        bound[name] = tensor._use("dispatch")
+    return bound

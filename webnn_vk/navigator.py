@@ -8,15 +8,14 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from webnn_vk.codegen.compiler import find_compiler
-from webnn_vk.codegen.store import ShaderStore
-
 from . import background
 from .context import MLContext
 from .device_info import DeviceInfo
 from .errors import NotSupportedError
+from .gpu.device import GPUDevice
 from .promise import MLPromise
-from .runtime import CpuDevice, GpuDevice, Timeline
+from .runtime import CpuDevice, Timeline
+from .runtime.opening import open_gpu
 from .settings import Settings
 
 POWER_PREFERENCES = ("default", "high-performance", "low-power")
@@ -27,12 +26,16 @@ class ML:
 
     def create_context(
         self,
+        gpu_device: GPUDevice | None = None,
         *,
         power_preference: str = "default",
         accelerated: bool = True,
         settings: Settings | None = None,
     ) -> MLPromise[MLContext]:
-        """A context on the device that suits best (§8.2.2).
+        """A context on ``gpu_device``, or else on the device that suits best (§8.2.2).
+
+        On a ``GPUDevice`` the context's work and the device's are one order; the options about
+        the choice of a device have no meaning there.
 
         The best GPU by default; ``power_preference`` "low-power" prefers an integrated one,
         "high-performance" a discrete one, and outranks ``accelerated``; ``accelerated=False``
@@ -52,6 +55,9 @@ class ML:
         def create() -> None:
             try:
                 chosen = settings or Settings.from_environment()
+                if gpu_device is not None:
+                    promise.resolve(_context_on(gpu_device, chosen))
+                    return
                 promise.resolve(_create(chosen, power_preference, bool(accelerated)))
             except Exception as error:
                 promise.reject(error)
@@ -116,31 +122,35 @@ def _create(settings: Settings, power_preference: str, accelerated: bool) -> MLC
 
 
 def _vulkan_context(physical: Any, settings: Settings, accelerated: bool) -> MLContext:
-    from .vulkan.device import open_driver
-    from .vulkan.errors import VulkanError
+    gpu = open_gpu(physical, settings)
+    info = DeviceInfo.of(gpu.profile, physical.index)
+    return _gpu_context(Timeline(gpu), info, settings, accelerated=accelerated)
 
-    try:
-        profile = physical.profile.masked(settings.mask)
-        driver = open_driver(physical, profile=profile)
-    except ValueError as error:
-        raise TypeError(f"mask: {error}") from None
-    except VulkanError as error:
-        raise NotSupportedError(f"{physical.profile.name}: {error}") from error
-    compiler = find_compiler(settings.glslang)
-    shaders = (
-        ShaderStore(compiler=compiler)
-        if settings.cache is None
-        else ShaderStore(settings.cache, compiler=compiler)
-    )
+
+def _context_on(gpu_device: Any, settings: Settings) -> MLContext:
+    if not isinstance(gpu_device, GPUDevice):
+        raise TypeError(
+            f"create_context: a GPUDevice is expected, not {type(gpu_device).__name__}; options "
+            "are given by keyword"
+        )
+    gpu_device._check("create_context")
+    info = DeviceInfo.of(gpu_device._gpu.profile, gpu_device.adapter.info.index)
+    return _gpu_context(gpu_device._timeline, info, settings, gpu_device=gpu_device)
+
+
+def _gpu_context(
+    timeline: Timeline, info: DeviceInfo, settings: Settings, **options: Any
+) -> MLContext:
+    shaders = timeline.device.shaders
     if not shaders.has_compiler:
         _say_once("no GLSL compiler; the precompiled shaders are used, without fusion")
     return MLContext(
-        Timeline(GpuDevice(driver, shaders)),
-        DeviceInfo.of(profile, physical.index),
+        timeline,
+        info,
         settings,
-        accelerated=accelerated,
         has_compiler=shaders.has_compiler,
         available=shaders.available,
+        **options,
     )
 
 

@@ -44,7 +44,7 @@ class CpuDevice:
     def max_tensor_byte_length(self) -> int:
         return MAX_DIMENSION
 
-    def create_storage(self, size: int) -> Storage:
+    def create_storage(self, size: int, *, exportable: bool = False) -> Storage:
         return Storage(size, self._allocate(size), self._graveyard.append)
 
     def promise_storage(self, size: int) -> Storage:

@@ -92,7 +92,7 @@ class Device(Protocol):
     @property
     def max_tensor_byte_length(self) -> int: ...
 
-    def create_storage(self, size: int) -> Storage:
+    def create_storage(self, size: int, *, exportable: bool = False) -> Storage:
         """Memory for ``size`` bytes, contents undefined. MemoryError when there is none,
         DeviceLostError, or the DOMException that says why not."""
 

@@ -1,0 +1,51 @@
+"""Our Vulkan device as an object of its own: small, typed, named after WebGPU.
+
+    adapter = webnn_vk.gpu.request_adapter().result()
+    device = adapter.request_device().result()
+    module = device.create_shader_module(code=GLSL)
+    pipeline = device.create_compute_pipeline(module=module)
+    buffer = device.create_buffer_with_data(data=array, usage=GPUBufferUsage.STORAGE | …)
+    encoder = device.create_command_encoder()
+    with encoder.begin_compute_pass() as compute:
+        compute.set_pipeline(pipeline)
+        compute.set_bind_group(0, device.create_bind_group(entries=[buffer]))
+        compute.dispatch_workgroups(groups)
+    device.queue.submit([encoder.finish()])
+    data = device.queue.read_buffer(buffer).result().view(array.dtype)
+
+WebGPU's rules are checked at the call that breaks them: TypeError for a wrong type, ValueError for
+what WebGPU's validation refuses, InvalidStateError for what was destroyed, OperationError when the
+device has no memory left.
+"""
+
+from .adapter import GPUAdapter, enumerate_adapters, request_adapter
+from .buffer import GPUBuffer
+from .commands import (
+    GPUBindGroup,
+    GPUBufferBinding,
+    GPUCommandBuffer,
+    GPUCommandEncoder,
+    GPUComputePass,
+)
+from .device import GPUDevice, GPUDeviceLostInfo
+from .flags import GPUBufferUsage
+from .queue import GPUQueue
+from .shader import GPUComputePipeline, GPUShaderModule
+
+__all__ = [
+    "GPUAdapter",
+    "GPUBindGroup",
+    "GPUBuffer",
+    "GPUBufferBinding",
+    "GPUBufferUsage",
+    "GPUCommandBuffer",
+    "GPUCommandEncoder",
+    "GPUComputePass",
+    "GPUComputePipeline",
+    "GPUDevice",
+    "GPUDeviceLostInfo",
+    "GPUQueue",
+    "GPUShaderModule",
+    "enumerate_adapters",
+    "request_adapter",
+]

@@ -1,0 +1,87 @@
+"""``GPUBuffer``: memory of a ``GPUDevice``, or a tensor's memory lent to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..errors import InvalidStateError, sanitize
+from ..runtime import Storage
+from .flags import GPUBufferUsage
+
+if TYPE_CHECKING:
+    from .device import GPUDevice
+
+
+class GPUBuffer:
+    """Made by ``device.create_buffer``, ``context.export_to_gpu`` or
+    ``device.import_external_buffer``. ``size`` is in bytes. Its memory is given back when it is
+    destroyed or collected and no work uses it any more."""
+
+    def __init__(
+        self,
+        device: GPUDevice,
+        storage: Storage,
+        usage: GPUBufferUsage,
+        label: str = "",
+        returned: Callable[[GPUBuffer], None] | None = None,
+    ) -> None:
+        self._device = device
+        self._storage: Storage | None = storage
+        self._returned = returned
+        self._size = storage.size
+        self._usage = usage
+        self._label = label
+
+    size = property(lambda self: self._size, doc="Size in bytes.")
+    usage = property(lambda self: self._usage, doc="Its GPUBufferUsage.")
+    label = property(lambda self: self._label, doc="The name given to it.")
+
+    def destroy(self) -> None:
+        """Release it; a tensor's memory goes back to the tensor with its contents. Work submitted
+        before goes on. Calling it again does nothing."""
+        if self._returned is None:
+            self._clear()
+        else:
+            self._returned(self)
+
+    def _clear(self) -> bool:
+        """Let go of the memory; whether it held any."""
+        with self._device._lock:
+            storage, self._storage = self._storage, None
+        return storage is not None
+
+    def _use(self, device: GPUDevice, needed: GPUBufferUsage, what: str) -> Storage:
+        """Its memory; ValueError or InvalidStateError when that use is not allowed."""
+        if self._device is not device:
+            raise ValueError(f"{what}: {self!r} belongs to another GPUDevice")
+        if needed not in self._usage:
+            raise ValueError(f"{what}: {self!r} was not created with usage {needed.name}")
+        return self._alive(what)
+
+    def _alive(self, what: str) -> Storage:
+        storage = self._storage
+        if storage is None:
+            raise InvalidStateError(f"{what}: {self!r} was destroyed")
+        return storage
+
+    def __enter__(self) -> GPUBuffer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.destroy()
+
+    def __repr__(self) -> str:
+        name = f" {sanitize(self._label)!r}" if self._label else ""
+        state = " destroyed" if self._storage is None else ""
+        return f"<GPUBuffer{name} {self._size} bytes{state}>"
+
+
+def check_range(
+    buffer: GPUBuffer, offset: int, size: int | None, what: str
+) -> tuple[int, int]:
+    """``offset`` and ``size`` (None: to the end) in bytes; ValueError unless inside the buffer."""
+    size = buffer.size - offset if size is None else size
+    if offset < 0 or size <= 0 or offset + size > buffer.size:
+        raise ValueError(f"{what}: {size} bytes from {offset} on are not inside of {buffer!r}")
+    return offset, size

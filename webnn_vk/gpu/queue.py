@@ -1,0 +1,106 @@
+"""``GPUQueue``: what goes onto a device's timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..promise import MLPromise
+from ..runtime import Fence, Read, Run, Write
+from .buffer import GPUBuffer, check_range
+from .commands import GPUCommandBuffer
+from .flags import GPUBufferUsage
+
+if TYPE_CHECKING:
+    from .device import GPUDevice
+
+
+class GPUQueue:
+    """The one queue of a device: everything runs in the order of the calls, together with the work
+    of the contexts on the device. Calls return at once."""
+
+    def __init__(self, device: GPUDevice) -> None:
+        self._device = device
+
+    def submit(self, command_buffers: Iterable[GPUCommandBuffer]) -> Fence:
+        """Run command buffers. Returns the point after them: ``done``, ``wait(timeout)``.
+
+        InvalidStateError for destroyed buffers. Where memory that they read should have been
+        written by work that failed, they don't run and reading what they write raises that error.
+        """
+        device = self._device
+        given = list(command_buffers)
+        for item in given:
+            if not isinstance(item, GPUCommandBuffer):
+                raise TypeError(f"submit: GPUCommandBuffers are expected, not {item!r}")
+        with device._lock:
+            device._check("submit")
+            device._timeline.enqueue(*[item._work(device) for item in given])
+            return device._timeline.fence()
+
+    def write_buffer(
+        self,
+        buffer: GPUBuffer,
+        buffer_offset: int,
+        data: Any,
+        data_offset: int = 0,
+        size: int | None = None,
+    ) -> None:
+        """Replace bytes of a buffer (usage COPY_DST) from ``buffer_offset`` on. ``data``, anything
+        contiguous with the buffer protocol, is copied before the call returns; ``data_offset`` and
+        ``size`` choose some of its bytes."""
+        view = byte_view(data, "write_buffer")[data_offset:]
+        if size is not None:
+            if size > len(view):
+                raise ValueError(f"write_buffer: {size} bytes of {len(view)}")
+            view = view[:size]
+        if len(view):
+            buffer._use(self._device, GPUBufferUsage.COPY_DST, "write_buffer")
+            self._write(buffer, buffer_offset, view, "write_buffer")
+
+    def _write(self, buffer: GPUBuffer, offset: int, view: np.ndarray, what: str) -> None:
+        device = self._device
+        check_range(buffer, offset, len(view), what)
+        device._check(what)
+        with device._timeline.building():
+            staged = device._gpu.stage(view)
+        copied = view.copy() if staged is None else None
+        with device._lock:
+            device._check(what)
+            storage = buffer._alive(what)
+            device._timeline.enqueue(Write(storage, copied, staged, (offset, len(view))))
+
+    def read_buffer(
+        self, buffer: GPUBuffer, buffer_offset: int = 0, size: int | None = None
+    ) -> MLPromise[np.ndarray]:
+        """Bytes of a buffer (usage COPY_SRC) once all work before is done: a ``uint8`` array, to be
+        seen as another type with ``.view(dtype)``."""
+        device = self._device
+        part = check_range(buffer, buffer_offset, size, "read_buffer")
+        promise: MLPromise[np.ndarray] = MLPromise()
+        with device._lock:
+            device._check("read_buffer")
+            storage = buffer._use(device, GPUBufferUsage.COPY_SRC, "read_buffer")
+            device._timeline.enqueue(Read(storage, promise.resolve, promise.reject, part))
+        return promise
+
+    def on_submitted_work_done(self) -> MLPromise[None]:
+        """Resolves when all work submitted so far is done."""
+        promise: MLPromise[None] = MLPromise()
+        self._device._check("on_submitted_work_done")
+        self._device._timeline.enqueue(Run(partial(promise.resolve, None), promise.reject))
+        return promise
+
+
+def byte_view(data: Any, what: str) -> np.ndarray:
+    """Contiguous data as a flat uint8 array; TypeError for anything else."""
+    try:
+        return np.frombuffer(memoryview(data).cast("B"), np.uint8)
+    except (TypeError, ValueError):
+        pass
+    if isinstance(data, np.ndarray) and data.dtype != object:
+        return np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+    raise TypeError(f"{what}: a buffer of numbers is expected, not {type(data).__name__}")

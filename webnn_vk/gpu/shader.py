@@ -1,0 +1,174 @@
+"""Shader modules and compute pipelines."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from webnn_vk.codegen import GlslError, KernelSpec
+from webnn_vk.codegen.compiler import CompilerUnavailable, Source, find_compiler
+from webnn_vk.codegen.store import ShaderUnavailable
+
+from ..errors import NotSupportedError, sanitize
+from ..vulkan.driver import PipelineRequest
+from .reflection import Reflection, reflect
+
+if TYPE_CHECKING:
+    from .device import GPUDevice
+
+_FORMATS = {"float": "<f", "int": "<i", "uint": "<I", "bool": "<I"}
+
+
+class GPUShaderModule:
+    """A compute shader. ``entry_points``, ``bindings`` (binding → "r", "w" or "rw") and
+    ``push_constant_size`` (bytes) are read from its SPIR-V."""
+
+    def __init__(self, device: GPUDevice, code: Any, label: str) -> None:
+        what = named("create_shader_module", label)
+        self._device = device
+        self._label = label
+        self.spec: KernelSpec | None = code if isinstance(code, KernelSpec) else None
+        self._spirv = _spirv(device, code, what, label)
+        try:
+            self._about: Reflection = reflect(self._spirv)
+        except ValueError as error:
+            raise ValueError(f"{what}: {error}") from None
+
+    label = property(lambda self: self._label, doc="The name given to it.")
+    entry_points = property(lambda self: self._about.entry_points, doc="Names of entry points.")
+    bindings = property(lambda self: dict(self._about.bindings), doc="Binding → access.")
+    push_constant_size = property(lambda self: self._about.push_size, doc="In bytes.")
+    spirv = property(lambda self: self._spirv, doc="The module as bytes.")
+
+    def __repr__(self) -> str:
+        return f"<GPUShaderModule {sanitize(self._label)!r} bindings {self.bindings}>"
+
+
+class GPUComputePipeline:
+    """A shader with its specialisation constants, compiled. Buffers are bound at set 0."""
+
+    def __init__(
+        self,
+        device: GPUDevice,
+        module: GPUShaderModule,
+        entry_point: str,
+        constants: Mapping[Any, Any],
+        label: str,
+    ) -> None:
+        what = named("create_compute_pipeline", label)
+        if not isinstance(module, GPUShaderModule):
+            raise TypeError(f"{what}: a GPUShaderModule is expected, not {module!r}")
+        if module._device is not device:
+            raise ValueError(f"{what}: {module!r} belongs to another GPUDevice")
+        about = module._about
+        if entry_point not in about.entry_points:
+            raise ValueError(
+                f"{what}: no entry point {entry_point!r}; the module has "
+                f"{', '.join(about.entry_points)}"
+            )
+        self._label = label
+        self._module = module
+        given = _constants(module, constants, what)
+        _check_workgroup(device, about, {i: v for i, (_, v) in given.items()}, what)
+        request = PipelineRequest(
+            module._spirv,
+            about.binding_count,
+            about.push_size,
+            tuple((i, data) for i, (data, _) in sorted(given.items())),
+            label or module._label or "user shader",
+            entry_point=entry_point,
+        )
+        with device._translated(what):
+            self._native = device._gpu.driver.pipelines([request])[0]
+
+    label = property(lambda self: self._label, doc="The name given to it.")
+
+    def __repr__(self) -> str:
+        return f"<GPUComputePipeline {sanitize(self._label)!r} of {self._module!r}>"
+
+
+def named(what: str, label: str) -> str:
+    """A method's name with its ``[label]`` for messages."""
+    return f"{what} [{sanitize(label)}]" if label else what
+
+
+def _spirv(device: GPUDevice, code: Any, what: str, label: str) -> bytes:
+    if isinstance(code, KernelSpec):
+        missing = code.features - device.adapter.features
+        if missing:
+            raise NotSupportedError(f"{what}: the device has no {', '.join(sorted(missing))}")
+        try:
+            return device._gpu.shaders.get([code])[0]
+        except GlslError as error:
+            raise ValueError(f"{what}: {error}") from None
+        except ShaderUnavailable as error:
+            raise NotSupportedError(f"{what}: {error}") from None
+    if isinstance(code, str):
+        return _compile(device, code, what, label)
+    if isinstance(code, (bytes, bytearray, memoryview)):
+        return bytes(code)
+    raise TypeError(
+        f"{what}: code is GLSL (str), SPIR-V (bytes) or a KernelSpec, not {type(code).__name__}"
+    )
+
+
+def _compile(device: GPUDevice, text: str, what: str, label: str) -> bytes:
+    compiler = find_compiler(device._settings.glslang)
+    if compiler is None:
+        raise NotSupportedError(
+            f"{what}: no GLSL compiler on this machine (Debian/Ubuntu: apt install "
+            "glslang-tools), or WEBNN_VK_GLSLANG=none; SPIR-V is accepted"
+        )
+    try:
+        (result,) = compiler.compile([Source(text, sanitize(label) or "shader")])
+    except CompilerUnavailable as error:
+        raise NotSupportedError(f"{what}: the GLSL compiler does not work: {error}") from None
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from None
+    if isinstance(result, GlslError):
+        raise ValueError(f"{what}: {result}")
+    return result
+
+
+def _constants(
+    module: GPUShaderModule, constants: Mapping[Any, Any], what: str
+) -> dict[int, tuple[bytes, Any]]:
+    """id → (4 bytes, value). Names are those of the module's KernelSpec, if it is one."""
+    names = module.spec.constant_ids if module.spec is not None else {}
+    kinds = module._about.constants
+    given = {}
+    for key, value in constants.items():
+        identifier = names.get(key, key)
+        # A KernelSpec may have constants that its text doesn't use.
+        kind = kinds.get(identifier) or ("uint" if key in names else None)
+        if kind not in _FORMATS:
+            known = ", ".join([*map(str, kinds), *names])
+            raise ValueError(
+                f"{what}: no 32-bit specialisation constant {key!r}; the module has "
+                f"{known or 'none'}"
+            )
+        try:
+            number = float(value) if kind == "float" else int(value)
+            if kind != "float" and number != value:
+                raise ValueError(f"{value!r} is no integer")
+            given[identifier] = struct.pack(_FORMATS[kind], number), number
+        except (struct.error, OverflowError, TypeError, ValueError) as error:
+            raise ValueError(f"{what}: constant {key!r} ({kind}): {error}") from None
+    return given
+
+
+def _check_workgroup(
+    device: GPUDevice, about: Reflection, given: Mapping[int, int], what: str
+) -> None:
+    profile = device._gpu.profile
+    size = about.workgroup_size(given)
+    if (
+        not all(1 <= n <= most for n, most in zip(size, profile.max_workgroup_size, strict=False))
+        or prod(size) > profile.max_workgroup_invocations
+    ):
+        raise ValueError(
+            f"{what}: a workgroup of {size}; the device runs at most "
+            f"{profile.max_workgroup_size} and {profile.max_workgroup_invocations} invocations"
+        )
