@@ -87,7 +87,9 @@ def split(shape: tuple[int, ...], axes: Collection[int]) -> Split:
 def check_iterations(count: float, profile: DeviceProfile) -> None:
     """Unsupported where one invocation would go through too many iterations."""
     if profile.is_software and count > ITERATIONS:
-        raise Unsupported(f"a kernel would need {count:.0f} iterations; {ITERATIONS} at most here")
+        raise Unsupported(
+            f"an invocation would need {count:.0f} iterations; llvmpipe ends loops at 65535"
+        )
 
 
 def lanes(

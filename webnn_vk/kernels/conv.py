@@ -18,6 +18,7 @@ from ..graph import Node
 from ..profile import DeviceProfile
 from . import epilogue as fused
 from . import matmul
+from .axes import check_iterations
 from .dispatch import Dispatch, grid, strides
 from .expression import used_features
 from .windows import bound, check_bindings, total_bytes
@@ -103,6 +104,7 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
         kernel, constants, groups = "conv", *_tiles(g, profile)
         channels = g.IC, g.fg, g.fo, g.fw
         vector = whole and g.xc == g.fc == 1 and not any(n % 4 for n in channels)
+    check_iterations(g.KH * (1 + g.KW * (1 + g.IC / (4 if vector else 1))), profile)
     spec = _spec(
         kernel, tuple(b.buffer for b in bounds), g.transposed, values["c"] is not None, vector,
         profile.features, extra,

@@ -17,6 +17,7 @@ from ..data_types import DATA_TYPES, FLOAT_TYPES
 from ..graph import Node, Value
 from ..profile import DeviceProfile
 from . import epilogue as fused
+from .axes import ITERATIONS
 from .dispatch import Binding, Dispatch, Scratch, broadcast_strides, collapse, grid
 from .expression import used_features
 
@@ -235,6 +236,8 @@ def _pieces(p: Product, itemsize: int, profile: DeviceProfile) -> Iterator[list[
         if block[axis] < sizes[axis]:
             # The output's batches of a part have to follow each other.
             block[:axis] = [1] * axis
+    if profile.is_software:
+        block[-1] = min(block[-1], ITERATIONS // 4 * 4)
     if block[-1] < p.k:
         # Sums of parts are added through c, which has no batch dimension.
         block[:rank] = [1] * rank
