@@ -13,6 +13,7 @@ from .context import MLContext
 from .device_info import DeviceInfo
 from .errors import NotSupportedError
 from .gpu.device import GPUDevice
+from .interop import wgpu
 from .promise import MLPromise
 from .runtime import CpuDevice, Timeline
 from .runtime.opening import open_gpu
@@ -35,7 +36,8 @@ class ML:
         """A context on ``gpu_device``, or else on the device that suits best (§8.2.2).
 
         On a ``GPUDevice`` the context's work and the device's are one order; the options about
-        the choice of a device have no meaning there.
+        the choice of a device have no meaning there. For a ``wgpu.GPUDevice`` the context is on
+        the same hardware, with a timeline of its own.
 
         The best GPU by default; ``power_preference`` "low-power" prefers an integrated one,
         "high-performance" a discrete one, and outranks ``accelerated``; ``accelerated=False``
@@ -121,21 +123,43 @@ def _create(settings: Settings, power_preference: str, accelerated: bool) -> MLC
     return _vulkan_context(found[index], settings, accelerated)
 
 
-def _vulkan_context(physical: Any, settings: Settings, accelerated: bool) -> MLContext:
+def _vulkan_context(
+    physical: Any, settings: Settings, accelerated: bool, **options: Any
+) -> MLContext:
     gpu = open_gpu(physical, settings)
     info = DeviceInfo.of(gpu.profile, physical.index)
-    return _gpu_context(Timeline(gpu), info, settings, accelerated=accelerated)
+    return _gpu_context(Timeline(gpu), info, settings, accelerated=accelerated, **options)
 
 
 def _context_on(gpu_device: Any, settings: Settings) -> MLContext:
+    if wgpu.is_device(gpu_device):
+        return _wgpu_context(gpu_device, settings)
     if not isinstance(gpu_device, GPUDevice):
         raise TypeError(
-            f"create_context: a GPUDevice is expected, not {type(gpu_device).__name__}; options "
-            "are given by keyword"
+            f"create_context: a GPUDevice (of webnn_vk.gpu or wgpu) is expected, not "
+            f"{type(gpu_device).__name__}; options are given by keyword"
         )
     gpu_device._check("create_context")
     info = DeviceInfo.of(gpu_device._gpu.profile, gpu_device.adapter.info.index)
     return _gpu_context(gpu_device._timeline, info, settings, gpu_device=gpu_device)
+
+
+def _wgpu_context(gpu_device: Any, settings: Settings) -> MLContext:
+    """On the same hardware, opened once more: wgpu-native doesn't share a device."""
+    from .vulkan.devices import list_devices
+    from .vulkan.errors import VulkanError
+    from .vulkan.instance import instance
+
+    wgpu.check_device(gpu_device, "create_context")
+    try:
+        if settings.validate:
+            instance(validate=True)
+        found = list_devices()
+    except VulkanError as error:
+        raise NotSupportedError(str(error)) from error
+    usable = [device for device in found if device.unusable is None]
+    physical = usable[wgpu.matching(gpu_device, [device.profile for device in usable])]
+    return _vulkan_context(physical, settings, accelerated=True, gpu_device=gpu_device)
 
 
 def _gpu_context(

@@ -21,6 +21,7 @@ from .errors import NotSupportedError, OperationError
 from .gpu.buffer import GPUBuffer
 from .gpu.device import GPUDevice
 from .gpu.flags import SUPPORTED_USAGE
+from .interop import wgpu
 from .runtime import Await, Run, Storage, Submit, Timeline
 from .runtime.external import (
     export_memory,
@@ -225,6 +226,8 @@ def _take_back(reference: weakref.ref[MLTensor], exchange: SameDevice, buffer: G
 def _exchange(timeline: Timeline, gpu_device: Any) -> Exchange:
     """How tensors of a timeline's context go to ``gpu_device`` (None: only by file descriptor)."""
     device, what = timeline.device, "create_exportable_tensor"
+    if wgpu.is_device(gpu_device):
+        return wgpu.WgpuExchange(gpu_device, what)
     if device.profile is None:
         raise NotSupportedError(f"{what}: the CPU device shares no memory with a GPUDevice")
     if gpu_device is None:
@@ -232,7 +235,10 @@ def _exchange(timeline: Timeline, gpu_device: Any) -> Exchange:
             raise NotSupportedError(f"{what}: {device.name}: {_UNSUPPORTED}")
         return Exchange()
     if not isinstance(gpu_device, GPUDevice):
-        raise TypeError(f"{what}: a GPUDevice is expected, not {type(gpu_device).__name__}")
+        raise TypeError(
+            f"{what}: a GPUDevice (of webnn_vk.gpu or wgpu) is expected, not "
+            f"{type(gpu_device).__name__}"
+        )
     gpu_device._check(what)
     if gpu_device._timeline is timeline:
         return SameDevice(gpu_device)
@@ -261,7 +267,8 @@ class SharingContext:
         self, descriptor: Any, gpu_device: Any = None
     ) -> MLPromise[MLTensor]:
         """A zeroed tensor that ``export_to_gpu`` lends to ``gpu_device``, without a copy: the
-        device that the context was made on, or another ``GPUDevice`` of the same hardware.
+        device that the context was made on, or another ``GPUDevice`` of the same hardware. To any
+        ``wgpu.GPUDevice`` its contents are copied (docs/interop.md).
 
         Without a ``gpu_device`` it serves ``tensor.export_fd()`` only. Rejects as ``create_tensor``
         does, with InvalidStateError when the GPUDevice was destroyed, NotSupportedError on the CPU

@@ -102,11 +102,12 @@ def _array_of(x: Any) -> np.ndarray:
             f"from_dlpack: an object with __dlpack__ is expected, not {type(x).__name__}"
         )
     elsewhere = x.__dlpack_device__()[0] not in _HOST_TYPES
-    try:
-        if elsewhere and _VERSIONED:
-            return np.from_dlpack(x, device="cpu")
+    if not elsewhere:
         return np.from_dlpack(x)
-    except (BufferError, RuntimeError, ValueError) as error:
+    try:
+        return np.from_dlpack(x, device="cpu") if _VERSIONED else np.from_dlpack(x)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        # A TypeError comes from producers that don't know dl_device.
         raise BufferError(
             f"from_dlpack: {type(x).__name__} on DLPack device {x.__dlpack_device__()}: {error}"
         ) from error

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import InvalidStateError, NotSupportedError, OperationError
+from ..runtime import Storage
 from ..runtime.mapping import HostMapping
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ def is_device(candidate: Any) -> bool:
     """Whether it is a ``wgpu.GPUDevice``; doesn't import wgpu."""
     wgpu = sys.modules.get("wgpu")
     return wgpu is not None and isinstance(candidate, wgpu.GPUDevice)
+
+
+def check_device(gpu_device: Any, what: str) -> None:
+    """InvalidStateError when a ``wgpu.GPUDevice`` was destroyed or lost."""
+    _Lender.of(gpu_device).check(what)
 
 
 def matching(gpu_device: Any, profiles: list[DeviceProfile]) -> int:
@@ -49,14 +55,21 @@ def matching(gpu_device: Any, profiles: list[DeviceProfile]) -> int:
 class WgpuExchange:
     """Lends one tensor to a ``wgpu.GPUDevice`` and takes it back."""
 
-    def __init__(self, gpu_device: Any) -> None:
+    #: The tensor's memory itself stays here.
+    external = False
+
+    def __init__(self, gpu_device: Any, what: str) -> None:
         self.gpu_device = gpu_device
         self._lender = _Lender.of(gpu_device)
+        self._lender.check(what)
         self._lock = threading.RLock()
         # The tensor owns its exchange.
         self._tensor: weakref.ref[MLTensor] | None = None
         self._mapping: HostMapping | None = None
         self._buffer: Any = None
+
+    def connect(self, storage: Storage) -> None:
+        """See ``sharing.Exchange``."""
 
     def export(self, tensor: MLTensor) -> Any:
         """The ``wgpu.GPUBuffer`` with the tensor's contents, the same one until it is destroyed.

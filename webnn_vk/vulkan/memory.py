@@ -265,7 +265,8 @@ class Allocator:
             self._take_back()
             blocks = [block for pool in self._all_pools for block in pool.blocks.values()]
             return MemoryUse(self._allocated, sum(block.size for block in blocks),
-                             self._allocations, len(blocks))
+                             self._allocations, len(blocks),
+                             sum(block.size for block in blocks if block.imported))
 
     def close(self) -> None:
         """Destroys all blocks, whether or not they hold allocations."""
