@@ -287,6 +287,8 @@ class _Run:
         try:
             staged = self.driver.allocate(size, host=True, label="staging")
         except OutOfDeviceMemory:
+            staged = None
+        if staged is None:
             # What earlier work holds may be enough.
             self._finish()
             self.device.settle()

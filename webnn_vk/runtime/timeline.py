@@ -73,6 +73,7 @@ class Timeline:
         self._in_flight: deque[tuple[Batch, int]] = deque()
         self._starting = False
         self._end: str | None = None
+        self._lost = False
         self._closing = False
         self._closed = threading.Event()
         #: Batches handed to the device so far.
@@ -186,6 +187,7 @@ class Timeline:
 
     def lose(self, message: str) -> None:
         """The device is lost: end, and tell the users, each once."""
+        self._lost = True
         self.end(f"the context is lost: {message}")
         with self._changed:
             users, self._on_lost = list(self._on_lost.values()), dict.fromkeys(
@@ -259,6 +261,7 @@ class Timeline:
             except Exception as error:  # a defect must not stop the thread: the work fails
                 for work in works:
                     work.fail(error)
+                    del work
             with self._finishable:
                 self.submits += batch.value is not None
                 self._in_flight.append((batch, position))
@@ -301,13 +304,15 @@ class Timeline:
             except Exception as error:
                 for work in batch.works:
                     work.fail(error)
+                    del work
                 batch.completions.clear()
             batch.complete()
             # The batch's memory is free before anyone can see its end.
             batch.works = ()
             with self._changed:
                 self._in_flight.popleft()
-                self._completed = position
+                if not self._lost:
+                    self._completed = position
                 self._startable.notify()
                 self._changed.notify_all()
             del batch

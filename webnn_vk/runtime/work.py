@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DOMException, OperationError, UnknownError
+from ..vulkan.errors import VulkanError
 from .device import Executable, Storage
 
 
@@ -20,6 +21,9 @@ def _as(kind: type[DOMException], error: Exception) -> Exception:
     if isinstance(error, DOMException):
         return error
     made = kind(f"{type(error).__name__}: {error}")
+    if isinstance(error, (MemoryError, VulkanError)):
+        # Its traceback would hold what failed, when memory may be what is missing.
+        error = error.with_traceback(None)
     made.__cause__ = error
     return made
 
