@@ -64,14 +64,21 @@ class Rental:
         if not self._release_once.acquire(blocking=False):
             return
         tensor, self._tensor = self._tensor, None
-        if self._mapping is not None and tensor.writable:
-            self._mapping.store(self._timeline)
-        tensor._end_rental(self)
+        try:
+            if self._mapping is not None and tensor.writable:
+                self._mapping.store(self._timeline)
+        finally:
+            tensor._end_rental(self)
 
     def close(self) -> None:
         """The last array is gone."""
-        self.release()
-        self._mapping = None
+        try:
+            self.release()
+        finally:
+            self._mapping = None
+            self._leave()
+
+    def _leave(self) -> None:
         context = self._context()
         if context is None or context.lost.done():
             # The last to leave waits for the device; a destructor should not.
