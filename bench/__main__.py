@@ -1,4 +1,4 @@
-"""`python -m bench [models | startup]`: what the library costs here, in a table."""
+"""`python -m bench [models | startup | interop]`: what the library costs here, in a table."""
 
 from __future__ import annotations
 
@@ -14,18 +14,23 @@ def main() -> int:
         "what",
         nargs="?",
         default="models",
-        choices=("models", "startup"),
+        choices=("models", "startup", "interop"),
         help="models: MiniLM and MobileNetV2 on Vulkan and on the CPU device, side by side; "
-        "startup: a new process, from import to the first MiniLM embedding",
+        "startup: a new process, from import to the first MiniLM embedding; "
+        "interop: ways to a tensor's contents",
     )
     parser.add_argument("--device", help="as in `webnn-vk demo`; default: any Vulkan device")
-    parser.add_argument("--runs", type=int, help="runs per figure (default: models 15, startup 5)")
+    parser.add_argument("--runs", type=int, help="runs per figure (default: 15, startup 5)")
     options = parser.parse_args()
     try:
         if options.what == "startup":
             from . import startup
 
             startup.main(options.device, options.runs or 5)
+        elif options.what == "interop":
+            from . import interop
+
+            interop.main(options.device, options.runs or 15)
         else:
             from . import steady
 
