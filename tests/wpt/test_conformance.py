@@ -93,7 +93,7 @@ def test_with_native_types_masked(tmp_path):
 @needs_suite
 def test_native_types_are_used_where_the_device_has_them(tmp_path):
     require_vulkan()
-    status, text = command("--file", "cast", WEBNN_VK_DUMP_SPIRV=str(tmp_path))
+    status, text = command("--file", "arg_min_max", WEBNN_VK_DUMP_SPIRV=str(tmp_path))
     assert status == 0, text[-4000:]
     used = set().union(*(capabilities(m.read_bytes()) for m in tmp_path.glob("*.spv")))
     for feature in ("float16", "int8", "int64"):
