@@ -94,6 +94,19 @@ def from_dlpack(
     return tensor
 
 
+class _OnHost:
+    """Asks a producer for its data in the CPU's memory (NumPy itself does so since 2.1 only)."""
+
+    def __init__(self, producer: Any) -> None:
+        self._producer = producer
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return KDL_CPU, 0
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._producer.__dlpack__(**{**options, "dl_device": (KDL_CPU, 0)})
+
+
 def _array_of(x: Any) -> np.ndarray:
     if isinstance(x, np.ndarray):
         return x
@@ -105,7 +118,7 @@ def _array_of(x: Any) -> np.ndarray:
     if not elsewhere:
         return np.from_dlpack(x)
     try:
-        return np.from_dlpack(x, device="cpu") if _VERSIONED else np.from_dlpack(x)
+        return np.from_dlpack(_OnHost(x))
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         # A TypeError comes from producers that don't know dl_device.
         raise BufferError(

@@ -124,7 +124,7 @@ class TensorArray(np.ndarray):
         if array is self:
             return array
         plain = array.view(np.ndarray)
-        return plain[()] if return_scalar else plain
+        return plain[()] if plain.ndim == 0 else plain
 
     def __getitem__(self, key: Any) -> Any:
         found = super().__getitem__(key)
