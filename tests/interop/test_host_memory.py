@@ -188,7 +188,7 @@ def test_without_the_extension():
     with context:
         with pytest.raises(NotSupportedError, match="VK_EXT_external_memory_host"):
             context.import_constant_tensor({"data_type": "float32", "shape": [4]},
-                                           bytes(16)).result()
+                                           bytearray(17)[1:]).result()
 
 
 def test_large_steps_need_a_mapping_around_the_data(open_kind):

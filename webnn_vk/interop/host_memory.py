@@ -27,7 +27,8 @@ def share(device: Device, descriptor: MLOperandDescriptor, buffer: Any, what: st
     data = as_bytes(buffer, descriptor, what)
     data.flags.writeable = False
     profile = device.profile
-    if profile is not None and profile.min_imported_host_pointer_alignment:
+    # Without the extension it is import_storage that says so.
+    if profile is not None and "external_memory_host" in profile.features:
         reason = obstacle(profile, data.ctypes.data, data.nbytes, mapping_around(data))
         if reason is not None:
             raise TypeError(
