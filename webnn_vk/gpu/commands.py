@@ -341,7 +341,10 @@ class GPUCommandBuffer:
             raise ValueError(f"submit: {self!r} belongs to another GPUDevice")
         for buffer in self._buffers:
             buffer._alive("submit")
-        return Submit([self._recording], tuple(self._uses.reads), tuple(self._uses.writes), self)
+        uses = self._uses
+        return Submit(
+            [self._recording], reads=tuple(uses.reads), writes=tuple(uses.writes), keep=self
+        )
 
     def __repr__(self) -> str:
         return f"<GPUCommandBuffer {sanitize(self._label)!r} over {len(self._buffers)} buffers>"

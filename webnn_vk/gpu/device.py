@@ -79,7 +79,7 @@ class GPUDevice:
         limit = self._gpu.max_tensor_byte_length
         if not 1 <= size <= limit:
             raise ValueError(f"{what}: size {size}; a buffer has 1 to {limit} bytes")
-        if not usage or usage & ~SUPPORTED_USAGE:
+        if not usage or int(usage) & ~int(SUPPORTED_USAGE):
             raise ValueError(
                 f"{what}: usage {GPUBufferUsage(usage)!r}; STORAGE, COPY_SRC and COPY_DST are "
                 "supported (queue.write_buffer and read_buffer take the place of mapping)"

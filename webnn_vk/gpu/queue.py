@@ -98,9 +98,9 @@ class GPUQueue:
 def byte_view(data: Any, what: str) -> np.ndarray:
     """Contiguous data as a flat uint8 array; TypeError for anything else."""
     try:
-        return np.frombuffer(memoryview(data).cast("B"), np.uint8)
+        array = np.asarray(data if isinstance(data, np.ndarray) else memoryview(data))
     except (TypeError, ValueError):
-        pass
-    if isinstance(data, np.ndarray) and data.dtype != object:
-        return np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-    raise TypeError(f"{what}: a buffer of numbers is expected, not {type(data).__name__}")
+        array = np.array(None)
+    if array.dtype.hasobject:
+        raise TypeError(f"{what}: a buffer of numbers is expected, not {type(data).__name__}")
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
