@@ -89,13 +89,14 @@ class WgpuExchange:
                 with context._timeline.building():
                     mapping = HostMapping(context._device, storage)
                     mapping.fetch(context._timeline)
-                    self._buffer = self._filled(mapping.memory(writable=False), tensor)
+                    buffer = self._filled(mapping.memory(writable=False), tensor)
+                self._lender.add(self)
             except BaseException:
                 tensor._end_rental(self)
                 raise
             self._tensor, self._mapping = weakref.ref(tensor), mapping
-            self._lender.exchanges.add(self)
-            return self._buffer
+            self._buffer = buffer
+            return buffer
 
     def _filled(self, data: memoryview, tensor: MLTensor) -> Any:
         wgpu = sys.modules["wgpu"]
@@ -137,7 +138,7 @@ class WgpuExchange:
                 return
             tensor, mapping, buffer = self._tensor(), self._mapping, self._buffer
             self._tensor = self._mapping = self._buffer = None
-            self._lender.exchanges.discard(self)
+            self._lender.discard(self)
             if tensor is None or tensor._storage is None:
                 return
             timeline = tensor._context._timeline
@@ -177,8 +178,9 @@ class _Lender:
 
     def __init__(self, gpu_device: Any) -> None:
         self._gpu_device = weakref.ref(gpu_device)
-        self._destroyed = False
-        self.exchanges: weakref.WeakSet[WgpuExchange] = weakref.WeakSet()
+        self._destroyed = self._ending = False
+        self._exchanges: weakref.WeakSet[WgpuExchange] = weakref.WeakSet()
+        self._lock = threading.Lock()
 
     @classmethod
     def of(cls, gpu_device: Any) -> _Lender:
@@ -201,8 +203,23 @@ class _Lender:
         gpu_device.destroy = return_and_destroy
         return lender
 
+    def add(self, exchange: WgpuExchange) -> None:
+        """Remember an export; InvalidStateError when the device is being destroyed."""
+        with self._lock:
+            if self._ending:
+                raise InvalidStateError("export_to_gpu: the wgpu.GPUDevice was destroyed or lost")
+            self._exchanges.add(exchange)
+
+    def discard(self, exchange: WgpuExchange) -> None:
+        """Forget an export."""
+        with self._lock:
+            self._exchanges.discard(exchange)
+
     def _take_all_back(self) -> None:
-        for exchange in list(self.exchanges):
+        with self._lock:
+            self._ending = True
+            exchanges = list(self._exchanges)
+        for exchange in exchanges:
             exchange.take_back()
         self._destroyed = True
 
