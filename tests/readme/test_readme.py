@@ -114,5 +114,5 @@ def test_environment_table_is_complete():
         for path in (ROOT / folder).rglob("*.py"):
             used |= set(re.findall(r"WEBNN_VK_[A-Z_]+[A-Z]", path.read_text(encoding="utf-8")))
     documented = set(re.findall(r"^\| `(WEBNN_VK_[A-Z_]+)", README, re.MULTILINE))
-    # Instruments of the tests, not for users.
-    assert used - {"WEBNN_VK_DUMP_SPIRV", "WEBNN_VK_SKIP_PASSES"} == documented
+    # An instrument of the tests, not for users.
+    assert used - {"WEBNN_VK_DUMP_SPIRV"} == documented
