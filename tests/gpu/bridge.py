@@ -19,36 +19,65 @@ _POLL = 0.0005
 class BridgedDriver(DriverProxy):
     """A driver whose exported semaphores other BridgedDrivers can import."""
 
-    _exported: dict[int, Any] = {}
+    _exported: dict[int, tuple[BridgedDriver, Any]] = {}
 
     def __init__(self, driver: Driver) -> None:
         super().__init__(driver)
-        #: Values carried over so far.
-        self.carried = 0
+        self._bridges: list[_Bridge] = []
+
+    @property
+    def carried(self) -> int:
+        """Values carried over so far."""
+        return sum(bridge.value for bridge in self._bridges)
 
     def semaphore(self, *, exportable: bool = False) -> Any:
         return self.driver.semaphore()
 
     def export_semaphore(self, semaphore: Any) -> int:
         fd = os.open(os.devnull, os.O_RDONLY)
-        self._exported[fd] = semaphore
+        self._exported[fd] = self, semaphore
         return fd
 
     def import_semaphore(self, fd: int) -> Any:
         os.close(fd)
-        ours, theirs = self.driver.semaphore(), self._exported.pop(fd)
-        threading.Thread(target=self._carry, args=(ours, theirs), daemon=True).start()
-        return ours
+        other, theirs = self._exported.pop(fd)
+        bridge = _Bridge(self.driver.semaphore(), theirs)
+        for driver in (self, other):
+            driver._bridges.append(bridge)
+        return bridge.pair[0]
 
-    def _carry(self, *pair: Any) -> None:
-        value = 0
-        try:
-            while True:
-                for a, b in (pair, pair[::-1]):
-                    if a.wait(value + 1, _POLL):
-                        value += 1
-                        if b.value() < value:
-                            b.signal(value)
-                        self.carried += 1
-        except Exception:
-            return  # one of the two devices is closed
+    def close(self) -> None:
+        # A real semaphore's value outlives the device that reached it.
+        if self.driver.lost() is None:
+            self.driver.wait(self.driver.submitted())
+        for bridge in self._bridges:
+            bridge.end()
+        self.driver.close()
+
+
+class _Bridge:
+    def __init__(self, *pair: Any) -> None:
+        self.pair = pair
+        self.value = 0
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        self._ending.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            self._carry()
+        while self._carry():
+            pass
+
+    def _carry(self) -> bool:
+        for a, b in (self.pair, self.pair[::-1]):
+            if a.wait(self.value + 1, _POLL):
+                self.value += 1
+                if b.value() < self.value:
+                    b.signal(self.value)
+                return True
+        return False
