@@ -44,9 +44,12 @@ Shapes = dict[str, Any]
 class Draft:
     """One example in the making: ``draw`` of hypothesis, the record, a type for each operand."""
 
-    def __init__(self, draw: Callable[[Any], Any], record: Operator) -> None:
+    def __init__(
+        self, draw: Callable[[Any], Any], record: Operator, flavours: Sequence[str]
+    ) -> None:
         self.draw = draw
         self.record = record
+        self.flavours = flavours
         self.types: dict[str, str] = {}
         for name in record.limits:
             row = record.limits[name]
@@ -123,7 +126,7 @@ class Draft:
     def example(self, shapes: Shapes, arguments: dict[str, Any]) -> Example:
         """Operands of these shapes (a list for a sequence, None if absent) with random values."""
         rng = np.random.default_rng(self.integer(0, 2**32 - 1))
-        flavour = self.choose(values.FLAVOURS)
+        flavour = self.choose(self.flavours)
         operands = {}
         for name, shape in shapes.items():
             if shape is None:
@@ -153,12 +156,14 @@ def _generic(d: Draft) -> Example:
 
 
 @st.composite
-def examples(draw: Callable[[Any], Any], name: str) -> Example:
-    """Valid random uses of the operator called ``name``."""
+def examples(
+    draw: Callable[[Any], Any], name: str, flavours: Sequence[str] = values.FLAVOURS
+) -> Example:
+    """Valid random uses of the operator called ``name``, with numbers of the given kinds."""
     from tests.differential.relations import RELATIONS
 
     record = OPERATORS[name]
-    draft = Draft(draw, record)
+    draft = Draft(draw, record, flavours)
     assert not any(p.argument is Operands for p in record.operands) or name in RELATIONS
     made = RELATIONS.get(name, _generic)(draft)
     size = sum(math.prod(o.shape) for o in made.outputs())
