@@ -262,11 +262,13 @@ class Timeline:
                 for work in works:
                     work.fail(error)
                     del work
+            # From here on only the batch holds its works: they are gone when it is over.
+            del works
             with self._finishable:
                 self.submits += batch.value is not None
                 self._in_flight.append((batch, position))
                 self._finishable.notify()
-            del works, batch
+            del batch
 
     def _can_start(self) -> bool:
         if not self._queue or len(self._in_flight) >= MAX_IN_FLIGHT:

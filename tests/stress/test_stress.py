@@ -1,0 +1,25 @@
+"""20 seconds of the stress test, under the validation layer where it is on."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.drivers import require_vulkan
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_20_seconds():
+    require_vulkan()
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.stress", "--seed", "5", "--seconds", "20"],
+        capture_output=True, text=True, cwd=ROOT, timeout=280,
+    )
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "every value right, nothing left" in done.stdout
+    for title in ("calls", "faults"):
+        (line,) = re.findall(rf"^{title}: (.*)$", done.stdout, re.MULTILINE)
+        counts = dict(item.rsplit(" ", 1) for item in line.split(", "))
+        assert all(int(count) > 0 for count in counts.values()), counts
