@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 FLAVOURS = ("ordinary", "wide", "special")
+#: Besides those: floats that do not grow from step to step of a recurrent network.
+SMALL = "small"
 
 _INDICES = ("gather", "gather_elements", "gather_nd", "scatter_elements", "scatter_nd")
 # Operators whose result for an infinity or a NaN follows from the draft element by element; with
@@ -48,7 +50,8 @@ def array(
     if flavour == "wide" and operator not in _ORDERED:
         magnitude = 10.0 ** rng.uniform(-4, 4, shape)
         return np.asarray(magnitude * rng.choice((-1, 1), shape)).astype(dtype)
-    return np.asarray(rng.uniform(-3, 3, shape)).astype(dtype)
+    largest = 0.4 if flavour == SMALL else 3
+    return np.asarray(rng.uniform(-largest, largest, shape)).astype(dtype)
 
 
 def _indices(

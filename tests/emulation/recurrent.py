@@ -8,6 +8,8 @@ import numpy as np
 
 from tests.emulation.emulations import emulation
 
+RECURRENT = ("gru", "gru_cell", "lstm", "lstm_cell")
+
 
 class _Gates:
     """Parts of weights and biases by gate; absent biases are 0."""
