@@ -33,13 +33,25 @@ class GPUBuffer:
         self._usage = usage
         self._label = label
 
-    size = property(lambda self: self._size, doc="Size in bytes.")
-    usage = property(lambda self: self._usage, doc="Its GPUBufferUsage.")
-    label = property(lambda self: self._label, doc="The name given to it.")
+    @property
+    def size(self) -> int:
+        """Size in bytes."""
+        return self._size
+
+    @property
+    def usage(self) -> GPUBufferUsage:
+        """Its GPUBufferUsage."""
+        return self._usage
+
+    @property
+    def label(self) -> str:
+        """The name given to it."""
+        return self._label
 
     def destroy(self) -> None:
         """Release it; a tensor's memory goes back to the tensor with its contents. Work submitted
         before goes on. Calling it again does nothing."""
+        self._device._timeline.check_fork()
         if self._returned is None:
             self._clear()
         else:
@@ -69,7 +81,8 @@ class GPUBuffer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.destroy()
+        if not self._device._timeline.forked:
+            self.destroy()
 
     def __repr__(self) -> str:
         name = f" {sanitize(self._label)!r}" if self._label else ""

@@ -48,7 +48,10 @@ class GPUBindGroup:
                 raise ValueError(f"{where} is given twice")
             self._bound[binding] = _bound(device, resource, where)
 
-    label = property(lambda self: self._label, doc="The name given to it.")
+    @property
+    def label(self) -> str:
+        """The name given to it."""
+        return self._label
 
     def __repr__(self) -> str:
         return f"<GPUBindGroup {sanitize(self._label)!r} bindings {sorted(self._bound)}>"
@@ -118,7 +121,10 @@ class GPUCommandEncoder:
         self._read: set[Storage] = set()
         self._written: set[Storage] = set()
 
-    label = property(lambda self: self._label, doc="The name given to it.")
+    @property
+    def label(self) -> str:
+        """The name given to it."""
+        return self._label
 
     def begin_compute_pass(self, *, label: str = "") -> GPUComputePass:
         """A pass to record dispatches in; the encoder waits for its ``end()``."""
@@ -334,7 +340,10 @@ class GPUCommandBuffer:
         self._uses = uses
         self._label = label
 
-    label = property(lambda self: self._label, doc="The name given to it.")
+    @property
+    def label(self) -> str:
+        """The name given to it."""
+        return self._label
 
     def _work(self, device: GPUDevice) -> Submit:
         if self._device is not device:

@@ -59,10 +59,25 @@ class GPUDevice:
         self._finalizer = weakref.finalize(self, _leave, self._timeline, user)
         self._finalizer.atexit = False
 
-    adapter = property(lambda self: self._adapter, doc="The adapter it was made from.")
-    queue = property(lambda self: self._queue, doc="Its one GPUQueue.")
-    limits = property(lambda self: self._adapter.limits, doc="Name → number.")
-    features = property(lambda self: self._gpu.profile.features, doc="Names of features in use.")
+    @property
+    def adapter(self) -> GPUAdapter:
+        """The adapter it was made from."""
+        return self._adapter
+
+    @property
+    def queue(self) -> GPUQueue:
+        """Its one GPUQueue."""
+        return self._queue
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """Name → number."""
+        return self._adapter.limits
+
+    @property
+    def features(self) -> frozenset[str]:
+        """Names of features in use."""
+        return self._gpu.profile.features
 
     @property
     def lost(self) -> MLPromise[GPUDeviceLostInfo]:
@@ -153,6 +168,7 @@ class GPUDevice:
     def destroy(self) -> None:
         """End this object's use of the device. Work submitted before goes on; exported buffers go
         back to their tensors; contexts on the device live on. Calling it again does nothing."""
+        self._timeline.check_fork()
         self._end(GPUDeviceLostInfo("destroyed", "destroy() was called"))
         self._finalizer()
 
@@ -168,13 +184,15 @@ class GPUDevice:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.destroy()
+        if not self._timeline.forked:
+            self.destroy()
 
     def __repr__(self) -> str:
         return f"<GPUDevice {self._gpu.name}{' lost' if self._lost.done() else ''}>"
 
     # -- checks --------------------------------------------------------------------------------
     def _check(self, what: str) -> None:
+        self._timeline.check_fork()
         if self._lost.done():
             info = self._lost.result()
             raise InvalidStateError(f"{what}: the GPUDevice is lost ({info.message})")

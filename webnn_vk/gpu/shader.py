@@ -36,11 +36,30 @@ class GPUShaderModule:
         except ValueError as error:
             raise ValueError(f"{what}: {error}") from None
 
-    label = property(lambda self: self._label, doc="The name given to it.")
-    entry_points = property(lambda self: self._about.entry_points, doc="Names of entry points.")
-    bindings = property(lambda self: dict(self._about.bindings), doc="Binding → access.")
-    push_constant_size = property(lambda self: self._about.push_size, doc="In bytes.")
-    spirv = property(lambda self: self._spirv, doc="The module as bytes.")
+    @property
+    def label(self) -> str:
+        """The name given to it."""
+        return self._label
+
+    @property
+    def entry_points(self) -> tuple[str, ...]:
+        """Names of entry points."""
+        return self._about.entry_points
+
+    @property
+    def bindings(self) -> dict[int, str]:
+        """Binding → access."""
+        return dict(self._about.bindings)
+
+    @property
+    def push_constant_size(self) -> int:
+        """In bytes."""
+        return self._about.push_size
+
+    @property
+    def spirv(self) -> bytes:
+        """The module as bytes."""
+        return self._spirv
 
     def __repr__(self) -> str:
         return f"<GPUShaderModule {sanitize(self._label)!r} bindings {self.bindings}>"
@@ -83,7 +102,10 @@ class GPUComputePipeline:
         with device._translated(what):
             self._native = device._gpu.driver.pipelines([request])[0]
 
-    label = property(lambda self: self._label, doc="The name given to it.")
+    @property
+    def label(self) -> str:
+        """The name given to it."""
+        return self._label
 
     def __repr__(self) -> str:
         return f"<GPUComputePipeline {sanitize(self._label)!r} of {self._module!r}>"
