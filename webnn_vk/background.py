@@ -14,6 +14,7 @@ EXIT_SECONDS = 20.0
 #: Called at exit with the seconds left, before and after the threads of ``start`` were joined.
 closers: list[Callable[[float], Any]] = []
 _running: set[threading.Thread] = set()
+_ended = False
 
 
 class TimelineThread(threading.Thread):
@@ -25,8 +26,11 @@ def on_timeline() -> bool:
     return isinstance(threading.current_thread(), TimelineThread)
 
 
-def start(function: Callable[..., Any], name: str, *arguments: Any) -> None:
-    """Run ``function`` on a thread of its own."""
+def start(function: Callable[..., Any], name: str, *arguments: Any) -> bool:
+    """Run ``function`` on a thread of its own; False when the interpreter is past its exit, where
+    a new thread would never run (and destructors may still come here)."""
+    if _ended:
+        return False
 
     def run() -> None:
         try:
@@ -43,6 +47,7 @@ def start(function: Callable[..., Any], name: str, *arguments: Any) -> None:
     except BaseException:
         _running.discard(thread)
         raise
+    return True
 
 
 def watch_exit() -> None:
@@ -60,3 +65,5 @@ def _exit() -> None:
         thread.join(max(end - time.monotonic(), 0))
     for closer in closers:  # what those threads have made
         closer(max(end - time.monotonic(), 0))
+    global _ended
+    _ended = True

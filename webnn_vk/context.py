@@ -379,7 +379,8 @@ class MLContext(SharingContext):
             except Exception as error:
                 failed(error)
 
-        background.start(build, "build")
+        if not background.start(build, "build"):
+            promise.reject(InvalidStateError("the interpreter is exiting"))
         return promise
 
     def _load(self, program: Program) -> Executable:

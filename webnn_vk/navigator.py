@@ -11,7 +11,7 @@ from typing import Any
 from . import background
 from .context import MLContext
 from .device_info import DeviceInfo
-from .errors import NotSupportedError
+from .errors import InvalidStateError, NotSupportedError
 from .gpu.device import GPUDevice
 from .interop import wgpu
 from .promise import MLPromise
@@ -64,7 +64,8 @@ class ML:
             except Exception as error:
                 promise.reject(error)
 
-        background.start(create, "create")
+        if not background.start(create, "create"):
+            promise.reject(InvalidStateError("the interpreter is exiting"))
         return promise
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -143,7 +144,9 @@ class World:
             return
         left = settled_bytes(self.context)
         if left:
-            raise Failure(f"{self.context!r}: {left} bytes are left")
+            time.sleep(1)
+            later = settled_bytes(self.context)
+            raise Failure(f"{self.context!r}: {left} bytes are left, {later} a second later")
 
 
 def open_world(vulkan: bool, force_cpu: bool) -> World:
