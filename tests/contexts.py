@@ -38,7 +38,7 @@ def settled_bytes(context: MLContext) -> int:
     """Bytes of device memory in use once everything queued is over."""
     context.fence().wait(60)
     for thread in threading.enumerate():
-        if thread.name == "webnn_vk-build":
+        if thread.name == "webnn_vk-build" and thread.is_alive():
             thread.join(60)  # a failed one still holds what it had
     gc.collect()  # errors hold the frames that they went through
     return context._device.memory_in_use()
