@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,12 +15,13 @@ import webnn_vk
 from tests.gpu.bridge import BridgedDriver
 from tests.gpu.shaders import contents, double
 from tests.vulkan.faults import FaultyDriver
-from webnn_vk import InvalidStateError, OperationError
+from webnn_vk import InvalidStateError, OperationError, UnknownError
 from webnn_vk.context import MLContext
 from webnn_vk.device_info import DeviceInfo
 from webnn_vk.gpu.device import GPUDevice
 from webnn_vk.runtime import Await, GpuDevice, Timeline
 from webnn_vk.runtime.opening import open_gpu
+from webnn_vk.vulkan.errors import OutOfDeviceMemory
 
 DESCRIPTOR = {"data_type": "float32", "shape": [1000], "readable": True, "writable": True}
 ONES = np.ones(1000, np.float32)
@@ -162,6 +165,27 @@ def test_device_lost_while_it_holds_a_tensor(opened: Any) -> None:
     context.write_tensor(tensor, ONES * 2)
     assert np.array_equal(context.read_tensor(tensor).result(60), ONES * 2)
     assert not context.lost.done()
+
+
+def test_memory_that_the_device_does_not_take(opened: Any, monkeypatch: Any) -> None:
+    """The tensor is not made, and nothing of the attempt stays."""
+    context, device = opened(unwrapped, unwrapped)
+    context.create_exportable_tensor(DESCRIPTOR, device).result(60).destroy()
+    context.fence().wait(60)
+    before = context._device.memory_in_use(), device._gpu.memory_in_use()
+    descriptors = len(os.listdir("/proc/self/fd"))
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise OutOfDeviceMemory("refused")
+
+    monkeypatch.setattr(device._gpu.driver, "import_memory", refuse)
+    for _ in range(3):
+        with pytest.raises(UnknownError, match="float32\\[1000\\].*refused"):
+            context.create_exportable_tensor(DESCRIPTOR, device).result(60)
+    gc.collect()
+    context.fence().wait(60)
+    assert (context._device.memory_in_use(), device._gpu.memory_in_use()) == before
+    assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
 def test_context_lost_while_its_tensor_is_out(opened: Any) -> None:
