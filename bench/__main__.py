@@ -1,4 +1,4 @@
-"""`python -m bench [models | startup | interop]`: what the library costs here, in a table."""
+"""`python -m bench [models|startup|interop|dispatch]`: what the library costs here, in a table."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ def main() -> int:
         "what",
         nargs="?",
         default="models",
-        choices=("models", "startup", "interop"),
+        choices=("models", "startup", "interop", "dispatch"),
         help="models: MiniLM and MobileNetV2 on Vulkan and on the CPU device, side by side; "
         "startup: a new process, from import to the first MiniLM embedding; "
-        "interop: ways to a tensor's contents",
+        "interop: ways to a tensor's contents; "
+        "dispatch: dispatches per second of one addition, beside wgpu-py",
     )
     parser.add_argument("--device", help="as in `webnn-vk demo`; default: any Vulkan device")
-    parser.add_argument("--runs", type=int, help="runs per figure (default: 15, startup 5)")
+    parser.add_argument("--runs", type=int, help="runs per figure (default: 5 to 15)")
     options = parser.parse_args()
     try:
         if options.what == "startup":
@@ -31,6 +32,10 @@ def main() -> int:
             from . import interop
 
             interop.main(options.device, options.runs or 15)
+        elif options.what == "dispatch":
+            from . import dispatch
+
+            dispatch.main(options.device, options.runs or 5)
         else:
             from . import steady
 

@@ -3,10 +3,14 @@
 Not collected by a normal run: the file's name is not that of a test.
 """
 
+import numpy as np
+
+from tests.contexts import open_over
+from webnn_vk import DOMException, MLGraphBuilder
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan.device import open_driver
 from webnn_vk.vulkan.devices import list_devices
-from webnn_vk.vulkan.driver import FillCommand
+from webnn_vk.vulkan.driver import BarrierCommand, DriverProxy, FillCommand
 
 
 def driver():
@@ -27,6 +31,55 @@ def test_two_writes_without_a_barrier():
     # Submitted behind the driver's back, which would raise here what the test's end has to find.
     device._submission.submit(device._queue, [recording.native], (), (), 1)
     vk.lib.vkDeviceWaitIdle(device.handle)
+
+
+class WithoutBarriers(DriverProxy):
+    """Drops the barriers between the steps of a graph."""
+
+    def record(self, commands):
+        return self.driver.record([c for c in commands if not isinstance(c, BarrierCommand)])
+
+
+class WithoutFirstBarrier(DriverProxy):
+    """Records command buffers without the barrier that starts them."""
+
+    def __init__(self, driver):
+        super().__init__(driver)
+        recorder = driver._recorder
+        top = vk.const("VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT")
+        recorder._first = top, top, vk.struct("VkMemoryBarrier", "MEMORY_BARRIER")
+
+
+def _two_steps(wrap, times):
+    """Dispatches a graph of two steps, each dispatch in a submit of its own; nothing is read."""
+    context, _ = open_over(wrap)
+    builder = MLGraphBuilder(context)
+    x = builder.input("x", {"data_type": "float32", "shape": (64,)})
+    graph = builder.build({"y": builder.softmax(builder.reverse(x), 0)}).result()
+    descriptor = {"data_type": "float32", "shape": (64,), "readable": True, "writable": True}
+    a, b = (context.create_tensor(descriptor).result() for _ in range(2))
+    context.write_tensor(a, np.zeros(64, np.float32))
+    for _ in range(times):
+        try:
+            context.dispatch(graph, {"x": a}, {"y": b})
+            context.fence().wait()
+        except DOMException:
+            pass
+        a, b = b, a
+    context.destroy()
+    context._timeline._closed.wait(30)
+
+
+def test_a_hazard_inside_a_command_buffer():
+    _two_steps(WithoutBarriers, 1)
+
+
+def test_a_hazard_across_two_submits():
+    _two_steps(WithoutFirstBarrier, 2)
+
+
+def test_no_hazard():
+    _two_steps(DriverProxy, 2)
 
 
 def test_no_mistake():

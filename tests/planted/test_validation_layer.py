@@ -38,6 +38,18 @@ def test_mistake_fails_the_test(name, message):
     assert message in done.stdout
 
 
-def test_without_a_mistake_it_passes():
-    done = run("test_no_mistake")
+@pytest.mark.parametrize(
+    "name", ["test_a_hazard_inside_a_command_buffer", "test_a_hazard_across_two_submits"]
+)
+def test_hazards_of_dispatches_fail_the_test(name):
+    """Although they are found on the timeline, as the error of work that nobody reads."""
+    done = run(name)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "validation layer:" in done.stdout, done.stdout
+    assert "SYNC-HAZARD-" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("name", ["test_no_mistake", "test_no_hazard"])
+def test_without_a_mistake_it_passes(name):
+    done = run(name)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -17,6 +17,7 @@ from webnn_vk.vulkan.errors import (
 
 # Appended by the layer's callback, on any thread.
 _messages: deque[str] = deque()
+_last: deque[str] = deque(maxlen=100)
 _lock = threading.Lock()
 _instance: Instance | None = None
 _forked = False
@@ -111,7 +112,9 @@ class Instance:
         if identifier != "Loader Message":  # about other drivers on the machine, not about us
             global _total
             _total += 1
-            _messages.append(self._text(data.pMessage))
+            text = self._text(data.pMessage)
+            _messages.append(text)
+            _last.append(text)
         return 0
 
 
@@ -150,6 +153,11 @@ def drain_validation_messages() -> list[str]:
 def validation_total() -> int:
     """How many messages the validation layer has given in this process, drained or not."""
     return _total
+
+
+def last_validation_messages(count: int) -> list[str]:
+    """The layer's last messages (of at most 100), drained, raised or not."""
+    return list(_last)[-count:] if count else []
 
 
 def check_validation() -> None:

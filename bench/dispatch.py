@@ -1,0 +1,200 @@
+"""Dispatches per second of a graph of one addition, beside wgpu-py in the same run."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from webnn_vk import MLContext, MLGraphBuilder, MLTensorDescriptor
+from webnn_vk.tools import ToolError
+from webnn_vk.tools.devices import open_context
+
+from .table import show
+
+LENGTH = 1024
+#: Calls per figure: chained, and with the result read back after each.
+CHAINED, READ_BACK = 10_000, 500
+SHADER = """
+@group(0) @binding(0) var<storage, read> a: array<i32>;
+@group(0) @binding(1) var<storage, read> b: array<i32>;
+@group(0) @binding(2) var<storage, read_write> y: array<i32>;
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+  if (id.x < arrayLength(&y)) { y[id.x] = a[id.x] + b[id.x]; }
+}
+"""
+
+
+class Ours:
+    """y = a + b over three tensors of a context, whose roles go round."""
+
+    def __init__(self, context: MLContext) -> None:
+        self.context = context
+        builder = MLGraphBuilder(context)
+        descriptor = MLTensorDescriptor("int32", (LENGTH,), readable=True, writable=True)
+        a, b = builder.input("a", descriptor), builder.input("b", descriptor)
+        self.graph = builder.build({"y": builder.add(a, b)}).result()
+        self.tensors = [context.create_tensor(descriptor).result() for _ in range(3)]
+
+    def start(self, values: np.ndarray) -> None:
+        self.context.write_tensor(self.tensors[0], values)
+        self.context.write_tensor(self.tensors[1], values)
+
+    def dispatch(self, turn: int) -> None:
+        a, b, y = (self.tensors[(turn + i) % 3] for i in range(3))
+        self.context.dispatch(self.graph, {"a": a, "b": b}, {"y": y})
+
+    def flush(self) -> None:
+        pass  # what waits goes to the device by itself
+
+    def read(self, turn: int) -> np.ndarray:
+        return self.context.read_tensor(self.tensors[(turn + 2) % 3]).result()
+
+
+class Wgpu:
+    """The same with wgpu-py at its best: bind groups made once, many dispatches in a pass."""
+
+    #: Dispatches per pass and submit: about what our own timeline puts together.
+    GATHERED = 250
+
+    def __init__(self, wgpu: Any, device: Any) -> None:
+        self.wgpu, self.device = wgpu, device
+        usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+        self.buffers = [device.create_buffer(size=4 * LENGTH, usage=usage) for _ in range(3)]
+        module = device.create_shader_module(code=SHADER)
+        self.pipeline = device.create_compute_pipeline(
+            layout="auto", compute={"module": module, "entry_point": "main"}
+        )
+        layout = self.pipeline.get_bind_group_layout(0)
+        self.groups = [
+            device.create_bind_group(
+                layout=layout,
+                entries=[
+                    {"binding": i, "resource": {"buffer": self.buffers[(turn + i) % 3]}}
+                    for i in range(3)
+                ],
+            )
+            for turn in range(3)
+        ]
+        self.encoder: Any = None
+        self.compute_pass: Any = None
+        self.gathered = 0
+
+    def start(self, values: np.ndarray) -> None:
+        for buffer in self.buffers[:2]:
+            self.device.queue.write_buffer(buffer, 0, values)
+
+    def dispatch(self, turn: int) -> None:
+        if self.encoder is None:
+            self.encoder = self.device.create_command_encoder()
+            self.compute_pass = self.encoder.begin_compute_pass()
+            self.compute_pass.set_pipeline(self.pipeline)
+        self.compute_pass.set_bind_group(0, self.groups[turn % 3])
+        self.compute_pass.dispatch_workgroups(LENGTH // 64)
+        self.gathered += 1
+        if self.gathered == self.GATHERED:
+            self.flush()
+
+    def flush(self) -> None:
+        if self.encoder is not None:
+            self.compute_pass.end()
+            self.device.queue.submit([self.encoder.finish()])
+        self.encoder, self.gathered = None, 0
+
+    def read(self, turn: int) -> np.ndarray:
+        self.flush()
+        data = self.device.queue.read_buffer(self.buffers[(turn + 2) % 3])
+        return np.frombuffer(data, np.int32)
+
+
+def main(device: str | None, runs: int) -> None:
+    """Median of `runs` figures, ours and wgpu-py's in turns; what both compute is compared."""
+    with open_context(device) as context:
+        sides: dict[str, Any] = {"webnn_vk": Ours(context)}
+        print(f"webnn_vk  {context.device_info}")
+        other = _wgpu_device(context.device_info.name)
+        if isinstance(other, str):
+            print(f"wgpu-py   not measured: {other}")
+        else:
+            wgpu, adapter, opened = other
+            sides["wgpu-py"] = Wgpu(wgpu, opened)
+            print(f"wgpu-py   {wgpu.__version__}, {adapter.info['device']}")
+        costs: dict[str, list[float]] = {name: [] for name in sides}
+        chained: dict[str, list[float]] = {name: [] for name in sides}
+        read_back: dict[str, list[float]] = {name: [] for name in sides}
+        for run in range(runs + 1):
+            values = np.full(LENGTH, run % 7, np.int32)
+            results = []
+            for name, side in sides.items():
+                cost, rate, result = _chain(side, values)
+                results.append(result)
+                rate_back = _read_back(side, values)
+                if run:  # the first warms up
+                    costs[name].append(cost)
+                    chained[name].append(rate)
+                    read_back[name].append(rate_back)
+            if not all(np.array_equal(results[0], result) for result in results):
+                raise ToolError("webnn_vk and wgpu-py don't compute the same")
+        show(
+            [
+                f"one addition of {LENGTH} int32",
+                "dispatches/s chained",
+                "dispatches/s read back",
+                "one call, µs",
+            ],
+            [
+                [
+                    name,
+                    f"{statistics.median(chained[name]):,.0f}",
+                    f"{statistics.median(read_back[name]):,.0f}",
+                    f"{statistics.median(costs[name]):.2f}",
+                ]
+                for name in sides
+            ],
+        )
+    print(
+        f"\nChained: {CHAINED} calls without a wait and one read at the end, all included. One "
+        "call: the median\ntime in which dispatch() returns, validation included, while the "
+        "library's threads run; for wgpu-py,\nbind group and dispatch in a pass that is submitted "
+        f"every {Wgpu.GATHERED}th time."
+    )
+
+
+def _chain(side: Any, values: np.ndarray) -> tuple[float, float, np.ndarray]:
+    """Median µs of a call, calls per second to the last result, that result."""
+    side.start(values)
+    clock: Callable[[], int] = time.perf_counter_ns
+    costs = []
+    begin = clock()
+    for turn in range(CHAINED):
+        start = clock()
+        side.dispatch(turn)
+        costs.append(clock() - start)
+    side.flush()
+    result = side.read(CHAINED - 1)
+    return statistics.median(costs) / 1e3, CHAINED / (clock() - begin) * 1e9, result
+
+
+def _read_back(side: Any, values: np.ndarray) -> float:
+    side.start(values)
+    start = time.perf_counter()
+    for turn in range(READ_BACK):
+        side.dispatch(turn)
+        side.read(turn)
+    return READ_BACK / (time.perf_counter() - start)
+
+
+def _wgpu_device(name: str) -> Any:
+    """(wgpu, adapter, device) on the Vulkan device of that name, or why there is none."""
+    try:
+        import wgpu
+    except ImportError:
+        return "not installed (pip install 'webnn_vk[bench]')"
+    for adapter in wgpu.gpu.enumerate_adapters_sync():
+        if adapter.info["backend_type"] == "Vulkan" and adapter.info["device"] == name:
+            return wgpu, adapter, adapter.request_device_sync()
+    return f"it finds no Vulkan device called {name}"
