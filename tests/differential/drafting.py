@@ -45,17 +45,20 @@ class Draft:
     """One example in the making: ``draw`` of hypothesis, the record, a type for each operand."""
 
     def __init__(
-        self, draw: Callable[[Any], Any], record: Operator, flavours: Sequence[str]
+        self, draw: Callable[[Any], Any], record: Operator, flavours: Sequence[str],
+        first_type: str | None = None,
     ) -> None:
         self.draw = draw
         self.record = record
         self.flavours = flavours
         self.types: dict[str, str] = {}
-        for name in record.limits:
-            row = record.limits[name]
-            self.types[name] = (
-                self.types[row.operand] if isinstance(row, Like) else self.choose(row.types)
-            )
+        for name, row in record.limits.items():
+            if not self.types and first_type is not None:
+                self.types[name] = first_type
+            elif isinstance(row, Like):
+                self.types[name] = self.types[row.operand]
+            else:
+                self.types[name] = self.choose(row.types)
 
     # -- simple draws
     def choose(self, options: Sequence[Any]) -> Any:
@@ -157,13 +160,15 @@ def _generic(d: Draft) -> Example:
 
 @st.composite
 def examples(
-    draw: Callable[[Any], Any], name: str, flavours: Sequence[str] = values.FLAVOURS
+    draw: Callable[[Any], Any], name: str, flavours: Sequence[str] = values.FLAVOURS,
+    first_type: str | None = None,
 ) -> Example:
-    """Valid random uses of the operator called ``name``, with numbers of the given kinds."""
+    """Valid random uses of the operator called ``name``, with numbers of the given kinds, its first
+    operand of the given data type."""
     from tests.differential.relations import RELATIONS
 
     record = OPERATORS[name]
-    draft = Draft(draw, record, flavours)
+    draft = Draft(draw, record, flavours, first_type)
     assert not any(p.argument is Operands for p in record.operands) or name in RELATIONS
     made = RELATIONS.get(name, _generic)(draft)
     size = sum(math.prod(o.shape) for o in made.outputs())
