@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from webnn_vk.errors import InvalidStateError, UnknownError
-from webnn_vk.runtime import Read, Run, Storage, Timeline, Write
+from webnn_vk.runtime import Allocate, Await, Read, Run, Storage, Timeline, Write
 from webnn_vk.runtime.device import Batch, DeviceLostError
 from webnn_vk.runtime.timeline import MAX_IN_FLIGHT
 
@@ -40,7 +40,7 @@ class FakeDevice:
                 batch.completions.append((work, work.function))
             elif isinstance(work, Write):
                 work.storage.backing[:] = work.data
-            else:
+            elif isinstance(work, Read):
                 data = work.storage.backing.copy()
                 batch.completions.append((work, lambda work=work, data=data: work.done(data)))
         return batch
@@ -206,3 +206,95 @@ def test_a_fork_is_refused(timeline, monkeypatch):
     monkeypatch.setattr("os.getpid", lambda: -1)
     with pytest.raises(InvalidStateError, match="before a fork"):
         timeline.enqueue(Run(lambda: None, failed))
+
+
+def test_fences_are_numbered_by_what_was_queued(device, timeline):
+    device.gate.clear()
+    assert timeline.fence().value == 0 and timeline.fence().done
+    timeline.enqueue(*[Run(lambda: None, failed)] * 3)
+    first = timeline.fence()
+    timeline.enqueue(Run(lambda: None, failed))
+    second = timeline.fence()
+    assert (first.value, second.value) == (3, 4)
+    assert not first.done and not first.wait(0)
+    device.gate.set()
+    assert second.wait(10) and first.done and timeline.completed == 4
+
+
+def test_a_fence_whose_work_is_dropped_raises(device, timeline):
+    device.gate.clear()
+    for _ in range(MAX_IN_FLIGHT + 1):
+        before = len(device.started)
+        timeline.enqueue(Run(lambda: None, lambda error: None))
+        while len(device.started) == before < MAX_IN_FLIGHT:
+            pass
+    running, dropped = timeline.fence(), timeline.fence()
+    timeline.enqueue(Run(lambda: None, lambda error: None))
+    dropped = timeline.fence()
+    timeline.end("it ended")
+    device.gate.set()
+    for fence in (dropped, running, timeline.fence()):
+        with pytest.raises(InvalidStateError, match="it ended"):
+            fence.wait(10)
+        assert not fence.done
+    assert timeline.completed == MAX_IN_FLIGHT
+
+
+def test_a_completion_that_fails_fails_its_work_alone(device, timeline):
+    errors, seen, done = [], [], threading.Event()
+
+    def fail():
+        raise ValueError("odd")
+
+    device.gate.clear()
+    timeline.enqueue(
+        Run(lambda: seen.append(1), failed), Run(fail, errors.append),
+        Run(lambda: seen.append(2), failed), Run(done.set, failed),
+    )
+    device.gate.set()
+    assert done.wait(10)
+    assert seen == [1, 2] and [str(e) for e in errors] == ["ValueError: odd"]
+
+
+def test_allocations_wait_for_what_runs_and_awaits_begin_a_batch(device, timeline):
+    order = []
+    storage = device.create_storage(4)
+    device.gate.clear()
+    timeline.enqueue(Run(lambda: order.append("first"), failed))
+    while not device.started:
+        pass
+    plain = Run(lambda: order.append("plain"), failed)
+    timeline.enqueue(plain, Allocate(storage), plain, Await(lambda: None), plain)
+    while len(device.started) < 2:
+        pass
+    # The allocation is not started before the two batches are over.
+    assert device.started == [1, 1]
+    device.gate.set()
+    assert timeline.fence().wait(10)
+    assert device.started == [1, 1, 2, 2]
+    assert order == ["first", "plain", "plain", "plain"]
+
+
+def test_closing_with_a_limit_leaves_a_device_in_use_alone(device):
+    timeline = Timeline(device)
+    device.gate.clear()
+    timeline.enqueue(Run(lambda: None, failed))
+    while not device.started:
+        pass
+    timeline.close(0.05)
+    assert not device.closed
+    device.gate.set()
+
+
+def test_in_a_forked_child_ends_are_nobody_s(device, timeline, monkeypatch):
+    user = timeline.join(print)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.getpid", lambda: -1)
+        timeline.leave(user)
+        timeline.close()
+        assert not device.closed
+        for call in (timeline.fence, lambda: timeline.wait(0), timeline.building().__enter__):
+            with pytest.raises(InvalidStateError, match="before a fork"):
+                call()
+    timeline.leave(user)
+    assert device.closed
