@@ -46,6 +46,7 @@ def windows_context():
 
 @pytest.mark.parametrize("name", sorted(OPERATORS))
 @pytest.mark.parametrize("way", LEAST)
+@pytest.mark.timeout(1800)
 def test_as_the_reference(name, way, request, cpu_context):
     device = request.getfixturevalue("vulkan_context" if way == "native" else f"{way}_context")
     count = COUNTS[name, way] = Count()
