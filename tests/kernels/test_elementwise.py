@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from tests.codegen.kernels import compile_spec
 from tests.kernels.running import device_profile, node_of, run, stored_profile
 from tests.kernels.ulp import assert_as_reference
+from tests.pretended import pretended_context
+from webnn_vk import MLGraphBuilder
 from webnn_vk.codegen.spirv import capabilities
 from webnn_vk.data_types import DATA_TYPES, MLOperandDescriptor
 from webnn_vk.graph import Node, Value
@@ -281,3 +283,12 @@ def test_numbers_beyond_53_bits() -> None:
     node, arrays = node_of("clamp", array, min_value=-(2**62) - 1, max_value=2**62 + 1)
     (result,) = run(node, arrays, device_profile())
     assert result.tolist() == [-(2**62) - 1, -(2**62) - 1, 2**62, 2**62 + 1, 2**62 + 1]
+
+
+def test_bindings_too_small_to_slice_are_refused() -> None:
+    with pretended_context(max_storage_buffer_range=1024) as context:
+        builder = MLGraphBuilder(context)
+        a = builder.input("a", {"data_type": "int64", "shape": [4096]})
+        (step,) = builder.build({"y": builder.abs(a)}).result().report().steps
+        assert step.device == "cpu"
+        assert "bindings of 1024 bytes are too small" in step.reason

@@ -22,7 +22,15 @@ from ..ops import OPERATORS, Operator
 from ..ops.arguments import DataTypeName
 from ..ops.lowering import Elementwise
 from ..profile import DeviceProfile
-from .dispatch import Binding, Dispatch, broadcast_strides, collapse, grid, strides
+from .dispatch import (
+    Binding,
+    Dispatch,
+    Unsupported,
+    broadcast_strides,
+    collapse,
+    grid,
+    strides,
+)
 from .expression import Chain, lowering, needs_int64, reciprocal, used_features
 
 EPILOGUE = True
@@ -220,6 +228,8 @@ def _slices(
             if layout.mode is Mode.FLAT]
     size = max(DATA_TYPES[t].size for t in (out.data_type, *flat))
     chunk = limit // size // _ALIGNMENT * _ALIGNMENT
+    if not chunk:
+        raise Unsupported(f"bindings of {limit} bytes are too small to slice {out}")
     start = 0
     while start < out.size:
         begin = start // _ALIGNMENT * _ALIGNMENT

@@ -55,6 +55,8 @@ class GraphReport:
             for s in self.steps
         ]
         widths = [min(48, max(len(r[i]) for r in [head, *rows])) for i in range(len(head))]
+        # The reason stands last and is shown in full.
+        widths[-1] = max(len(r[-1]) for r in [head, *rows])
         lines = [
             "  ".join(cell[:w].ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
             for row in [head, *rows]

@@ -1,4 +1,4 @@
-"""llvmpipe ends every loop after 65535 iterations of an invocation, without a word."""
+"""Products and convolutions of inner dimensions too long for one invocation of llvmpipe."""
 
 import numpy as np
 import pytest
