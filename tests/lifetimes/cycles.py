@@ -1,7 +1,8 @@
 """`python -m tests.lifetimes.cycles KIND COUNT DEVICE`: make and drop many; what is left of them.
 
 KIND: tensors, graphs or contexts. Half are destroyed, half are only dropped. Prints JSON: bytes of
-device memory before and after, and by how much the process grew since the warm-up.
+device memory before and after, and by how much the process grew in a round after the warm-up
+(the least of up to three).
 """
 
 from __future__ import annotations
@@ -87,10 +88,15 @@ def main(kind: str, count: int, device: str) -> dict[str, Any]:
 
     run(max(count // 4 // 50 * 50, 50))
     before, resident = measured()
-    run(count)
-    after, grown = measured()
+    growths = []
+    # A leak grows the process in every round; a late thread or a new heap of malloc in one.
+    while len(growths) < 3 and (not growths or growths[-1] > 1 << 20):
+        run(count)
+        after, now = measured()
+        growths.append(now - resident)
+        resident = now
     return {"cycles": count, "device_bytes_before": before, "device_bytes": after,
-            "grown_bytes": grown - resident}
+            "grown_bytes": min(growths), "rounds": growths}
 
 
 if __name__ == "__main__":
