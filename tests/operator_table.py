@@ -46,7 +46,7 @@ def profiles() -> dict[str, DeviceProfile]:
     return {
         "native types": plain,
         "emulated types": plain.masked(TYPES),
-        "guaranteed minimum": stored_profile("adreno_minimum"),
+        "small mobile GPU": stored_profile("adreno_minimum"),
     }
 
 
@@ -130,9 +130,9 @@ def page(counts: dict[str, dict[str, list[int]]]) -> str:
         "",
         "<!-- Written by `python -m tests.operator_table`; don't edit. -->",
         "",
-        "**V**: runs on Vulkan, with native 8-, 16- and 64-bit types or emulated ones, also on a "
-        "device with the guaranteed minimum of everything; **C**: runs on the CPU device. Columns "
-        "are the data types of an operator's first operand, the other operands are listed below. "
+        "**V**: runs on Vulkan, with native 8-, 16- and 64-bit types or emulated ones, also on "
+        "the stored profile of a small mobile GPU; **C**: runs on the CPU device. Columns are the "
+        "data types of an operator's first operand, the other operands are listed below. "
         "The last two columns count the conformance vectors of the web-platform-tests that use the "
         "operator, as passed / run, in the last run on each device.",
         "",
