@@ -1,4 +1,4 @@
-"""The recorded validation tests pass, but for what only JavaScript can express."""
+"""The recorded tests pass, but for what only JavaScript can express."""
 
 import pytest
 
@@ -9,28 +9,35 @@ from .conformance import Tally
 from .test_conformance import needs_suite
 
 #: Why an expectation may be left out; nothing else is accepted.
-REASONS = ("a BigInt where a float is asked", "a detached ArrayBuffer", "an empty recording")
+REASONS = (
+    "a BigInt where a float is asked", "a detached ArrayBuffer", "an empty recording",
+    "a SharedArrayBuffer",
+)
+FOLDERS = ("validation", "behaviour_traces")
 
 
 @needs_suite
 @pytest.mark.parametrize("device", ["cpu", "vulkan"])
-@pytest.mark.parametrize("file", suite.files("validation"))
-def test_validation(file, device):
+@pytest.mark.parametrize(
+    ("folder", "file"), [(folder, file) for folder in FOLDERS for file in suite.files(folder)]
+)
+def test_recordings(folder, file, device):
     if device == "vulkan":
         require_vulkan()
     tally = Tally()
-    replay.run_file("validation", file, device, tally)
+    replay.run_file(folder, file, device, tally)
     assert tally.ok, "\n".join(tally.failures)
     assert tally.passed + tally.skipped
 
 
 @needs_suite
-def test_what_is_left_out_is_named_with_its_reason_and_exists():
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_what_is_left_out_is_named_with_its_reason_and_exists(folder):
     names = set()
-    for file in suite.files("validation"):
-        for test in suite.load("validation", file)["tests"]:
+    for file in suite.files(folder):
+        for test in suite.load(folder, file)["tests"]:
             names.add(f"{file}: {test['name']}")
-    for name, reason in suite.skipped()["validation"].items():
+    for name, reason in suite.skipped()[folder].items():
         assert name in names
         assert reason.startswith(REASONS)
 
