@@ -1,8 +1,7 @@
 """`python -m tests.lifetimes.cycles KIND COUNT DEVICE`: make and drop many; what is left of them.
 
 KIND: tensors, graphs or contexts. Half are destroyed, half are only dropped. Prints JSON: bytes of
-device memory before and after, and by how much the process grew in a round after the warm-up
-(the least of up to three).
+device memory before and after, and by how much the process grew since the warm-up.
 """
 
 from __future__ import annotations
@@ -88,15 +87,10 @@ def main(kind: str, count: int, device: str) -> dict[str, Any]:
 
     run(max(count // 4 // 50 * 50, 50))
     before, resident = measured()
-    growths = []
-    # A leak grows the process in every round; a late thread or a new heap of malloc in one.
-    while len(growths) < 3 and (not growths or growths[-1] > 1 << 20):
-        run(count)
-        after, now = measured()
-        growths.append(now - resident)
-        resident = now
+    run(count)
+    after, grown = measured()
     return {"cycles": count, "device_bytes_before": before, "device_bytes": after,
-            "grown_bytes": min(growths), "rounds": growths}
+            "grown_bytes": grown - resident}
 
 
 if __name__ == "__main__":
