@@ -1,7 +1,8 @@
 """`python -m tests.lifetimes.cycles KIND COUNT DEVICE`: make and drop many; what is left of them.
 
 KIND: tensors, graphs or contexts. Half are destroyed, half are only dropped. Prints JSON: bytes of
-device memory before and after, and by how much the process grew since the warm-up.
+device memory before and after, and by how much the process grew since the warm-up: exact only with
+MALLOC_ARENA_MAX=1 in the environment (see test_no_leak).
 """
 
 from __future__ import annotations

@@ -199,11 +199,17 @@ def test_no_leak(kind, cycles, device):
     done = subprocess.run(
         [sys.executable, "-m", "tests.lifetimes.cycles", kind, str(cycles), device],
         capture_output=True, text=True, cwd=ROOT,
-        # The layer keeps notes of its own about what there was.
-        env={**os.environ, "WEBNN_VK_VALIDATE": "0"},
+        env={
+            **os.environ,
+            # The layer keeps notes of its own about what there was.
+            "WEBNN_VK_VALIDATE": "0",
+            # malloc_trim leaves the free ends of glibc's arenas for threads alone: how many there
+            # are, and how much each keeps, is up to the scheduler (8 MB have been seen).
+            "MALLOC_ARENA_MAX": "1",
+        },
     )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["cycles"] == cycles
     assert result["device_bytes"] == result["device_bytes_before"]
-    assert result["grown_bytes"] < 5 * 2**20, result
+    assert result["grown_bytes"] < 2**20, result
