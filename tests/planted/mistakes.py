@@ -41,13 +41,12 @@ class WithoutBarriers(DriverProxy):
 
 
 class WithoutFirstBarrier(DriverProxy):
-    """Records command buffers without the barrier that starts them."""
+    """Submits without the barriers that start a submit and each of its recordings."""
 
     def __init__(self, driver):
         super().__init__(driver)
-        recorder = driver._recorder
         top = vk.const("VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT")
-        recorder._first = top, top, vk.struct("VkMemoryBarrier", "MEMORY_BARRIER")
+        driver._submission._first = top, top, vk.struct("VkMemoryBarrier", "MEMORY_BARRIER")
 
 
 def _two_steps(wrap, times):

@@ -93,9 +93,9 @@ print(any("SYNC-HAZARD-WRITE" in text for text in instance.drain_validation_mess
 
 @needs_layer
 def test_hazard_between_two_submits_is_reported(physical: PhysicalDevice) -> None:
-    """With and without the barriers that every recording brings."""
-    for patch, expected in (("driver._recorder._barrier = lambda *_: None", "True\n"),
-                            ("", "False\n")):
+    """With and without the barriers that start every submit."""
+    none = "from webnn_vk.vulkan import submission; submission.put_barrier = lambda *_: None"
+    for patch, expected in ((none, "True\n"), ("", "False\n")):
         printed = python(OPEN + f"""
 driver = open_driver(device)
 data = driver.allocate(256)
@@ -103,6 +103,22 @@ data = driver.allocate(256)
 for value in (1, 2):
     driver.submit([driver.record([FillCommand(data, 0, 256, value)])])
 print(any("SYNC-HAZARD-WRITE-AFTER-WRITE" in text and "vkQueueSubmit" in text
+          for text in instance.drain_validation_messages()))
+""", VALIDATE)
+        assert printed == expected
+
+
+@needs_layer
+def test_hazard_between_two_recordings_is_reported(physical: PhysicalDevice) -> None:
+    """With and without the barrier that starts every recording."""
+    for patch, expected in (("driver._recorder._barrier = lambda *_: None", "True\n"),
+                            ("", "False\n")):
+        printed = python(OPEN + f"""
+driver = open_driver(device)
+data = driver.allocate(256)
+{patch}
+driver.submit([driver.record([FillCommand(data, 0, 256, value)]) for value in (1, 2)])
+print(any("SYNC-HAZARD-WRITE-AFTER-WRITE" in text
           for text in instance.drain_validation_messages()))
 """, VALIDATE)
         assert printed == expected

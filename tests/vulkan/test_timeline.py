@@ -197,20 +197,37 @@ def test_close_while_a_thread_waits_for_a_semaphore(physical: PhysicalDevice) ->
     assert len(raised) == 1
 
 
-class FailingSubmit:
-    """Stands in for `_Submission`: answers with VkResults instead of submitting."""
+def test_primaries_are_used_again(own_driver: VulkanDriver) -> None:
+    """As many as were in flight at once, whatever is submitted later."""
+    gate, data = own_driver.semaphore(), own_driver.allocate(256, host=True)
+    fills = [own_driver.record([FillCommand(data, 0, 256, value)]) for value in range(3)]
+    primaries = own_driver._submission._primaries
+    for _ in range(20):
+        own_driver.wait(own_driver.submit(fills))
+    assert len(primaries) == 1
+    own_driver.submit([fills[0]], wait=[(gate, 1)])
+    held = [own_driver.submit([fills[i % 3]] * 40) for i in range(6)]
+    own_driver.submit([], signal=[(own_driver.semaphore(), 1)])  # needs none
+    assert len(primaries) == 7
+    gate.signal(1)
+    assert own_driver.wait(held[-1], 60)
+    assert np.array_equal(words(data), [2] * 64)
+    for fill in (fills[1], fills[0]):
+        own_driver.wait(own_driver.submit([fill]))
+    assert len(primaries) == 7
+    assert np.array_equal(words(data), [0] * 64)
 
-    def __init__(self, *names: str) -> None:
-        self.results = [vk.const(name) for name in names]
 
-    def submit(self, *arguments: object) -> int:
-        return self.results.pop(0)
+def failing(*names: str) -> Callable[..., int]:
+    """Stands in for `Submission.submit`: answers with VkResults instead of submitting."""
+    results = [vk.const(name) for name in names]
+    return lambda *arguments: results.pop(0)
 
 
 def test_device_lost(own_driver: VulkanDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     recording = own_driver.record([])
     own_driver.wait(own_driver.submit([recording]))
-    monkeypatch.setattr(own_driver, "_submission", FailingSubmit("VK_ERROR_DEVICE_LOST"))
+    monkeypatch.setattr(own_driver._submission, "submit", failing("VK_ERROR_DEVICE_LOST"))
     assert own_driver.lost() is None
     with pytest.raises(DeviceLost, match="vkQueueSubmit: VK_ERROR_DEVICE_LOST"):
         own_driver.submit([recording])
@@ -230,7 +247,7 @@ def test_failing_submit_takes_no_value(own_driver: VulkanDriver,
                                        monkeypatch: pytest.MonkeyPatch) -> None:
     recording = own_driver.record([])
     with monkeypatch.context() as patch:
-        patch.setattr(own_driver, "_submission", FailingSubmit("VK_ERROR_OUT_OF_HOST_MEMORY"))
+        patch.setattr(own_driver._submission, "submit", failing("VK_ERROR_OUT_OF_HOST_MEMORY"))
         with pytest.raises(OutOfHostMemory, match="vkQueueSubmit"):
             own_driver.submit([recording])
     assert own_driver.submit([recording]) == 1
@@ -241,7 +258,7 @@ def test_failing_submit_takes_no_value(own_driver: VulkanDriver,
 def test_loss_of_one_leaves_others(physical: PhysicalDevice, own_driver: VulkanDriver,
                                    monkeypatch: pytest.MonkeyPatch) -> None:
     other = open_driver(physical)
-    monkeypatch.setattr(other, "_submission", FailingSubmit("VK_ERROR_DEVICE_LOST"))
+    monkeypatch.setattr(other._submission, "submit", failing("VK_ERROR_DEVICE_LOST"))
     with pytest.raises(DeviceLost):
         other.submit([])
     other.close()

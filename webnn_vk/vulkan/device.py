@@ -34,6 +34,7 @@ from webnn_vk.vulkan.snapshot import (
     FEATURES_13,
     PhysicalDevice,
 )
+from webnn_vk.vulkan.submission import Submission
 from webnn_vk.vulkan.timeline import NativeTimeline, TimelineSemaphore, shareable
 
 # How long `close` waits for work in flight before it gives the device up, in seconds.
@@ -84,7 +85,7 @@ class VulkanDriver:
         self._submitted = 0
         self._recordings: set[NativeRecording] = set()
         self._retired: deque[NativeRecording | NativeTimeline] = deque()
-        self._submission = _Submission(self._timeline.handle)
+        self._submission = Submission(self.handle, physical.queue_family, self._timeline)
         _open.add(self)
 
     # -- memory -------------------------------------------------------------------------------
@@ -280,6 +281,7 @@ class VulkanDriver:
             self._recorder.destroy(native)
         self._retired.clear()
         self._recorder.close()
+        self._submission.close()
         self._pipelines.close()
         self._memory.close()
         vk.lib.vkDestroyDevice(self.handle, vk.NULL)
@@ -368,53 +370,6 @@ class VulkanDriver:
             return 0  # noted by _failed: the next call reaps all
         finally:
             self._lock.release()
-
-
-class _Submission:
-    """The structs of a submit, built once and filled in for each (under the queue's lock)."""
-
-    def __init__(self, timeline: Any) -> None:
-        self._timeline = timeline
-        self._submit = vk.lib.vkQueueSubmit
-        self._values = vk.struct("VkTimelineSemaphoreSubmitInfo",
-                                 "TIMELINE_SEMAPHORE_SUBMIT_INFO")
-        self._info = vk.struct("VkSubmitInfo", "SUBMIT_INFO", pNext=self._values)
-        self._stage = vk.const("VK_PIPELINE_STAGE_ALL_COMMANDS_BIT")
-        self._reserve(16, 4, 4)
-
-    def _reserve(self, buffers: int, waits: int, signals: int) -> None:
-        self._capacity = buffers, waits, signals
-        self._buffers = vk.new("VkCommandBuffer[]", buffers)
-        self._waits = vk.new("VkSemaphore[]", waits)
-        self._wait_values = vk.new("uint64_t[]", waits)
-        self._stages = vk.new("VkPipelineStageFlags[]", [self._stage] * waits)
-        self._signals = vk.new("VkSemaphore[]", signals)
-        self._signal_values = vk.new("uint64_t[]", signals)
-        self._signals[0] = self._timeline
-        info, values = self._info, self._values
-        info.pCommandBuffers, info.pSignalSemaphores = self._buffers, self._signals
-        info.pWaitSemaphores, info.pWaitDstStageMask = self._waits, self._stages
-        values.pWaitSemaphoreValues = self._wait_values
-        values.pSignalSemaphoreValues = self._signal_values
-
-    def submit(self, queue: Any, natives: Sequence[NativeRecording],
-               wait: Sequence[tuple[NativeTimeline, int]],
-               signal: Sequence[tuple[NativeTimeline, int]], value: int) -> int:
-        needed = len(natives), len(wait), len(signal) + 1
-        if any(need > have for need, have in zip(needed, self._capacity, strict=True)):
-            self._reserve(*(2 * max(pair) for pair in zip(needed, self._capacity, strict=True)))
-        for index, native in enumerate(natives):
-            self._buffers[index] = native.command_buffer
-        for index, (semaphore, awaited) in enumerate(wait):
-            self._waits[index], self._wait_values[index] = semaphore.handle, awaited
-        self._signal_values[0] = value
-        for index, (semaphore, reached) in enumerate(signal, 1):
-            self._signals[index], self._signal_values[index] = semaphore.handle, reached
-        info, values = self._info, self._values
-        info.commandBufferCount = len(natives)
-        info.waitSemaphoreCount = values.waitSemaphoreValueCount = len(wait)
-        info.signalSemaphoreCount = values.signalSemaphoreValueCount = len(signal) + 1
-        return self._submit(queue, 1, info, vk.NULL)
 
 
 def _create_device(physical: PhysicalDevice, profile: DeviceProfile) -> Any:

@@ -167,7 +167,7 @@ class Driver(Protocol):
         one submit of empty dispatches. Returns its timeline value without waiting."""
 
     def record(self, commands: Sequence[Command]) -> Recording:
-        """Records commands. A full barrier goes first; in the end the host sees all writes."""
+        """Records commands. A full barrier goes first."""
 
     def submit(self, recordings: Sequence[Recording], *,
                wait: Sequence[tuple[Semaphore, int]] = (),
@@ -175,8 +175,8 @@ class Driver(Protocol):
         """Submits recordings, in order, and returns the timeline value that marks their end.
 
         They start when all `wait` values are reached, which the host may signal later; the
-        submissions behind them wait too. The `signal` values and the timeline's are reached at the
-        end, in no order. Non-blocking.
+        submissions behind them wait too. At the end the host sees all writes, and the `signal`
+        values and the timeline's are reached, in no order. Non-blocking.
         """
 
     def wait(self, value: int, timeout: float | None = None) -> bool:
