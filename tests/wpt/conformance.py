@@ -39,6 +39,8 @@ class Tally:
     skipped: int = 0
     cpu_steps: int = 0
     unlisted: int = 0
+    #: Those skipped of which something was checked all the same.
+    in_part: int = 0
     failures: list[str] = field(default_factory=list)
     by_operator: dict[str, list[int]] = field(default_factory=dict)
 
