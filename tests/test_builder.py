@@ -5,7 +5,7 @@ import inspect
 import numpy as np
 import pytest
 
-from webnn_vk import InvalidStateError, MLGraphBuilder, MLOperand
+from webnn_vk import InvalidStateError, MLGraphBuilder, MLOperand, Settings, ml
 from webnn_vk.ops import OPERATORS
 
 F22 = {"data_type": "float32", "shape": [2, 2]}
@@ -70,6 +70,18 @@ def test_constants_in_all_forms(builder, cpu_context):
 def test_constant_errors(builder, arguments, message):
     with pytest.raises(TypeError, match=message):
         builder.constant(*arguments)
+
+
+def test_constants_from_tensors(builder, cpu_context):
+    def made(context, **flags):
+        return context.create_tensor({**F22, **flags}).result()
+
+    with pytest.raises(TypeError, match="is not a constant tensor"):
+        builder.constant(made(cpu_context, readable=True))
+    with ml.create_context(settings=Settings(device="cpu")).result() as other:
+        foreign = other.create_constant_tensor(F22, np.ones(4, np.float32)).result()
+        with pytest.raises(TypeError, match="belongs to another context"):
+            builder.constant(foreign)
 
 
 def test_input_errors(builder):

@@ -233,16 +233,20 @@ def test_dispatch_errors(context, fresh):
     ):
         with pytest.raises(TypeError, match=message):
             context.dispatch(graph, inputs, outputs)
-    with pytest.raises(TypeError, match="another context"):
-        fresh.dispatch(graph, {"a": x}, {"y": y})
+    with pytest.raises(TypeError, match="the graph belongs to another context"):
+        fresh.dispatch(graph, {"a": tensor(fresh)}, {"y": tensor(fresh)})
+    with pytest.raises(TypeError, match="inputs and outputs are mappings"):
+        context.dispatch(graph, [x], {"y": y})
     graph.destroy()
     graph.destroy()
     with pytest.raises(InvalidStateError, match="graph was destroyed"):
         context.dispatch(graph, {"a": x}, {"y": y})
 
 
-def test_compute_errors(context):
+def test_compute_errors(context, fresh):
     graph = graph_of(context, lambda b, a: {"y": b.abs(a)}, a=F4)
+    with pytest.raises(TypeError, match="the graph belongs to another context"):
+        fresh.compute(graph, {"a": floats(1, 2, 3, 4)})
     with pytest.raises(TypeError, match=r"inputs \['b'\] were given, \['a'\] are expected"):
         context.compute(graph, {"b": floats(1)})
     with pytest.raises(TypeError, match="compute: input 'a'.*8 bytes"):

@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from webnn_vk import MLPromise
+from webnn_vk import InvalidStateError, MLPromise, background
 
 
 def test_result_and_await_give_the_value():
@@ -53,6 +53,44 @@ def test_cancelling_the_waiter_leaves_the_promise_alone():
 
 async def _await(promise):
     return await promise
+
+
+def test_waits_that_would_never_end_are_refused(monkeypatch):
+    pending, settled = MLPromise(), MLPromise.resolved(3)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.getpid", lambda: -1)
+        for wait in (pending.result, pending.exception):
+            with pytest.raises(InvalidStateError, match="before a fork"):
+                wait(0)
+        assert settled.result() == 3
+    errors = []
+
+    def on_timeline():
+        for wait in (pending.result, pending.exception):
+            try:
+                wait(0)
+            except Exception as error:
+                errors.append(error)
+        errors.append(settled.result())
+
+    thread = background.TimelineThread(target=on_timeline)
+    thread.start()
+    thread.join(10)
+    assert [type(e) for e in errors[:2]] == [InvalidStateError] * 2 and errors[2] == 3
+
+
+def test_a_callback_that_exits_ends_nothing(monkeypatch):
+    hooked = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: hooked.append(args.exc_type))
+
+    def leave(_):
+        raise SystemExit
+
+    for settle in (lambda p: p.resolve(1), lambda p: p.reject(ValueError())):
+        promise = MLPromise()
+        promise.add_done_callback(leave)
+        assert settle(promise) and promise.done()
+    assert hooked == [SystemExit] * 2
 
 
 def test_awaiting_does_not_block_the_loop():

@@ -5,6 +5,8 @@ from hypothesis import strategies as st
 
 from tests.graphs import evaluate, graph_input, graph_of
 from webnn_vk.graph import Emitter, Graph
+from webnn_vk.ops import OPERATORS
+from webnn_vk.ops.lowering import Decompose
 from webnn_vk.passes import (
     decompose,
     fold_constants,
@@ -53,7 +55,7 @@ def test_folding_leaves_huge_results_to_the_device():
     assert names(graph) == ["expand"]
 
 
-def test_decomposition_is_recursive_and_keeps_what_it_is_told():
+def test_decomposition_keeps_the_meaning_and_what_it_is_told():
     emit = Emitter()
     x, w, r, h = (
         graph_input(n, s) for n, s in dict(x=(2, 3), w=(12, 3), r=(12, 4), h=(2, 4)).items()
@@ -70,6 +72,24 @@ def test_decomposition_is_recursive_and_keeps_what_it_is_told():
         evaluate(expanded, **arrays)["y"], evaluate(graph, **arrays)["y"], atol=1e-6
     )
     assert names(decompose(graph, keep=YES)) == ["gru_cell [cell]"]
+
+
+def test_what_a_decomposition_is_made_of_is_decomposed_too(monkeypatch):
+    def by_sigmoid(emit, operands, arguments, outputs):
+        two, one = emit.constant(2.0, "float32"), emit.constant(1.0, "float32")
+        x = emit.sigmoid(emit.mul(operands["input"], two))
+        return emit.sub(emit.mul(x, two), one)
+
+    monkeypatch.setattr(OPERATORS["tanh"], "lowering", Decompose(by_sigmoid))
+    emit = Emitter()
+    x, w, r, h = (
+        graph_input(n, s) for n, s in dict(x=(2, 3), w=(12, 3), r=(12, 4), h=(2, 4)).items()
+    )
+    graph = graph_of(emit, {"y": emit.gru_cell(x, w, r, h, 4)}, x, w, r, h)
+    expanded = decompose(graph)
+    expanded.verify()
+    found = {n.operator.name for n in expanded.nodes}
+    assert not {"gru_cell", "tanh"} & found and "sigmoid" in found
 
 
 def test_fusion_joins_a_chain_with_its_producer():

@@ -31,6 +31,15 @@ def test_freed_memory_is_reused_and_merged():
     assert planner.sizes == [3072]
 
 
+def test_a_block_grows_from_the_free_range_at_its_end():
+    planner = ArenaPlanner(4096)
+    planner.allocate(1024)
+    last = planner.allocate(512)
+    planner.free(*last, 512)
+    assert planner.allocate(2048) == last
+    assert planner.sizes == [3072]
+
+
 def test_best_fit_takes_the_smallest_range():
     planner = ArenaPlanner(1 << 20)
     a, _, b, _ = (planner.allocate(n) for n in (2048, 256, 512, 256))

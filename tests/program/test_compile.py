@@ -73,6 +73,15 @@ def test_views_cost_nothing_until_they_are_outputs():
     y = emit.reshape(emit.neg(inner), (12,))
     program = compile_program(graph_of(emit, {"y": y}, a), Target(stored_profile(), fuse=False))
     assert kinds(program) == [["DispatchStep", "BarrierStep", "DispatchStep"]]
+    # A view of a view is the first one's source.
+    emit = Emitter()
+    twice = emit.reshape(emit.reshape(emit.exp(a), (3, 4)), (12,))
+    program = compile_program(
+        graph_of(emit, {"y": emit.neg(twice)}, a), Target(stored_profile(), fuse=False)
+    )
+    (segment,) = program.segments
+    first, _, second = segment.steps
+    assert second.bindings[0] == first.bindings[-1]
     # A view of an input has no kernel to write it: it is copied.
     emit = Emitter()
     graph = graph_of(emit, {"y": emit.reshape(a, (12,))}, a)
