@@ -90,7 +90,9 @@ def run(node: Node, arrays: Mapping[Value, np.ndarray], profile: DeviceProfile) 
             length = size - binding.offset if binding.size is None else binding.size
             assert 0 < length <= min(profile.max_storage_buffer_range, size - binding.offset)
             assert binding.offset % profile.min_storage_buffer_offset_alignment == 0
-            bindings.append((where, binding.offset, length))
+            # Beyond what is bound the driver would drop a write.
+            beyond = _GUARD if binding.offset + length == size else 0
+            bindings.append((where, binding.offset, length + beyond))
         block = spec.pack_params(dispatch.params)
         if spec.param_storage == "buffer":
             where = device.allocate(len(block), host=True)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.kernels.moving import (
+    assert_every_bit_kept,
+    assert_moved_in_parts,
+    assert_plans_in_catalogue,
+)
 from tests.kernels.running import (
-    TYPE_FEATURES,
     assert_same_bits,
     device_profile,
     node_of,
@@ -15,7 +19,7 @@ from tests.kernels.running import (
     stored_profile,
 )
 from webnn_vk.data_types import ALL_TYPES, MLOperandDescriptor
-from webnn_vk.kernels import catalogue, plan
+from webnn_vk.kernels import plan
 
 OPERATORS = (
     "transpose", "slice", "concat", "split", "expand", "tile", "reverse", "pad", "triangular",
@@ -78,30 +82,19 @@ def _case(rng: np.random.Generator, name: str, data_type: str) -> tuple:
     return node_of(name, x, upper=upper, diagonal=int(rng.integers(-6, 7)))
 
 
+def _any_case(rng: np.random.Generator, name: str, i: int) -> tuple:
+    return _case(rng, name, ALL_TYPES[i % 8])
+
+
 @pytest.mark.parametrize("masked", (False, True), ids=("native", "emulated"))
 @pytest.mark.parametrize("name", OPERATORS)
 def test_random_moves_keep_every_bit(name: str, masked: bool) -> None:
-    rng = np.random.default_rng(sum(map(ord, name)))
-    profile = device_profile(masked)
-    for i in range(40):
-        assert_same_bits(*_case(rng, name, ALL_TYPES[i % len(ALL_TYPES)]), profile)
+    assert_every_bit_kept(_any_case, name, sum(map(ord, name)), 40, masked)
 
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_tensors_over_the_binding_limit_move_in_parts(name: str) -> None:
-    """With a binding limit of 512 bytes, small tensors take the paths of huge ones."""
-    rng = np.random.default_rng(len(name))
-    profile = device_profile(max_storage_buffer_range=512)
-    most = 0
-    for i in range(12):
-        while True:
-            node, arrays = _case(rng, name, ALL_TYPES[i % len(ALL_TYPES)])
-            values = (*node.inputs, *node.outputs)
-            if 512 < max(v.descriptor.byte_length for v in values) < 12_000:
-                break
-        most = max(most, len(plan(node, profile)))
-        assert_same_bits(node, arrays, profile)
-    assert most > 2
+    assert_moved_in_parts(_any_case, name, len(name), 12, 12_000, 2)
 
 
 def test_nan_payloads_survive() -> None:
@@ -187,11 +180,4 @@ def test_half_a_gibibyte_is_split_at_the_guaranteed_limit() -> None:
 
 
 def test_every_planned_kernel_is_in_the_catalogue() -> None:
-    rng = np.random.default_rng(5)
-    native = stored_profile("llvmpipe")
-    for profile in (native, native.masked(TYPE_FEATURES)):
-        known = set(catalogue(profile.features & set(TYPE_FEATURES)))
-        for name in OPERATORS:
-            for i in range(40):
-                node, _ = _case(rng, name, ALL_TYPES[i % len(ALL_TYPES)])
-                assert {d.spec for d in plan(node, profile)} <= known
+    assert_plans_in_catalogue(_any_case, OPERATORS, 40)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.kernels.moving import (
+    assert_every_bit_kept,
+    assert_moved_in_parts,
+    assert_plans_in_catalogue,
+)
 from tests.kernels.running import (
-    TYPE_FEATURES,
     assert_same_bits,
     device_profile,
     node_of,
@@ -15,7 +19,7 @@ from tests.kernels.running import (
     stored_profile,
 )
 from webnn_vk.data_types import ALL_TYPES, MLOperandDescriptor
-from webnn_vk.kernels import catalogue, plan
+from webnn_vk.kernels import plan
 from webnn_vk.ops.gather import INDEX_TYPES
 
 OPERATORS = ("gather", "gather_elements", "gather_nd")
@@ -55,31 +59,35 @@ def _case(rng: np.random.Generator, name: str, data_type: str, index_type: str) 
     return node_of(name, x, random_indices(rng, index_type, own, shape[axis]), axis=axis)
 
 
+def _any_case(rng: np.random.Generator, name: str, i: int) -> tuple:
+    return _case(rng, name, ALL_TYPES[i % 8], INDEX_TYPES[i % 3])
+
+
 @pytest.mark.parametrize("masked", (False, True), ids=("native", "emulated"))
 @pytest.mark.parametrize("index_type", INDEX_TYPES)
 @pytest.mark.parametrize("name", OPERATORS)
 def test_random_gathers_keep_every_bit(name: str, index_type: str, masked: bool) -> None:
-    rng = np.random.default_rng(len(name) + len(index_type))
-    profile = device_profile(masked)
-    for i in range(24):
-        case = _case(rng, name, ALL_TYPES[i % len(ALL_TYPES)], index_type)
-        assert_same_bits(*case, profile)
+    def case(rng: np.random.Generator, name: str, i: int) -> tuple:
+        return _case(rng, name, ALL_TYPES[i % 8], index_type)
+
+    assert_every_bit_kept(case, name, len(name) + len(index_type), 24, masked)
 
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_tensors_over_the_binding_limit_are_covered_in_ranges(name: str) -> None:
-    rng = np.random.default_rng(len(name))
-    profile = device_profile(max_storage_buffer_range=512)
-    most = 0
-    for i in range(18):
-        while True:
-            node, arrays = _case(rng, name, ALL_TYPES[i % 8], INDEX_TYPES[i % 3])
-            values = (*node.inputs, *node.outputs)
-            if 512 < max(v.descriptor.byte_length for v in values) < 12_000:
-                break
-        most = max(most, len(plan(node, profile)))
+    assert_moved_in_parts(_any_case, name, len(name), 18, 12_000, 2)
+
+
+def test_coordinates_are_never_cut_in_two() -> None:
+    """Indices over the binding limit are read in ranges of whole coordinates."""
+    rng = np.random.default_rng(6)
+    x = random_bits(rng, "float32", (4, 5, 6))
+    for index_type in INDEX_TYPES:
+        parts = [random_indices(rng, index_type, (100,), n) for n in x.shape]
+        node, arrays = node_of("gather_nd", x, np.stack(parts, -1))
+        profile = device_profile(max_storage_buffer_range=512)
+        assert len(plan(node, profile)) > 2
         assert_same_bits(node, arrays, profile)
-    assert most > 2
 
 
 @pytest.mark.parametrize(
@@ -122,11 +130,4 @@ def test_a_table_over_the_binding_limit_is_read_in_slices() -> None:
 
 
 def test_every_planned_kernel_is_in_the_catalogue() -> None:
-    rng = np.random.default_rng(5)
-    native = stored_profile("llvmpipe")
-    for profile in (native, native.masked(TYPE_FEATURES)):
-        known = set(catalogue(profile.features & set(TYPE_FEATURES)))
-        for name in OPERATORS:
-            for i in range(30):
-                node, _ = _case(rng, name, ALL_TYPES[i % 8], INDEX_TYPES[i % 3])
-                assert {d.spec for d in plan(node, profile)} <= known
+    assert_plans_in_catalogue(_any_case, OPERATORS, 30)

@@ -5,19 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.kernels.running import (
-    TYPE_FEATURES,
-    assert_same_bits,
-    device_profile,
-    node_of,
-    random_bits,
-    run,
-    stored_profile,
+from tests.kernels.moving import (
+    assert_every_bit_kept,
+    assert_moved_in_parts,
+    assert_plans_in_catalogue,
 )
+from tests.kernels.running import device_profile, node_of, random_bits, run, stored_profile
 from tests.kernels.test_gather import random_indices
 from webnn_vk.data_types import ALL_TYPES, MLOperandDescriptor
 from webnn_vk.graph import Emitter
-from webnn_vk.kernels import catalogue, plan
+from webnn_vk.kernels import plan
 from webnn_vk.ops.gather import INDEX_TYPES
 
 OPERATORS = ("scatter_elements", "scatter_nd")
@@ -39,31 +36,23 @@ def _case(rng: np.random.Generator, name: str, data_type: str, index_type: str) 
     return node_of(name, x, indices, random_bits(rng, data_type, own), axis=axis)
 
 
+def _any_case(rng: np.random.Generator, name: str, i: int) -> tuple:
+    return _case(rng, name, ALL_TYPES[i % 8], INDEX_TYPES[i % 3])
+
+
 @pytest.mark.parametrize("masked", (False, True), ids=("native", "emulated"))
 @pytest.mark.parametrize("index_type", INDEX_TYPES)
 @pytest.mark.parametrize("name", OPERATORS)
 def test_random_scatters_keep_every_bit(name: str, index_type: str, masked: bool) -> None:
-    rng = np.random.default_rng(len(name) + len(index_type))
-    profile = device_profile(masked)
-    for i in range(24):
-        case = _case(rng, name, ALL_TYPES[i % len(ALL_TYPES)], index_type)
-        assert_same_bits(*case, profile)
+    def case(rng: np.random.Generator, name: str, i: int) -> tuple:
+        return _case(rng, name, ALL_TYPES[i % 8], index_type)
+
+    assert_every_bit_kept(case, name, len(name) + len(index_type), 24, masked)
 
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_tensors_over_the_binding_limit_are_covered_in_ranges(name: str) -> None:
-    rng = np.random.default_rng(len(name))
-    profile = device_profile(max_storage_buffer_range=512)
-    most = 0
-    for i in range(18):
-        while True:
-            node, arrays = _case(rng, name, ALL_TYPES[i % 8], INDEX_TYPES[i % 3])
-            values = (*node.inputs, *node.outputs)
-            if 512 < max(v.descriptor.byte_length for v in values) < 8_000:
-                break
-        most = max(most, len(plan(node, profile)))
-        assert_same_bits(node, arrays, profile)
-    assert most > 6
+    assert_moved_in_parts(_any_case, name, len(name), 18, 8_000, 6)
 
 
 def test_the_last_of_several_updates_wins() -> None:
@@ -111,11 +100,4 @@ def test_words_of_the_places_fit_a_binding() -> None:
 
 
 def test_every_planned_kernel_is_in_the_catalogue() -> None:
-    rng = np.random.default_rng(5)
-    native = stored_profile("llvmpipe")
-    for profile in (native, native.masked(TYPE_FEATURES)):
-        known = set(catalogue(profile.features & set(TYPE_FEATURES)))
-        for name in OPERATORS:
-            for i in range(30):
-                node, _ = _case(rng, name, ALL_TYPES[i % 8], INDEX_TYPES[i % 3])
-                assert {d.spec for d in plan(node, profile)} <= known
+    assert_plans_in_catalogue(_any_case, OPERATORS, 30)

@@ -32,6 +32,18 @@ def test_large_inputs_do_not_overflow() -> None:
         np.testing.assert_allclose(own, expected, rtol=1e-6)
 
 
+def test_rows_without_a_distribution_are_nan() -> None:
+    require_vulkan()
+    x = np.zeros((4, 40), np.float32)
+    x[0, 5], x[1, 6], x[2] = np.inf, np.nan, -np.inf
+    for way in ("software", "discrete"):
+        node, arrays = node_of("softmax", x, 1)
+        (own,) = run(node, arrays, profile_for(way))
+        assert np.isnan(own[:3]).all()
+        np.testing.assert_allclose(own[3], 1 / 40, rtol=1e-6)
+        assert np.isnan(node.evaluate(arrays.get)[0][:3]).all()
+
+
 @pytest.mark.parametrize("profile", ["nvidia_h200", "llvmpipe", "adreno_minimum"])
 def test_plans_are_in_the_catalogue(profile: str) -> None:
     device = stored_profile(profile)

@@ -72,13 +72,25 @@ def small_integers(*shape: int) -> np.ndarray:
 
 
 def test_element_wise_on_512_mib(context):
-    x = np.arange(128 * MIB, dtype=np.uint32).reshape(8192, 16384)
-    row = (np.arange(16384, dtype=np.uint32) ** 2) << 8
+    rows, columns = 2**17 - 1, 1025  # odd: slices begin within rows
+    x = np.arange(rows * columns, dtype=np.uint32).reshape(rows, columns)
+    row = (np.arange(columns, dtype=np.uint32) ** 2) << 8
     y = compute(context, "add", {"x": x, "row": row})
-    assert y.nbytes == 512 * MIB
+    assert y.nbytes > 512 * MIB
     at = positions(y.size, 4)
-    expected = at.astype(np.uint32) + row[at % 16384]
+    expected = at.astype(np.uint32) + row[at % columns]
     assert np.array_equal(y.reshape(-1)[at], expected)
+
+
+def test_a_repeated_operand_of_200_mib(context):
+    """The smaller operand exceeds a binding too: slices end where it is repeated."""
+    count = 200 * MIB + 5
+    x = np.resize(np.arange(251, dtype=np.uint8), (1, count))
+    two = np.array([[1], [100]], np.uint8)
+    y = compute(context, "add", {"x": x, "two": two}).reshape(-1)
+    at = np.union1d(positions(y.size, 1), count + np.arange(-9, 10))
+    expected = (at % count % 251 + np.where(at < count, 1, 100)) % 256
+    assert np.array_equal(y[at], expected)
 
 
 def test_result_larger_than_its_operand(context):
@@ -114,6 +126,17 @@ def test_reduction_of_256_mib(context, axes):
     assert np.array_equal(y, x.sum(axis=tuple(axes), dtype=np.uint32))
 
 
+def test_positions_and_sums_across_the_borders(context):
+    x = np.zeros((40, MIB), np.float32)
+    border = BORDER // 4
+    # Neighbours of the border between two windows, and the very last element.
+    x.reshape(-1)[[border - 2, border - 1, border, border + 1, -1]] = [1, 2, 4, 8, 16]
+    largest = compute(context, "arg_max", {"x": x}, axis=1, windows=True)
+    assert largest[[31, 32, 39]].tolist() == [MIB - 1, 1, MIB - 1]
+    sums = compute(context, "cumulative_sum", {"x": x}, axis=0, windows=True)
+    assert np.array_equal(sums, np.cumsum(x, axis=0))
+
+
 def test_transpose_of_256_mib(context):
     x = np.arange(64 * MIB, dtype=np.uint32).reshape(4096, 16384)
     y = compute(context, "transpose", {"x": x}).reshape(-1)
@@ -121,9 +144,11 @@ def test_transpose_of_256_mib(context):
     assert np.array_equal(y[at], at % 4096 * 16384 + at // 4096)
 
 
-def test_gather_from_256_mib(context):
-    table = np.arange(64 * MIB, dtype=np.uint32).reshape(-1, 64)
-    rows = np.unique(positions(table.size, 4) // 64)
-    indices = np.concatenate([rows, rows - len(table)]).astype(np.int32)
+def test_gather_from_250_mib(context):
+    """Rows of 384 elements straddle the borders; every bit is kept, those of NaN too."""
+    bits = np.arange(0x7F000000, 0x7F000000 + 170_666 * 384, dtype=np.uint32)
+    table = bits.view(np.float32).reshape(-1, 384)
+    rows = np.unique(positions(table.size, 4) // 384)
+    indices = np.concatenate([rows, rows - len(table)]).astype(np.int64)
     y = compute(context, "gather", {"table": table, "indices": indices})
-    assert np.array_equal(y, table[indices])
+    assert y.tobytes() == table[indices].tobytes()
