@@ -343,8 +343,16 @@ class VulkanDriver:
         self._retired.append(item)
 
     def _reap(self) -> int:
-        """Destroys what was released and is no longer in flight; returns how many."""
-        if not self._retired or process.is_forked() or not self._lock.acquire(blocking=False):
+        """Destroys what was released and is no longer in flight; returns how many recordings and
+        semaphores."""
+        if process.is_forked():
+            return 0
+        reaped = self._reap_retired()
+        self._pipelines.trim()
+        return reaped
+
+    def _reap_retired(self) -> int:
+        if not self._retired or not self._lock.acquire(blocking=False):
             return 0
         reaped = 0
         try:

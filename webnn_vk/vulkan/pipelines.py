@@ -6,20 +6,25 @@ import hashlib
 import os
 import tempfile
 import threading
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from weakref import KeyedRef
 
 from webnn_vk.profile import DeviceProfile
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan.driver import PipelineRequest
 
 _SPIRV_MAGIC = 0x07230203
+#: VkPipelines kept that nobody uses, by each device. MEASURED
+MAX_IDLE = 256
 
 
 class VulkanPipeline:
-    """A VkPipeline with its layouts. `set_layout` is None when it binds nothing."""
+    """A use of a VkPipeline, with its layouts: whoever holds the object keeps the VkPipeline.
+    `set_layout` is None when it binds nothing."""
 
     __slots__ = ("__weakref__", "handle", "layout", "request", "set_layout")
 
@@ -32,13 +37,25 @@ class VulkanPipeline:
         return f"<VulkanPipeline {self.request.name!r}>"
 
 
+# What a VulkanPipeline is made of, and what pipelines are told apart by.
+_Parts = tuple[PipelineRequest, Any, Any, Any]
+_Key = tuple[Any, ...]
+
+
 class PipelineStore:
-    """All pipelines of one device. Thread-safe; destroyed as a whole by `close`."""
+    """All pipelines of one device: those in use, and the `MAX_IDLE` that were in use last.
+
+    Thread-safe. The layouts, few and small, stay until `close`.
+    """
 
     def __init__(self, device: Any, profile: DeviceProfile) -> None:
         self._device, self._profile = device, profile
         self._lock = threading.Lock()
-        self._pipelines: dict[tuple[Any, ...], Future[VulkanPipeline]] = {}
+        self._making: dict[_Key, Future[VulkanPipeline]] = {}
+        self._used: dict[_Key, tuple[_Parts, KeyedRef[_Key, VulkanPipeline]]] = {}
+        self._idle: OrderedDict[_Key, _Parts] = OrderedDict()
+        # Uses that ended: on any thread, under any lock.
+        self._ended: deque[KeyedRef[_Key, VulkanPipeline]] = deque()
         self._set_layouts: dict[int, Any] = {}
         self._layouts: dict[tuple[int, int], Any] = {}
         self._executor: ThreadPoolExecutor | None = None
@@ -46,18 +63,19 @@ class PipelineStore:
     def get(self, requests: Sequence[PipelineRequest]) -> list[VulkanPipeline]:
         """The pipelines, compiled in parallel where they don't exist. Raises ValueError for a
         request the device can't serve, VulkanError when the driver refuses."""
-        futures, jobs = [], []
+        found: list[VulkanPipeline | Future[VulkanPipeline]] = []
+        jobs = []
         for request in requests:
             self._validate(request)
             key = (hashlib.sha256(request.spirv).digest(), request.constants,
                    request.binding_count, request.push_size, request.subgroup_size,
                    request.entry_point)
             with self._lock:
-                future = self._pipelines.get(key)
-                if future is None:
-                    future = self._pipelines[key] = Future()
-                    jobs.append((key, request, future))
-            futures.append(future)
+                there = self._find(key) or self._making.get(key)
+                if there is None:
+                    there = self._making[key] = Future()
+                    jobs.append((key, request, there))
+            found.append(there)
         try:
             if len(jobs) > 1:
                 list(self._workers().map(lambda job: self._run(*job), jobs))
@@ -69,23 +87,61 @@ class PipelineStore:
             for key, _, future in jobs:
                 if future.cancel():
                     with self._lock:
-                        self._pipelines.pop(key, None)
-        return [future.result() for future in futures]
+                        self._making.pop(key, None)
+        self.trim()
+        return [there.result() if isinstance(there, Future) else there for there in found]
+
+    def trim(self) -> None:
+        """Destroys what nobody has used for longest, beyond `MAX_IDLE`. Never blocks."""
+        if not self._ended or not self._lock.acquire(blocking=False):
+            return
+        try:
+            while self._ended:
+                reference = self._ended.popleft()
+                parts, latest = self._used.get(reference.key, (None, None))
+                if parts and latest is reference:  # else it found a new user meanwhile
+                    del self._used[reference.key]
+                    self._idle[reference.key] = parts
+            while len(self._idle) > MAX_IDLE:
+                self._destroy(self._idle.popitem(last=False)[1])
+        finally:
+            self._lock.release()
 
     def close(self) -> None:
         """Destroys everything."""
         if self._executor:
             self._executor.shutdown()
         with self._lock:
-            for future in self._pipelines.values():
-                if not future.cancelled() and not future.exception():
-                    vk.lib.vkDestroyPipeline(self._device, future.result().handle, vk.NULL)
+            for parts in [*self._idle.values(), *(parts for parts, _ in self._used.values())]:
+                self._destroy(parts)
             for layout in self._layouts.values():
                 vk.lib.vkDestroyPipelineLayout(self._device, layout, vk.NULL)
             for layout in self._set_layouts.values():
                 vk.lib.vkDestroyDescriptorSetLayout(self._device, layout, vk.NULL)
-            self._pipelines, self._layouts, self._set_layouts = {}, {}, {}
+            self._layouts, self._set_layouts = {}, {}
+            self._idle.clear()
+            self._used.clear()
 
+    # -- with the lock held -------------------------------------------------------------------
+    def _find(self, key: _Key) -> VulkanPipeline | None:
+        parts, reference = self._used.get(key, (None, None))
+        pipeline = reference() if reference else None
+        if pipeline is None:
+            # Nobody uses it any more, noticed or not.
+            parts = parts or self._idle.pop(key, None)
+            pipeline = self._use(key, parts) if parts else None
+        return pipeline
+
+    def _use(self, key: _Key, parts: _Parts) -> VulkanPipeline:
+        pipeline = VulkanPipeline(*parts)
+        self._used[key] = parts, KeyedRef(pipeline, self._ended.append, key)
+        return pipeline
+
+    def _destroy(self, parts: _Parts) -> None:
+        # Not in flight: recordings hold what they use until they are done.
+        vk.lib.vkDestroyPipeline(self._device, parts[1], vk.NULL)
+
+    # -- without ------------------------------------------------------------------------------
     def _workers(self) -> ThreadPoolExecutor:
         with self._lock:
             if self._executor is None:
@@ -93,16 +149,19 @@ class PipelineStore:
                                                     thread_name_prefix="webnn-vk-compile")
             return self._executor
 
-    def _run(self, key: tuple[Any, ...], request: PipelineRequest,
-             future: Future[VulkanPipeline]) -> None:
+    def _run(self, key: _Key, request: PipelineRequest, future: Future[VulkanPipeline]) -> None:
         if not future.set_running_or_notify_cancel():
             return
         try:
-            future.set_result(self._create(request))
+            parts = self._create(request)
+            with self._lock:
+                pipeline = self._use(key, parts)
+                del self._making[key]
+            future.set_result(pipeline)
         except BaseException as error:
             # Whoever waits for the same pipeline learns of it; a later request tries again.
             with self._lock:
-                self._pipelines.pop(key, None)
+                self._making.pop(key, None)
             future.set_exception(error)
             if not isinstance(error, Exception):
                 raise
@@ -155,7 +214,7 @@ class PipelineStore:
                     vk.lib.vkCreatePipelineLayout, self._device, info, "VkPipelineLayout")
             return layout, set_layout
 
-    def _create(self, request: PipelineRequest) -> VulkanPipeline:
+    def _create(self, request: PipelineRequest) -> _Parts:
         dump_spirv(request.spirv)
         layout, set_layout = self._layout(request.binding_count, request.push_size)
         code = vk.ffi.from_buffer("uint32_t[]", request.spirv)
@@ -186,7 +245,7 @@ class PipelineStore:
                      f"creating pipeline {request.name!r}")
         finally:
             vk.lib.vkDestroyShaderModule(self._device, module, vk.NULL)
-        return VulkanPipeline(request, out[0], layout, set_layout)
+        return request, out[0], layout, set_layout
 
 
 def dump_spirv(code: bytes) -> None:
