@@ -18,7 +18,7 @@ from webnn_vk import MLGraphBuilder
 from webnn_vk.codegen.spirv import capabilities
 from webnn_vk.data_types import DATA_TYPES, MLOperandDescriptor
 from webnn_vk.graph import Node, Value
-from webnn_vk.kernels import elementwise
+from webnn_vk.kernels import Unsupported, elementwise
 from webnn_vk.kernels.elementwise import Mode
 from webnn_vk.kernels.expression import reciprocal
 from webnn_vk.ops import OPERATORS
@@ -292,3 +292,13 @@ def test_bindings_too_small_to_slice_are_refused() -> None:
         (step,) = builder.build({"y": builder.abs(a)}).result().report().steps
         assert step.device == "cpu"
         assert "bindings of 1024 bytes are too small" in step.reason
+
+
+def test_too_many_operands_are_refused() -> None:
+    # With 16 dimensions the parameters take a buffer beside the three operands and the result.
+    x, scale = (MLOperandDescriptor("float32", (n,) * 8) for n in (4, 2))
+    node, _ = node_of("quantize_linear", x, scale, MLOperandDescriptor("int8", (2,) * 8))
+    device = stored_profile("adreno_minimum")
+    assert elementwise.plan(node, device.replace(max_storage_buffers_per_set=5))
+    with pytest.raises(Unsupported, match="needs 5 storage buffers"):
+        elementwise.plan(node, device.replace(max_storage_buffers_per_set=4))

@@ -8,7 +8,7 @@ import pytest
 from tests.drivers import require_vulkan
 from tests.kernels.comparing import WAYS, assert_close, profile_for, random_array
 from tests.kernels.running import node_of, run, stored_profile
-from webnn_vk.kernels import catalogue, plan
+from webnn_vk.kernels import Unsupported, catalogue, plan
 from webnn_vk.ops import OPERATORS
 
 POOLS = ("average_pool2d", "l2_pool2d", "max_pool2d")
@@ -81,6 +81,21 @@ def test_pooling_everything_is_a_reduction() -> None:
     assert dispatch.groups == (8, 1, 1)
     (dispatch,) = plan(node_of("average_pool2d", x, window_dimensions=[7, 7])[0], gpu)
     assert dispatch.kernel == "pool" and dispatch.params["columns"] == 106
+
+
+def test_positions_that_would_wrap_around_are_refused() -> None:
+    x = np.zeros((1, 1, 4, 4), np.float32)
+    for padding, strides, dilations in (
+        ([2**32 - 1, 2**32 - 1, 0, 0], [2**31, 1], [1, 1]),
+        ([0, 2**31, 0, 0], [2**31, 1], [1, 1]),
+        ([2**31, 0, 0, 0], [9**9, 1], [2**31, 1]),
+    ):
+        node, _ = node_of(
+            "max_pool2d", x, window_dimensions=[2, 1], padding=padding, strides=strides,
+            dilations=dilations,
+        )
+        with pytest.raises(Unsupported, match="2³¹"):
+            plan(node, stored_profile("nvidia_h200"))
 
 
 @pytest.mark.parametrize("profile", ["nvidia_h200", "llvmpipe", "adreno_minimum"])

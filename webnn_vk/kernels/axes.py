@@ -122,6 +122,15 @@ def workgroup(count: int, profile: DeviceProfile) -> int:
     return min(wanted, profile.max_workgroup_invocations, profile.max_workgroup_size[0])
 
 
+def launch(count: int, lanes: int, profile: DeviceProfile) -> tuple[int, int]:
+    """Size and number of the workgroups for ``count`` rows that `lanes` share, or, where that is
+    one, for as many invocations."""
+    if lanes > 1:
+        return lanes, count
+    size = workgroup(count, profile)
+    return size, -(-count // size)
+
+
 def chunks(rows: int, length: int, profile: DeviceProfile) -> int:
     """Into how many pieces few and very long rows are cut, so that they fill the device."""
     if profile.is_software:

@@ -19,9 +19,9 @@ from ..profile import DeviceProfile
 from . import epilogue as fused
 from . import matmul
 from .axes import check_iterations
-from .dispatch import Dispatch, grid, strides
+from .dispatch import Dispatch, check_positions, strides
 from .expression import used_features
-from .windows import bound, check_bindings, total_bytes
+from .windows import bound, dispatch
 
 EPILOGUE = True
 
@@ -88,6 +88,14 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
     g = geometry(node)
     if _is_product(node, g):
         return _product(node, g, profile)
+    for before, out, stride, taps, dilation in (
+        (g.PH, g.OH, g.SH, g.KH, g.DH), (g.PW, g.OW, g.SW, g.KW, g.DW)
+    ):
+        tap = (taps - 1) * dilation
+        if g.transposed:
+            check_positions(before + out, tap)
+        else:
+            check_positions(before, (out - 1) * stride + tap)
     values = {"x": node.operands["input"], "w": node.operands["filter"], "c": node.operand("bias")}
     bounds = [bound(name, v, profile) for name, v in values.items() if v is not None]
     bounds.append(bound("out", node.output, profile, "w"))
@@ -109,19 +117,12 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
         kernel, tuple(b.buffer for b in bounds), g.transposed, values["c"] is not None, vector,
         profile.features, extra,
     )
-    check_bindings(spec.binding_count, node.title, profile)
-    for b in bounds:
-        constants |= b.constants
-    bindings = (*(x for b in bounds for x in b.bindings), *extra.bindings)
-    taps = g.KH * g.KW
-    outputs = node.results[0].size
     return [
-        Dispatch(
-            spec, bindings, grid(groups, profile),
-            {name: g.numbers[name] for name in _PARAMS[kernel] + _STRIDES} | extra.values,
-            constants, kernel,
-            f"{'transposed ' * g.transposed}{g.KH}x{g.KW}{' v' * vector}",
-            2 * outputs * g.IC * taps + extra.flops, total_bytes(bindings),
+        dispatch(
+            node, spec, bounds, extra, groups,
+            {name: g.numbers[name] for name in _PARAMS[kernel] + _STRIDES}, constants, profile,
+            kernel=kernel, variant=f"{'transposed ' * g.transposed}{g.KH}x{g.KW}{' v' * vector}",
+            flops=2 * node.results[0].size * g.IC * g.KH * g.KW,
         )
     ]
 

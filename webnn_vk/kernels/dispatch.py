@@ -109,3 +109,10 @@ def collapse(
 
 class Unsupported(Exception):
     """The device can't run this node; the message says why."""
+
+
+def check_positions(*numbers: int) -> None:
+    """Unsupported unless the numbers, by which positions lie outside of a tensor or move on, are so
+    small that kernels tell such a position by its wrapping around beyond the tensor's end."""
+    if max(numbers) >= 2**31:
+        raise Unsupported(f"padding, strides and dilations reach {max(numbers)}; 2³¹ is too far")

@@ -32,6 +32,7 @@ from .dispatch import (
     strides,
 )
 from .expression import Chain, lowering, needs_int64, reciprocal, used_features
+from .windows import check_bindings
 
 EPILOGUE = True
 # Slices begin at multiples of this many elements: 256 bytes or more in every data type.
@@ -314,6 +315,7 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
     dims, layouts = _layouts(operands, out.shape)
     capacity = next(c for c in _capacities(operands) if c == 0 or c >= len(dims))
     spec = _spec(chain, operands, out.data_type, capacity, profile.features)
+    check_bindings(spec.binding_count, node.title, profile)
     broadcasting = [(o, lay) for o, lay in zip(operands, layouts, strict=True) if o.broadcasts]
     constants: dict[str, int | float] = {
         "LX": min(256, profile.max_workgroup_invocations, profile.max_workgroup_size[0])

@@ -148,8 +148,9 @@ def accepts(node: Node, step: Fused, profile: DeviceProfile) -> bool:
         return False
     if step.output.shape != node.output.shape or len(node.epilogue) >= MAX_STEPS:
         return False
-    # The parameters may need a storage buffer too.
-    if len(node.operands) + 2 > min(
+    # Beside the result, kernels may bind absent operands too, and the parameters.
+    sides = sum(name.startswith("side") for name in node.operands)
+    if len(node.operator.operands) + sides + 2 > min(
         profile.max_storage_buffers_per_stage, profile.max_storage_buffers_per_set
     ):
         return False

@@ -16,10 +16,10 @@ from ..data_types import FLOAT_TYPES
 from ..graph import Node, Value
 from ..profile import DeviceProfile
 from . import axes, sharing
-from .dispatch import Binding, Dispatch, Scratch, grid, strides
+from .dispatch import Binding, Dispatch, Scratch, strides
 from .epilogue import Epilogue, build, nothing
 from .expression import used_features
-from .windows import Bound, bound, check_bindings, total_bytes
+from .windows import Bound, bound, dispatch
 
 EPILOGUE = True
 
@@ -57,21 +57,21 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
     passes = 12 if permuted else 3
     lanes = axes.lanes(split.rows, split.length, split.contiguous, profile, passes)
     spec = _norm_spec(_buffers(operands), lanes > 1, permuted, epilogue, profile.features)
-    params = split.params | affine | epilogue.values | {
+    params = split.params | affine | {
         "rows": split.rows,
         "len": split.length,
         "epsilon": node.arguments["epsilon"],
     }
+    size, groups = axes.launch(split.rows, lanes, profile)
     constants = split.constants | {
+        "LX": size,
         "SCALED": int("scale" in node.operands),
         "SHIFTED": int("bias" in node.operands),
     }
-    size = lanes if lanes > 1 else axes.workgroup(split.rows, profile)
-    groups = split.rows if lanes > 1 else -(-split.rows // size)
-    variant = "group" if lanes > 1 else "invocation"
     return [
-        _dispatch(
-            node, spec, operands, epilogue, params, size, groups, variant, 8, profile, constants
+        dispatch(
+            node, spec, operands, epilogue, groups, params, constants, profile, kernel="norm",
+            variant="group" if lanes > 1 else "invocation", flops=8 * x.descriptor.size,
         )
     ]
 
@@ -92,7 +92,7 @@ def _batch(node: Node, profile: DeviceProfile) -> list[Dispatch]:
     x, axis = node.operands["input"], node.arguments["axis"]
     channels = x.shape[axis]
     factors = Scratch(3 * 4 * channels)
-    features, size = profile.features, axes.workgroup(channels, profile)
+    features = profile.features
     mean = node.operands["mean"]
     operands = [
         bound("mean", mean, profile),
@@ -101,15 +101,16 @@ def _batch(node: Node, profile: DeviceProfile) -> list[Dispatch]:
         _optional("bias", node, mean, profile),
         bound("out", factors, profile, "w", "float32"),
     ]
-    first = _dispatch(
-        node, _factors_spec(_buffers(operands), features), operands, nothing("float32"),
+    size, groups = axes.launch(channels, 1, profile)
+    first = dispatch(
+        node, _factors_spec(_buffers(operands), features), operands, nothing("float32"), groups,
         {
             "channels": channels,
             "epsilon": node.arguments["epsilon"],
             "scaled": int("scale" in node.operands),
             "shifted": int("bias" in node.operands),
         },
-        size, -(-channels // size), "factors", 4, profile,
+        {"LX": size}, profile, kernel="norm", variant="factors", flops=4 * channels,
     )
     epilogue = build(node)
     operands = [
@@ -118,11 +119,11 @@ def _batch(node: Node, profile: DeviceProfile) -> list[Dispatch]:
         bound("out", node.output, profile, "w"),
     ]
     shared = sharing.share(prod(x.shape[:axis]), channels, prod(x.shape[axis + 1 :]), profile)
-    size = axes.workgroup(shared.invocations, profile)
-    second = _dispatch(
-        node, _batch_spec(_buffers(operands), epilogue, features), operands, epilogue,
-        shared.params | epilogue.values, size, -(-shared.invocations // size), "batch", 3,
-        profile, shared.constants,
+    size, groups = axes.launch(shared.invocations, 1, profile)
+    second = dispatch(
+        node, _batch_spec(_buffers(operands), epilogue, features), operands, epilogue, groups,
+        shared.params, {"LX": size} | shared.constants, profile, kernel="norm", variant="batch",
+        flops=3 * x.descriptor.size,
     )
     return [first, second]
 
@@ -136,30 +137,6 @@ def _optional(name: str, node: Node, other: Value, profile: DeviceProfile) -> Bo
 
 def _buffers(operands: list[Bound]) -> tuple[Buffer, ...]:
     return tuple(o.buffer for o in operands)
-
-
-def _dispatch(
-    node: Node,
-    spec: KernelSpec,
-    operands: list[Bound],
-    epilogue: Epilogue,
-    params: dict,
-    size: int,
-    groups: int,
-    variant: str,
-    flops: int,
-    profile: DeviceProfile,
-    constants: dict[str, int] | None = None,
-) -> Dispatch:
-    check_bindings(spec.binding_count, node.title, profile)
-    bindings = (*(b for o in operands for b in o.bindings), *epilogue.bindings)
-    constants = {"LX": size, **(constants or {})}
-    for operand in operands:
-        constants |= operand.constants
-    return Dispatch(
-        spec, bindings, grid(groups, profile), params, constants, kernel="norm", variant=variant,
-        flops=flops * node.results[0].size + epilogue.flops, bytes=total_bytes(bindings),
-    )
 
 
 def _norm_spec(

@@ -11,10 +11,10 @@ from ..data_types import ALL_TYPES, FLOAT_TYPES
 from ..graph import Node
 from ..profile import DeviceProfile
 from . import axes, reduce, sharing
-from .dispatch import Dispatch, grid
+from .dispatch import Dispatch, check_positions
 from .epilogue import Epilogue, build, nothing
 from .expression import used_features
-from .windows import bound, check_bindings, total_bytes
+from .windows import bound, dispatch
 
 EPILOGUE = True
 
@@ -32,39 +32,44 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
     x, arguments = node.operands["input"], node.arguments
     op = _OPERATORS[node.operator.name]
     height = 2 if arguments["layout"] == "nchw" else 1
-    size = x.shape[height : height + 2]
+    spatial = x.shape[height : height + 2]
     window, padding = arguments["window_dimensions"], arguments["padding"]
-    if window == size and arguments["dilations"] == (1, 1) and not any(padding):
+    if window == spatial and arguments["dilations"] == (1, 1) and not any(padding):
         split = axes.split(x.shape, (height, height + 1))
         return reduce.reduction(node, x, *_REDUCTIONS[op], split, profile)
+    check_positions(
+        padding[0],
+        padding[2],
+        *(
+            (out - 1) * stride + (taps - 1) * dilation
+            for out, stride, taps, dilation in zip(
+                arguments["output_sizes"], arguments["strides"], window, arguments["dilations"],
+                strict=True,
+            )
+        ),
+    )
     operands = bound("x", x, profile), bound("out", node.output, profile, "w")
     epilogue = build(node)
     spec = _spec(op, tuple(o.buffer for o in operands), epilogue, profile.features)
-    check_bindings(spec.binding_count, node.title, profile)
-    bindings = (*(b for o in operands for b in o.bindings), *epilogue.bindings)
     rows, columns = arguments["output_sizes"]
     outer, inner = prod(x.shape[:height]), prod(x.shape[height + 2 :])
     shared = sharing.share(
         outer, rows * columns, inner, profile, window[0] * (window[1] + 2) + 1
     )
-    lanes = axes.workgroup(shared.invocations, profile)
-    constants = {"LX": lanes} | shared.constants
-    for operand in operands:
-        constants |= operand.constants
+    size, groups = axes.launch(shared.invocations, 1, profile)
     params = {
         "columns": columns,
-        "size": size,
+        "size": spatial,
         "window": window,
         "stride": arguments["strides"],
         "dilation": arguments["dilations"],
         "before": (padding[0], padding[2]),
     }
     return [
-        Dispatch(
-            spec, bindings, grid(-(-shared.invocations // lanes), profile),
-            shared.params | params | epilogue.values, constants, kernel="pool", variant=op,
-            flops=node.results[0].size * window[0] * window[1] + epilogue.flops,
-            bytes=total_bytes(bindings),
+        dispatch(
+            node, spec, operands, epilogue, groups, shared.params | params,
+            {"LX": size} | shared.constants, profile, kernel="pool", variant=op,
+            flops=node.results[0].size * window[0] * window[1],
         )
     ]
 

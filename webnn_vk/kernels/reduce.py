@@ -15,10 +15,10 @@ from ..graph import Node, Value
 from ..ops.reduction import ARITHMETIC_TYPES
 from ..profile import DeviceProfile
 from . import axes
-from .dispatch import Dispatch, Scratch, grid
+from .dispatch import Dispatch, Scratch
 from .epilogue import Epilogue, build, nothing
 from .expression import used_features
-from .windows import bound, check_bindings, total_bytes
+from .windows import bound, dispatch
 
 EPILOGUE = True
 
@@ -108,10 +108,7 @@ def _dispatch(
     spec = _spec(
         op, tuple(o.buffer for o in operands), lanes > 1, epilogue, profile.features
     )
-    bindings = (*(b for o in operands for b in o.bindings), *epilogue.bindings)
-    check_bindings(spec.binding_count, node.title, profile)
-    size = lanes if lanes > 1 else axes.workgroup(outputs, profile)
-    groups = outputs if lanes > 1 else -(-outputs // size)
+    size, groups = axes.launch(outputs, lanes, profile)
     params = split.params | {
         "len": split.length,
         "outputs": outputs,
@@ -122,14 +119,10 @@ def _dispatch(
         "divisor": float(divisor or split.length),
         "words": DATA_TYPES[node.results[0].data_type].size // 4 or 1,
     }
-    constants = {"LX": size} | split.constants
-    for operand in operands:
-        constants |= operand.constants
-    return Dispatch(
-        spec, bindings, grid(groups, profile), params | epilogue.values, constants,
+    return dispatch(
+        node, spec, operands, epilogue, groups, params, {"LX": size} | split.constants, profile,
         kernel="reduce", variant=f"{op} {'group' if lanes > 1 else 'invocation'}",
-        flops=split.rows * split.length + epilogue.flops,
-        bytes=total_bytes(bindings),
+        flops=split.rows * split.length,
     )
 
 

@@ -11,10 +11,10 @@ from ..graph import Node
 from ..ops.resample import resample2d
 from ..profile import DeviceProfile
 from . import axes, sharing
-from .dispatch import Dispatch, grid
+from .dispatch import Dispatch
 from .epilogue import Epilogue, build, nothing
 from .expression import used_features
-from .windows import bound, check_bindings, total_bytes
+from .windows import bound, dispatch
 
 EPILOGUE = True
 
@@ -34,28 +34,22 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
     operands = bound("x", x, profile), bound("out", node.output, profile, "w")
     epilogue = build(node)
     spec = _spec(mode, tuple(o.buffer for o in operands), epilogue, profile.features)
-    check_bindings(spec.binding_count, node.title, profile)
-    bindings = (*(b for o in operands for b in o.bindings), *epilogue.bindings)
     between = prod(x.shape[first + 1 : second])
     new_size = new_shape[first], new_shape[second]
     shared = sharing.share(
         prod(x.shape[:first]), prod(new_size) * between, prod(x.shape[second + 1 :]), profile
     )
-    lanes = axes.workgroup(shared.invocations, profile)
-    constants = {"LX": lanes} | shared.constants
-    for operand in operands:
-        constants |= operand.constants
+    size, groups = axes.launch(shared.invocations, 1, profile)
     params = {
         "between": between,
         "size": (x.shape[first], x.shape[second]),
         "new_size": new_size,
     }
     return [
-        Dispatch(
-            spec, bindings, grid(-(-shared.invocations // lanes), profile),
-            shared.params | params | epilogue.values, constants, kernel="resample", variant=mode,
-            flops=(8 if mode == "linear" else 0) * node.results[0].size + epilogue.flops,
-            bytes=total_bytes(bindings),
+        dispatch(
+            node, spec, operands, epilogue, groups, shared.params | params,
+            {"LX": size} | shared.constants, profile, kernel="resample", variant=mode,
+            flops=(8 if mode == "linear" else 0) * node.results[0].size,
         )
     ]
 

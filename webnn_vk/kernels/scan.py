@@ -16,9 +16,10 @@ from ..graph import Node, Value
 from ..ops.reduction import ARITHMETIC_TYPES
 from ..profile import DeviceProfile
 from . import axes
-from .dispatch import Binding, Dispatch, Scratch, grid
+from .dispatch import Binding, Dispatch, Scratch
+from .epilogue import nothing
 from .expression import used_features
-from .windows import Bound, bound, check_bindings, total_bytes
+from .windows import Bound, bound, dispatch
 
 _PARAMS = tuple(
     Param(name)
@@ -81,17 +82,11 @@ def _dispatch(
         bound("out", out, profile, "w", sum_type if isinstance(out, Scratch) else data_type),
     ]
     spec = _spec(tuple(o.buffer for o in operands), stage, profile.features)
-    check_bindings(spec.binding_count, node.title, profile)
-    bindings = tuple(b for o in operands for b in o.bindings)
-    total = row["rows"] * row["chunks"]
-    size = lanes if lanes > 1 else axes.workgroup(total, profile)
-    constants = {"LX": size}
-    for operand in operands:
-        constants |= operand.constants
+    size, groups = axes.launch(row["rows"] * row["chunks"], lanes, profile)
     params = row | {"chunk": -(-row["len"] // row["chunks"]), "carried": int(carry is not None)}
-    return Dispatch(
-        spec, bindings, grid(total if lanes > 1 else -(-total // size), profile), params, constants,
-        kernel="scan", variant=stage, flops=row["rows"] * row["len"], bytes=total_bytes(bindings),
+    return dispatch(
+        node, spec, operands, nothing(data_type), groups, params, {"LX": size}, profile,
+        kernel="scan", variant=stage, flops=row["rows"] * row["len"],
     )
 
 

@@ -11,10 +11,10 @@ from ..data_types import FLOAT_TYPES
 from ..graph import Node
 from ..profile import DeviceProfile
 from . import axes
-from .dispatch import Dispatch, grid
+from .dispatch import Dispatch
 from .epilogue import Epilogue, build, nothing
 from .expression import used_features
-from .windows import bound, check_bindings, total_bytes
+from .windows import bound, dispatch
 
 EPILOGUE = True
 
@@ -29,18 +29,13 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
     epilogue = build(node)
     lanes = axes.lanes(rows, length, inner == 1, profile, 3)
     spec = _spec(tuple(o.buffer for o in operands), lanes > 1, epilogue, profile.features)
-    check_bindings(spec.binding_count, node.title, profile)
-    bindings = (*(b for o in operands for b in o.bindings), *epilogue.bindings)
-    size = lanes if lanes > 1 else axes.workgroup(rows, profile)
-    constants = {"LX": size}
-    for operand in operands:
-        constants |= operand.constants
+    size, groups = axes.launch(rows, lanes, profile)
     return [
-        Dispatch(
-            spec, bindings, grid(rows if lanes > 1 else -(-rows // size), profile),
-            {"rows": rows, "len": length, "inner": inner} | epilogue.values, constants,
+        dispatch(
+            node, spec, operands, epilogue, groups,
+            {"rows": rows, "len": length, "inner": inner}, {"LX": size}, profile,
             kernel="softmax", variant="group" if lanes > 1 else "invocation",
-            flops=5 * rows * length + epilogue.flops, bytes=total_bytes(bindings),
+            flops=5 * rows * length,
         )
     ]
 

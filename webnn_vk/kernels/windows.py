@@ -1,16 +1,19 @@
-"""Binding whole tensors, in several windows where one descriptor cannot reach the end."""
+"""Binding whole tensors, in several windows where one descriptor cannot reach the end, and the
+dispatch of a kernel that binds so."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from webnn_vk.codegen.spec import Buffer
+from webnn_vk.codegen.spec import Buffer, KernelSpec
 
 from ..data_types import DATA_TYPES
-from ..graph import Value
+from ..graph import Node, Value
 from ..profile import DeviceProfile
-from .dispatch import Binding, Scratch, Unsupported, padded
+from .dispatch import Binding, Dispatch, Scratch, Unsupported, grid, padded
+from .epilogue import Epilogue
 
 
 @dataclass(frozen=True)
@@ -64,3 +67,35 @@ def total_bytes(bindings: Iterable[Binding]) -> int:
     """Bytes of the tensors bound, each counted once: what a kernel moves at least."""
     values = {b.value: None for b in bindings}
     return sum(v.size if isinstance(v, Scratch) else v.descriptor.byte_length for v in values)
+
+
+def dispatch(
+    node: Node,
+    spec: KernelSpec,
+    operands: Sequence[Bound],
+    epilogue: Epilogue,
+    groups: int,
+    params: Mapping[str, Any],
+    constants: Mapping[str, int],
+    profile: DeviceProfile,
+    *,
+    kernel: str,
+    variant: str,
+    flops: int,
+) -> Dispatch:
+    """The dispatch of a kernel whose buffers are the ``operands``, then the epilogue's. ``params``,
+    ``constants`` and ``flops`` are the kernel's own."""
+    check_bindings(spec.binding_count, node.title, profile)
+    bindings = (*(b for o in operands for b in o.bindings), *epilogue.bindings)
+    windows = {name: size for o in operands for name, size in o.constants.items()}
+    return Dispatch(
+        spec,
+        bindings,
+        grid(groups, profile),
+        {**params, **epilogue.values},
+        {**constants, **windows},
+        kernel,
+        variant,
+        flops + epilogue.flops,
+        total_bytes(bindings),
+    )
