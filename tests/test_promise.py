@@ -1,5 +1,7 @@
 import asyncio
+import gc
 import threading
+import weakref
 
 import pytest
 
@@ -49,6 +51,50 @@ def test_cancelling_the_waiter_leaves_the_promise_alone():
 
     asyncio.run(give_up())
     assert promise.resolve(7) and promise.result() == 7
+
+
+def test_two_event_loops_and_a_closed_one():
+    promise = MLPromise()
+    closed = asyncio.new_event_loop()
+    left = closed.create_task(_await(promise))
+    closed.run_until_complete(asyncio.sleep(0))
+    left.cancel()
+    closed.run_until_complete(asyncio.gather(left, return_exceptions=True))
+    closed.close()
+    got = []
+    threads = [
+        threading.Thread(target=lambda: got.append(asyncio.run(_await(promise)))) for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    threading.Timer(0.05, promise.resolve, [5]).start()
+    for thread in threads:
+        thread.join(20)
+    assert got == [5, 5]
+    assert asyncio.run(_await(promise)) == promise.result() == 5
+
+
+def test_an_await_left_in_a_closed_loop_disturbs_nobody(caplog):
+    promise = MLPromise()
+    seen = []
+    closed = asyncio.new_event_loop()
+    left = closed.create_task(_await(promise))
+    closed.run_until_complete(asyncio.sleep(0))
+    closed.close()
+    promise.add_done_callback(lambda p: seen.append(p.result()))
+    assert promise.resolve(5)
+    assert seen == [5] and promise.result() == 5
+    assert caplog.records == []
+    left._log_destroy_pending = False  # this test's own neglect
+
+
+def test_awaiting_in_a_forked_child_is_refused():
+    promise = MLPromise()
+    promise._pid = 0  # as a child sees it
+    with pytest.raises(InvalidStateError, match="before a fork"):
+        asyncio.run(_await(promise))
+    promise.resolve(5)
+    assert asyncio.run(_await(promise)) == 5
 
 
 async def _await(promise):
@@ -102,3 +148,24 @@ def test_awaiting_does_not_block_the_loop():
         return await task
 
     assert asyncio.run(both()) == "done"
+
+
+def test_an_error_keeps_nobodys_frames():
+    """What who waited had in hand goes with the error, not only when the collector comes."""
+    class Thing:
+        pass
+
+    def wait():
+        thing = Thing()
+        held.append(weakref.ref(thing))
+        MLPromise.rejected(ValueError()).result(0)
+
+    held = []
+    gc.disable()
+    try:
+        wait()
+    except ValueError:
+        pass
+    finally:
+        gc.enable()
+    assert held[0]() is None

@@ -37,7 +37,12 @@ class MLPromise(Future[T]):
     def result(self, timeout: float | None = None) -> T:
         """The value, waited for at most ``timeout`` seconds (TimeoutError), or its error raised."""
         self._check_wait()
-        return super().result(timeout)
+        try:
+            return super().result(timeout)
+        finally:
+            # The error's traceback must not hold the promise, which holds the error: the frames of
+            # who waited, and the memory that they use, would stay until the collector comes.
+            del self
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """The error that the promise was rejected with, or None; waits as ``result`` does."""
@@ -49,10 +54,14 @@ class MLPromise(Future[T]):
             return
         if on_timeline():
             raise StateError("a callback of a promise can't wait for another: await that one too")
-        if os.getpid() != self._pid:
+        self._check_fork()
+
+    def _check_fork(self) -> None:
+        if os.getpid() != self._pid and not self.done():
             raise StateError("the promise was made before a fork and never resolves in the child")
 
     def __await__(self) -> Generator[Any, None, T]:
+        self._check_fork()
         return asyncio.wrap_future(self).__await__()
 
     @classmethod

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import webnn_vk
-from tests.contexts import settled_bytes
+from tests.contexts import open_over, settled_bytes
+from tests.drivers import require_vulkan
 from tests.interop.conftest import doubling, floats, make_tensor, read
 from tests.interop.test_numpy import memory_of
+from tests.vulkan.faults import FaultyDriver
 from webnn_vk.data_types import ALL_TYPES
 
 CPU, VULKAN, CUDA = 1, 7, 2
@@ -192,3 +194,21 @@ def test_what_cannot_come_in(shared):
         webnn_vk.from_dlpack(np.zeros((0, 2), np.float32), shared)
     gc.collect()
     assert settled_bytes(shared) == before
+
+
+def test_what_there_is_no_memory_for():
+    """The tensor that it was to be made of is free at once, not only after a collection."""
+    require_vulkan()
+    context, driver = open_over(FaultyDriver)
+    with context:
+        source = make_tensor(context, [1, 2, 3, 4])
+        read(context, source)
+        gc.disable()
+        try:
+            driver.fail_allocation(times=4)
+            webnn_vk.from_dlpack(source, context)
+        except webnn_vk.UnknownError as error:
+            assert "injected" in str(error)
+        finally:
+            gc.enable()
+        assert is_free(source)

@@ -1,9 +1,10 @@
 """`python -m tests.stress --seed S --seconds N`: every call from 8 threads on 4 contexts.
 
-Two contexts are on a Vulkan device (lavapipe where there is no GPU), two on the CPU device; half
-of them run one operator on the CPU. Random calls, destructions and injected faults interleave; what
-is read is compared with a sequential model. Ends with the numbers of calls and faults by kind, and
-fails on a wrong value, an error without a cause, a hang, a leak, or a kind that never happened.
+Two contexts are on a Vulkan device (lavapipe where there is no GPU): one is made on a GPUDevice,
+one shares with a GPUDevice that opened the device once more. Two are on the CPU device; half of all
+run one operator on the CPU. Random calls, destructions and injected faults interleave; what is read
+is compared with a sequential model. Ends with the numbers of calls and faults by kind, and fails on
+a wrong value, an error without a cause, a hang, a leak, or a kind that never happened.
 """
 
 from __future__ import annotations
@@ -20,22 +21,36 @@ import traceback
 from collections import Counter
 
 from tests.lifetimes.cycles import resident_bytes
-from tests.stress.calls import Caller
-from tests.stress.world import PATIENCE, Failure, World, open_world
-from webnn_vk import DOMException, MLContext, MLTensor
-from webnn_vk.vulkan.instance import validation_total
+from tests.stress.exchange import ExchangeCalls, gpu_device, weights, wgpu, wgpu_device
+from tests.stress.model import Failure
+from tests.stress.world import PATIENCE, World, open_world
+from webnn_vk import MLContext, MLTensor
+from webnn_vk.gpu import GPUBuffer, GPUDevice
+from webnn_vk.vulkan.instance import instance, validation_total
 
 THREADS = 8
 CONTEXTS = 4
 #: Calls by how often they are made.
 CALLS = {
     "create_tensor": 10, "write_tensor": 14, "read_tensor": 14, "read_tensor_into": 7,
-    "to_numpy": 3, "destroy_tensor": 3, "drop_tensor": 3, "build": 3, "dispatch": 30,
+    "to_numpy": 3, "destroy_tensor": 3, "drop_tensor": 3, "create_constant_tensor": 1,
+    "import_constant_tensor": 1, "destroy_constant_tensor": 1, "build": 3, "dispatch": 30,
     "compute": 2, "destroy_graph": 1, "drop_graph": 1, "check_pending": 8, "fence": 3, "misuse": 3,
+    "from_dlpack": 2, "numpy_from_dlpack": 3,
+}
+if wgpu is not None:
+    CALLS["export_to_wgpu"] = 2
+#: On the worlds with a GPUDevice only.
+SHARING = {
+    "create_exportable_tensor": 5, "export_to_gpu": 8, "import_external_buffer": 3,
+    "use_exported": 3, "create_buffer": 2, "create_buffer_with_data": 2, "write_buffer": 6,
+    "read_buffer": 8, "submit": 6, "copy_buffer_to_buffer": 4, "destroy_buffer": 7,
+    "drop_buffer": 3, "on_submitted_work_done": 2, "open_device": 3, "export_fd": 2,
 }
 #: What happens to contexts and devices, by how often, among as many calls as above times 20.
-EVENTS = {"fail_allocation": 20, "fail_submit": 20, "lose": 2, "destroy_context": 4,
-          "drop_context": 2}
+EVENTS = {"fail_allocation": 20, "fail_submit": 20, "lose": 3, "destroy_context": 4,
+          "drop_context": 2, "destroy_device": 4}
+ON_VULKAN = {*SHARING, "fail_allocation", "fail_submit", "lose", "destroy_device"}
 #: Growth of the process after the first quarter that counts as a leak, in bytes.
 GROWTH = 48 << 20
 
@@ -43,25 +58,31 @@ GROWTH = 48 << 20
 class Stress:
     def __init__(self, seed: int, seconds: float) -> None:
         self.seed = seed
+        self.shared = [gpu_device(), *([wgpu_device()] if wgpu is not None else [])]
+        weights()
+        self.descriptors = open_descriptors()
         self.end = time.monotonic() + seconds
+        self.refused: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self.grown = 0
         self.failures: list[str] = []
         self._lock = threading.Lock()
         self._left = threading.Condition(self._lock)
         self.worlds = [self._open(slot) for slot in range(CONTEXTS)]
-        self.callers = [Caller(seed * 1000 + i, use_asyncio=i % 4 == 0) for i in range(THREADS)]
+        self.callers = [ExchangeCalls(seed * 1000 + i, use_asyncio=i % 4 == 0)
+                        for i in range(THREADS)]
         self.beats = [time.monotonic()] * THREADS
 
     @staticmethod
     def _open(slot: int) -> World:
-        return open_world(vulkan=slot < 2, force_cpu=bool(slot % 2))
+        return open_world(vulkan=slot < 2, same=slot == 0, force_cpu=bool(slot % 2))
 
     # -- threads -------------------------------------------------------------------------------
     def run(self, index: int) -> None:
         caller = self.callers[index]
         # Each kind once, so that none is left out, then by chance.
-        first = [*CALLS, *CALLS, *EVENTS]
+        calls = {**CALLS, **SHARING}
+        first = [*calls, *calls, *EVENTS]
         caller.random.shuffle(first)
         try:
             while not self.failures and (first or time.monotonic() < self.end):
@@ -71,14 +92,14 @@ class Stress:
                 elif caller.random.random() < 1 / 400:
                     kind = caller.random.choices([*EVENTS], [*EVENTS.values()])[0]
                 else:
-                    kind = caller.random.choices([*CALLS], [*CALLS.values()])[0]
+                    kind = caller.random.choices([*calls], [*calls.values()])[0]
                 self.step(caller, kind)
         except BaseException:
             self.failures.append(f"{kind}: {traceback.format_exc()}")
 
-    def step(self, caller: Caller, kind: str) -> None:
+    def step(self, caller: ExchangeCalls, kind: str) -> None:
         slot = caller.random.randrange(CONTEXTS)
-        if kind in ("fail_allocation", "fail_submit", "lose"):
+        if kind in ON_VULKAN:
             slot %= 2
         if kind == "drop_context":
             self.replace(slot, self.worlds[slot], drop=True)
@@ -89,32 +110,37 @@ class Stress:
             world.visitors += 1
         try:
             if kind in EVENTS:
-                self.happen(caller, world, kind)
+                made = self.happen(caller, world, kind)
             else:
-                try:
-                    getattr(caller, kind)(world)
-                except DOMException as error:
-                    # What the calls don't look at themselves: creating, building, fences.
-                    world.excuse(error)
-            caller.counts[kind] += 1
+                made = getattr(caller, kind)(world)
+            caller.counts[kind] += made is not False
         finally:
             with self._lock:
                 world.visitors -= 1
                 self._left.notify_all()
-        if world.over:
+        if world.dead:
             self.replace(slot, world)
 
-    def happen(self, caller: Caller, world: World, kind: str) -> None:
+    def happen(self, caller: ExchangeCalls, world: World, kind: str) -> bool:
         chance = caller.random
+        driver = chance.choice(world.drivers) if world.drivers else None
         if kind == "fail_allocation":
-            world.driver.fail_allocation(chance.randint(1, 6), times=chance.randint(1, 4))
+            driver.fail_allocation(chance.randint(1, 6), times=chance.randint(1, 4))
         elif kind == "fail_submit":
-            world.driver.fail_submit(chance.randint(1, 6), times=chance.randint(1, 3))
+            driver.fail_submit(chance.randint(1, 6), times=chance.randint(1, 3))
         elif kind == "lose":
-            world.driver.lose_at(chance.randint(1, 30))
+            driver.lose_at(chance.randint(1, 30))
         elif kind == "destroy_context":
             world.ended = True
             world.context.destroy()
+        elif kind == "destroy_device":
+            with world.lock:
+                gpu = world.gpu
+                first, gpu.ended = not gpu.ended, True
+            if first:
+                gpu.destroy()
+            return first
+        return True
 
     def replace(self, slot: int, world: World, *, drop: bool = False) -> None:
         """A new context in the place of one; the old one is looked through, once."""
@@ -135,11 +161,14 @@ class Stress:
                 raise Failure(f"{world.context!r}: calls on it don't return")
         while world.pending:
             world.pending.pop(0)()  # no name of ours keeps what it holds
+        world.check_values()
+        world.check_returned()
         world.check_memory()
-        world.check_end(drop=drop and not world.over)
-        if world.driver is not None:
-            with self._lock:
-                self.faults.update(world.driver.injected)
+        world.check_end(drop=drop and not world.dead)
+        with self._lock:
+            self.refused.update(world.refused)
+            for driver in world.drivers:
+                self.faults.update(driver.injected)
 
     # -- the whole -----------------------------------------------------------------------------
     def main(self) -> int:
@@ -168,13 +197,22 @@ class Stress:
         return self.report()
 
     def check_rest(self, resident: int | None) -> None:
+        spare = self.shared[0]
+        spare.destroy()
+        spare.device._timeline._closed.wait(PATIENCE)
+        os.unlink(weights())
         gc.collect()
-        objects = [o for o in gc.get_objects() if isinstance(o, (MLContext, MLTensor))]
+        kinds = MLContext, MLTensor, GPUBuffer, GPUDevice
+        objects = [o for o in gc.get_objects()
+                   if isinstance(o, kinds) and o is not spare.device]
         if objects:
             raise Failure(f"{len(objects)} objects are left: {objects[:5]}")
         ours = [t.name for t in threading.enumerate() if t.name.startswith("webnn_vk")]
         if ours:
             raise Failure(f"threads are left: {ours}")
+        grown = open_descriptors() - self.descriptors
+        if grown > 0:
+            raise Failure(f"{grown} more file descriptors are open")
         said = validation_total()
         if said:
             raise Failure(f"the validation layer said something {said} times")
@@ -184,10 +222,15 @@ class Stress:
 
     def report(self) -> int:
         counts: Counter[str] = sum((caller.counts for caller in self.callers), Counter())
-        print(f"seed {self.seed}: {sum(counts.values())} calls, {sum(self.faults.values())} faults")
+        layer = instance()
+        print(f"seed {self.seed}: {sum(counts.values())} calls,",
+              f"{sum(self.faults.values())} faults, {sum(self.refused.values())} refusals")
+        print("validation layer", layer.layer_version if layer.validating else "OFF",
+              "" if wgpu is not None else "; wgpu is not installed")
         for title, found, kinds in (
-            ("calls", counts, [*CALLS, "create_constant_tensor", *EVENTS]),
+            ("calls", counts, [*CALLS, *SHARING, *EVENTS]),
             ("faults", self.faults, ["allocation", "submit", "lost"]),
+            ("refusals", self.refused, sorted(self.refused)),
         ):
             print(f"{title}: " + ", ".join(f"{kind} {found[kind]}" for kind in kinds))
             missing = [kind for kind in kinds if not found[kind]]
@@ -198,6 +241,10 @@ class Stress:
             return 1
         print(f"every value right, nothing left; grown by {self.grown / 2**20:.1f} MB")
         return 0
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
 
 
 def main() -> int:
