@@ -1,6 +1,8 @@
 """The builder's own rules; operators' rules are tested with the operators."""
 
+import contextlib
 import inspect
+import threading
 
 import numpy as np
 import pytest
@@ -144,6 +146,40 @@ def test_outputs_too_large_for_the_device(builder, cpu_context):
     a = builder.input("a", {"data_type": "float32", "shape": [limit // 8 + 1]})
     with pytest.raises(TypeError, match=r"tile \[big\]: the output.*max_tensor_byte_length"):
         builder.tile(a, [3], label="big")
+
+
+def test_constants_by_names_of_no_form(builder):
+    for args, named, message in (
+        ((), {"data_type": "float32"}, "no form has 0 arguments before data_type"),
+        ((np.ones(2, np.float32),), {"label": "x"}, "no form has 1 arguments before label"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            builder.constant(*args, **named)
+
+
+def test_of_two_threads_that_build_one_is_refused(cpu_context, monkeypatch):
+    """One finds the graph built, whenever it comes."""
+    builder = MLGraphBuilder(cpu_context)
+    outputs = {"y": builder.relu(builder.input("a", F22))}
+    graph_of, inside = builder._graph, threading.Barrier(2)
+
+    def slow(outputs):
+        made = graph_of(outputs)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            inside.wait(0.5)  # both come here, unless one keeps the other out
+        return made
+
+    monkeypatch.setattr(builder, "_graph", slow)
+    promises = []
+    threads = [
+        threading.Thread(target=lambda: promises.append(builder.build(outputs))) for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    errors = [promise.exception(20) for promise in promises]
+    assert sorted(type(error) for error in errors if error) == [InvalidStateError]
 
 
 def test_build_errors(builder, cpu_context):

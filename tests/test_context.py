@@ -21,6 +21,12 @@ from webnn_vk import (
 F4 = MLOperandDescriptor("float32", (4,))
 
 
+def test_flags_of_a_descriptor_are_bools():
+    descriptor = MLTensorDescriptor("float32", [4], readable=1, writable="")
+    assert descriptor == MLTensorDescriptor("float32", (4,), readable=True)
+    assert (descriptor.readable, descriptor.writable) == (True, False)
+
+
 def graph_of(context, make, **inputs):
     builder = MLGraphBuilder(context)
     operands = {n: builder.input(n, d) for n, d in inputs.items()}
@@ -183,6 +189,50 @@ def test_asyncio(context):
     np.testing.assert_array_equal(asyncio.run(run()), [0, 2, 0, 4])
 
 
+def test_arguments_by_the_names_of_the_idl(context):
+    descriptor = {"data_type": "float32", "shape": [4], "readable": True, "writable": True}
+    x = context.create_tensor(descriptor=descriptor).result()
+    y = context.create_tensor(descriptor=descriptor).result()
+    c = context.create_constant_tensor(descriptor=F4, input_data=floats(1, 2, 3, 4)).result()
+    builder = MLGraphBuilder(context=context)
+    a = builder.input(name="a", descriptor=F4)
+    total = builder.add(a=a, b=builder.constant(tensor=c))
+    for constant in (
+        builder.constant(descriptor=F4, buffer=floats(1, 1, 1, 1)),
+        builder.constant(F4, buffer=floats(1, 1, 1, 1)),
+        builder.constant(data_type="float32", value=1),
+        builder.constant(array=floats(1, 1, 1, 1)),
+    ):
+        total = builder.add(total, constant)
+    graph = builder.build(outputs={"y": total}).result()
+    context.write_tensor(tensor=x, input_data=floats(0, 0, 0, 1))
+    context.dispatch(graph=graph, inputs={"a": x}, outputs={"y": y})
+    out = np.empty(4, np.float32)
+    context.read_tensor(tensor=y, output=out).result()
+    assert out.tolist() == [5, 6, 7, 9]
+    assert context.compute(graph=graph, inputs={"a": out})["y"].tolist() == [10, 12, 14, 17]
+
+
+def test_how_objects_print(context):
+    device = context.device_info.name
+    builder = MLGraphBuilder(context)
+    assert repr(builder) == f"<MLGraphBuilder on {device}: 0 operators>"
+    a = builder.input("a\u202e", F4)
+    assert repr(a) == "<MLOperand float32[4]>"
+    y = builder.abs(a)
+    assert repr(builder) == f"<MLGraphBuilder on {device}: 1 operators>"
+    graph = builder.build({"y": y}).result()
+    assert repr(builder) == f"<MLGraphBuilder on {device}: built>"
+    assert repr(graph) == r"<MLGraph ('a\\u202e': float32[4]) → ('y': float32[4])>"
+    graph.destroy()
+    assert repr(graph).endswith(" destroyed>")
+    made = tensor(context)
+    assert repr(made) == "<MLTensor float32[4] readable writable>"
+    assert repr(tensor(context, False, False)) == "<MLTensor float32[4]>"
+    made.destroy()
+    assert repr(made) == "<MLTensor float32[4] readable writable destroyed>"
+
+
 # -- errors ----------------------------------------------------------------------------------------
 def test_write_errors(context):
     t = tensor(context)
@@ -212,6 +262,8 @@ def test_create_tensor_errors(context):
         ({"data_type": "float32", "shape": [1] * 9}, "rank 9 exceeds 8"),
         ({"data_type": "float32", "shape": 4}, "sequence of integers"),
         ({"data_type": "float32", "shape": [4], "readible": True}, "readible"),
+        ({"data_type": "float32", "shape": [4], 3: 1, "x": 1}, "unknown members 3, x"),
+        ({"data_type": "float32", 3: 1}, "lacks shape; it has 3, data_type"),
         (None, "a descriptor is expected"),
     ):
         with pytest.raises(TypeError, match=message):
@@ -224,6 +276,7 @@ def test_dispatch_errors(context, fresh):
     for inputs, outputs, message in (
         ({}, {"y": y}, r"inputs \[\] were given, \['a'\] are expected"),
         ({"b": x}, {"y": y}, r"\['b'\]"),
+        ({1: x}, {"y": y}, r"inputs \['1'\] were given, \['a'\] are expected"),
         ({"a": x}, {"y": x}, "more than once"),
         ({"a": tensor(context, shape=(2, 2))}, {"y": y}, r"'a' is float32\[2, 2\], float32\[4\]"),
         ({"a": tensor(context, data_type="int32")}, {"y": y}, r"int32\[4\], float32\[4\]"),
@@ -237,6 +290,8 @@ def test_dispatch_errors(context, fresh):
         fresh.dispatch(graph, {"a": tensor(fresh)}, {"y": tensor(fresh)})
     with pytest.raises(TypeError, match="inputs and outputs are mappings"):
         context.dispatch(graph, [x], {"y": y})
+    with pytest.raises(TypeError, match="an MLGraph is expected, not NoneType"):
+        context.dispatch(None, {"a": x}, {"y": y})
     graph.destroy()
     graph.destroy()
     with pytest.raises(InvalidStateError, match="graph was destroyed"):
@@ -251,6 +306,10 @@ def test_compute_errors(context, fresh):
         context.compute(graph, {"b": floats(1)})
     with pytest.raises(TypeError, match="compute: input 'a'.*8 bytes"):
         context.compute(graph, {"a": floats(1, 2)})
+    with pytest.raises(TypeError, match=r"inputs \['1', 'a'\] were given"):
+        context.compute(graph, {1: floats(1), "a": floats(1, 2, 3, 4)})
+    with pytest.raises(TypeError, match="mapping of names"):
+        context.compute(graph, None)
 
 
 # -- ends ------------------------------------------------------------------------------------------

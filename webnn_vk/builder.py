@@ -7,6 +7,7 @@ docstring and differs in nothing else.
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -65,6 +66,8 @@ class MLGraphBuilder:
         self._has_built = False
         self._inputs: list[Value] = []
         self._nodes: list[Node] = []
+        # Of two threads that build at once, the second finds the graph built.
+        self._building = threading.Lock()
 
     # -- inputs and constants ------------------------------------------------------------------
     def input(self, name: str, descriptor: Any) -> MLOperand:
@@ -81,7 +84,7 @@ class MLGraphBuilder:
         self._inputs.append(value)
         return MLOperand(self, value)
 
-    def constant(self, *args: Any) -> MLOperand:
+    def constant(self, *args: Any, **named: Any) -> MLOperand:
         """A constant (§8.9.3), in one of four forms:
 
         ``constant(descriptor, buffer)``: the buffer's bytes, copied;
@@ -89,7 +92,7 @@ class MLGraphBuilder:
         ``constant(tensor)``: a constant tensor of this context;
         ``constant(array)``: data type and shape from a NumPy array, copied (extension).
         """
-        match args:
+        match (*args, *_by_name(named, len(args))):
             case (MLTensor() as tensor,):
                 return self._constant_tensor(tensor)
             case (np.ndarray() | np.generic() as array,):
@@ -173,11 +176,12 @@ class MLGraphBuilder:
         another builder or a destroyed constant tensor; InvalidStateError when built before or the
         context is lost; OperationError when the device can't carry it."""
         try:
-            graph = self._graph(outputs)
+            with self._building:
+                graph = self._graph(outputs)
+                self._has_built = True
+                self._nodes.clear()
         except (TypeError, InvalidStateError) as error:
             return MLPromise.rejected(error)
-        self._has_built = True
-        self._nodes.clear()
         return self._context._build(graph)
 
     def _graph(self, outputs: Mapping[str, MLOperand]) -> Graph:
@@ -222,6 +226,10 @@ class MLGraphBuilder:
                 raise TypeError(f"build: two inputs are called {sanitize(value.name)!r}")
         return Graph(inputs, values, tuple(reversed(nodes)))
 
+    def __repr__(self) -> str:
+        state = "built" if self._has_built else f"{len(self._nodes)} operators"
+        return f"<MLGraphBuilder on {self._context._device.name}: {state}>"
+
     # -- checks --------------------------------------------------------------------------------
     def _check_can_build(self, what: str) -> None:
         if self._has_built:
@@ -246,6 +254,21 @@ class _TensorValue(Value):
         object.__setattr__(self, "tensor", tensor)
 
     tensor: MLTensor
+
+
+_CONSTANT_FORMS = (
+    ("descriptor", "buffer"), ("data_type", "value"), ("tensor",), ("array",)
+)
+
+
+def _by_name(named: dict[str, Any], first: int) -> list[Any]:
+    """The arguments of ``constant`` given by name, behind ``first`` positional ones."""
+    for form in _CONSTANT_FORMS:
+        if named.keys() == set(form[first:]):
+            return [named[name] for name in form[first:]]
+    if named:
+        raise TypeError(f"constant: no form has {first} arguments before {', '.join(named)}")
+    return []
 
 
 def _plain(descriptor: MLOperandDescriptor) -> MLOperandDescriptor:

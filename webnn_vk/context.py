@@ -29,7 +29,7 @@ from .errors import (
 from .graph import Graph
 from .interop import host_memory
 from .limits import op_support_limits
-from .ml_graph import MLGraph, match
+from .ml_graph import MLGraph, check_names, match
 from .program import Program, Target, compile_program
 from .promise import MLPromise
 from .runtime import (
@@ -141,14 +141,14 @@ class MLContext(SharingContext):
 
         return self._promise(create)
 
-    def create_constant_tensor(self, descriptor: Any, data: Any) -> MLPromise[MLTensor]:
+    def create_constant_tensor(self, descriptor: Any, input_data: Any) -> MLPromise[MLTensor]:
         """A constant tensor for ``builder.constant(tensor)``, shared by any number of graphs
-        (§8.3.3). ``data`` is copied before the call returns. Rejects as ``create_tensor`` does,
-        and with TypeError when the data does not fit."""
+        (§8.3.3). ``input_data`` is copied before the call returns. Rejects as ``create_tensor``
+        does, and with TypeError when the data does not fit."""
 
         def create() -> MLPromise[MLTensor]:
             wanted = self._checked(to_descriptor(descriptor), "create_constant_tensor")
-            copied = as_bytes(data, wanted, "create_constant_tensor").copy()
+            copied = as_bytes(input_data, wanted, "create_constant_tensor").copy()
             plain = MLTensorDescriptor(wanted.data_type, wanted.shape)
             return self._create(plain, copied, constant=True)
 
@@ -229,16 +229,17 @@ class MLContext(SharingContext):
             self._timeline.lose(str(error))
             raise InvalidStateError(f"the context is lost: {error}") from error
 
-    def write_tensor(self, tensor: MLTensor, data: Any) -> None:
-        """Replace a writable tensor's contents, in order with other work (§8.3.6). ``data`` is
-        copied before the call returns. TypeError when the tensor belongs to another context, is
-        not writable, or the data does not fit; InvalidStateError when it was destroyed."""
+    def write_tensor(self, tensor: MLTensor, input_data: Any) -> None:
+        """Replace a writable tensor's contents, in order with other work (§8.3.6).
+        ``input_data`` is copied before the call returns. TypeError when the tensor belongs to
+        another context, is not writable, or the data does not fit; InvalidStateError when it was
+        destroyed."""
         self._timeline.check_fork()
         self._own(tensor, "write_tensor")
         storage = tensor._use("write_tensor")
         if not tensor.writable:
             raise TypeError(f"write_tensor: {tensor!r} was not created with writable=True")
-        view = as_bytes(data, tensor._descriptor, "write_tensor")
+        view = as_bytes(input_data, tensor._descriptor, "write_tensor")
         with self._timeline.building():
             staged = self._device.stage(view)
         copied = view.copy() if staged is None else None
@@ -297,8 +298,7 @@ class MLContext(SharingContext):
         exactly their data types and shapes. Returns at once. TypeError for tensors that don't fit,
         InvalidStateError for a destroyed graph; errors while it runs come out when an output is
         read."""
-        if not isinstance(graph, MLGraph) or graph._context is not self:
-            raise TypeError("dispatch: the graph belongs to another context")
+        self._own_graph(graph, "dispatch")
         if not isinstance(inputs, Mapping) or not isinstance(outputs, Mapping):
             raise TypeError("dispatch: inputs and outputs are mappings of names to tensors")
         executable = graph._use()
@@ -316,13 +316,11 @@ class MLContext(SharingContext):
 
     def compute(self, graph: MLGraph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Run ``graph`` once on arrays and wait for its outputs (extension): name → array."""
-        if not isinstance(graph, MLGraph) or graph._context is not self:
-            raise TypeError("compute: the graph belongs to another context")
+        self._own_graph(graph, "compute")
         graph._use()
-        if set(inputs) != set(graph._inputs):
-            raise TypeError(
-                f"compute: inputs {sorted(inputs)} were given, {sorted(graph._inputs)} are expected"
-            )
+        if not isinstance(inputs, Mapping):
+            raise TypeError("compute: inputs is a mapping of names to arrays")
+        check_names(inputs, graph._inputs, "compute: inputs")
         given, made = {}, {}
         try:
             for name, data in inputs.items():
@@ -453,6 +451,12 @@ class MLContext(SharingContext):
             return call()
         except (TypeError, DOMException) as error:
             return MLPromise.rejected(error)
+
+    def _own_graph(self, graph: Any, what: str) -> None:
+        if not isinstance(graph, MLGraph):
+            raise TypeError(f"{what}: an MLGraph is expected, not {type(graph).__name__}")
+        if graph._context is not self:
+            raise TypeError(f"{what}: the graph belongs to another context")
 
     def _own(self, tensor: Any, what: str) -> None:
         if not isinstance(tensor, MLTensor):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,8 +75,12 @@ def _describe(value: Any) -> str:
     return f"{type(value).__name__} {value!r}"[:80]
 
 
-def _list(names: Sequence[str]) -> str:
+def _list(names: Iterable[str]) -> str:
     return ", ".join(names)
+
+
+def _names(keys: Iterable[Any]) -> str:
+    return _list(sorted(map(str, keys)))
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,11 @@ class MLTensorDescriptor(MLOperandDescriptor):
     writable: bool = field(default=False, kw_only=True)
     importable_to_web_gpu: bool = field(default=False, kw_only=True)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for flag in _FLAGS:
+            object.__setattr__(self, flag, bool(getattr(self, flag)))
+
 
 _FLAGS = ("readable", "writable", "importable_to_web_gpu")
 
@@ -140,16 +149,12 @@ def to_descriptor(value: Any, kind: type[MLOperandDescriptor] = MLOperandDescrip
         )
     missing = [key for key in ("data_type", "shape") if key not in value]
     if missing:
-        raise TypeError(f"the descriptor lacks {_list(missing)}; it has {_list(sorted(value))}")
+        raise TypeError(f"the descriptor lacks {_list(missing)}; it has {_names(value)}")
     # A dictionary's unknown members are ignored in WebIDL; a mistyped one should not be.
-    unknown = sorted(set(value) - set(kind.__dataclass_fields__) - set(_FLAGS))
+    unknown = set(value) - set(kind.__dataclass_fields__) - set(_FLAGS)
     if unknown:
-        raise TypeError(f"the descriptor has unknown members {_list(map(str, unknown))}")
-    known = {key: value[key] for key in kind.__dataclass_fields__ if key in value}
-    for flag in _FLAGS:
-        if flag in known:
-            known[flag] = bool(known[flag])
-    return kind(**known)
+        raise TypeError(f"the descriptor has unknown members {_names(unknown)}")
+    return kind(**{key: value[key] for key in kind.__dataclass_fields__ if key in value})
 
 
 def check_dimensions(descriptor: MLOperandDescriptor) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .data_types import MLOperandDescriptor
 from .errors import InvalidStateError, sanitize
@@ -59,16 +59,29 @@ class MLGraph:
         if not self._context._timeline.forked:
             self.destroy()
 
+    def __repr__(self) -> str:
+        described = (
+            ", ".join(f"{sanitize(name)!r}: {d}" for name, d in descriptors.items())
+            for descriptors in (self._inputs, self._outputs)
+        )
+        state = " destroyed" if self._executable is None else ""
+        return f"<MLGraph {' → '.join(f'({part})' for part in described)}{state}>"
+
+
+def check_names(given: Mapping[str, Any], expected: Mapping[str, Any], what: str) -> None:
+    """TypeError unless both have the same keys."""
+    if given.keys() != expected.keys():
+        names = sorted(sanitize(str(name)) for name in given)
+        raise TypeError(
+            f"{what} {names} were given, {sorted(map(sanitize, expected))} are expected"
+        )
+
 
 def match(
     tensors: Mapping[str, MLTensor], descriptors: Mapping[str, MLOperandDescriptor], kind: str
 ) -> dict[str, Storage]:
     """Storages by name (§8.3, "validate tensors with descriptors")."""
-    if tensors.keys() != descriptors.keys():
-        raise TypeError(
-            f"dispatch: {kind}s {sorted(map(sanitize, tensors))} were given, "
-            f"{sorted(map(sanitize, descriptors))} are expected"
-        )
+    check_names(tensors, descriptors, f"dispatch: {kind}s")
     bound = {}
     for name, tensor in tensors.items():
         wanted = descriptors[name]

@@ -56,7 +56,7 @@ class ML:
 
         def create() -> None:
             try:
-                chosen = settings or Settings.from_environment()
+                chosen = Settings.given(settings)
                 if gpu_device is not None:
                     promise.resolve(_context_on(gpu_device, chosen))
                     return
@@ -91,7 +91,7 @@ def _create(settings: Settings, power_preference: str, accelerated: bool) -> MLC
     from .vulkan.errors import VulkanError, VulkanUnavailable
     from .vulkan.instance import instance
 
-    wanted = (settings.device or "").lower()
+    wanted = str(settings.device or "").lower()
     if wanted == "cpu" or (
         not wanted and not accelerated and power_preference == "default"
     ):

@@ -20,20 +20,38 @@ class Settings:
     "fuse" (``WEBNN_VK_SKIP_PASSES``).
     """
 
-    device: str | None = None
+    device: str | int | None = None
     validate: bool = False
     glslang: str = "auto"
     mask: tuple[str, ...] = ()
     force_cpu: tuple[str, ...] = ()
-    cache: Path | None = None
+    cache: Path | str | None = None
     skip_passes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if isinstance(self.device, int):
+            object.__setattr__(self, "device", str(self.device))
+        if not isinstance(self.device, (str, type(None))):
+            raise TypeError(f"device: an index or a name is expected, not {self.device!r}")
+        for name in ("mask", "force_cpu", "skip_passes"):
+            names = getattr(self, name)
+            if isinstance(names, str):
+                raise TypeError(f"{name}: a sequence of names is expected, not the str {names!r}")
+            object.__setattr__(self, name, tuple(names))
+        if self.cache is not None:
+            object.__setattr__(self, "cache", Path(self.cache))
         if self.glslang not in ("auto", "process", "none"):
             raise ValueError(f"glslang: {self.glslang!r} is not one of auto, process, none")
         unknown = set(self.skip_passes) - {"fold", "fuse"}
         if unknown:
             raise ValueError(f"skip_passes: {', '.join(sorted(unknown))} is not one of fold, fuse")
+
+    @classmethod
+    def given(cls, settings: Settings | None) -> Settings:
+        """``settings``, or those of the environment for None; TypeError for anything else."""
+        if settings is not None and not isinstance(settings, Settings):
+            raise TypeError(f"settings: Settings are expected, not {type(settings).__name__}")
+        return settings or cls.from_environment()
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:

@@ -42,11 +42,30 @@ class MLTensor:
         self._rental: object | None = None
         self._lock = threading.Lock()
 
-    data_type = property(lambda self: self._descriptor.data_type, doc="The data type's name.")
-    shape = property(lambda self: self._descriptor.shape, doc="Dimensions in elements.")
-    readable = property(lambda self: self._descriptor.readable, doc="Whether it can be read.")
-    writable = property(lambda self: self._descriptor.writable, doc="Whether it can be written.")
-    constant = property(lambda self: self._constant, doc="Whether it is a constant tensor.")
+    @property
+    def data_type(self) -> str:
+        """The data type's name."""
+        return self._descriptor.data_type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Dimensions in elements."""
+        return self._descriptor.shape
+
+    @property
+    def readable(self) -> bool:
+        """Whether ``read_tensor`` can read it."""
+        return self._descriptor.readable
+
+    @property
+    def writable(self) -> bool:
+        """Whether ``write_tensor`` can write it."""
+        return self._descriptor.writable
+
+    @property
+    def constant(self) -> bool:
+        """Whether it is a constant tensor, for ``builder.constant``."""
+        return self._constant
 
     @property
     def importable_to_web_gpu(self) -> bool:
@@ -142,5 +161,6 @@ class MLTensor:
 
     def __repr__(self) -> str:
         flags = [f for f in ("readable", "writable", "constant") if getattr(self, f)]
-        state = " destroyed" if self._storage is None else ""
-        return f"<MLTensor {self._descriptor} {' '.join(flags)}{state}>"
+        flags += ["exportable"] * (self._exchange is not None)
+        flags += ["destroyed"] * (self._storage is None)
+        return f"<{' '.join(['MLTensor', str(self._descriptor), *flags])}>"

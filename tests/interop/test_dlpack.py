@@ -185,6 +185,8 @@ def test_tensors_of_other_contexts(open_kind, shared):
 
 def test_what_cannot_come_in(shared):
     before = settled_bytes(shared)
+    with pytest.raises(TypeError, match="an MLContext is expected, not str"):
+        webnn_vk.from_dlpack(np.ones(2, np.float32), "cpu")
     with pytest.raises(TypeError, match="__dlpack__"):
         webnn_vk.from_dlpack([1, 2], shared)
     for data in (np.zeros(2), np.zeros(2, np.int16), np.zeros(2, np.complex64)):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import background
 from ..device_info import DeviceInfo
-from ..errors import NotSupportedError
+from ..errors import InvalidStateError, NotSupportedError
 from ..promise import MLPromise
 from ..runtime.opening import open_gpu
 from ..settings import Settings
@@ -64,7 +64,7 @@ class GPUAdapter:
         environment's. Rejects with NotSupportedError when the device can't be used."""
 
         def opened() -> GPUDevice:
-            chosen = settings or Settings.from_environment()
+            chosen = Settings.given(settings)
             return GPUDevice(self, open_gpu(self._physical, chosen), chosen)
 
         return _promised(opened)
@@ -121,7 +121,8 @@ def _promised(function: Callable[[], Any]) -> MLPromise[Any]:
         except Exception as error:
             promise.reject(error)
 
-    background.start(run, "gpu")
+    if not background.start(run, "gpu"):
+        promise.reject(InvalidStateError("the interpreter is exiting"))
     return promise
 
 

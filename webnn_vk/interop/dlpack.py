@@ -73,6 +73,8 @@ def from_dlpack(
     dispatch reads it. TypeError for other data types, BufferError for memory that the CPU can't
     see, and what ``create_tensor`` rejects with.
     """
+    if not hasattr(context, "create_tensor"):
+        raise TypeError(f"from_dlpack: an MLContext is expected, not {type(context).__name__}")
     array = _array_of(x)
     if array.dtype == np.bool_:
         array = array.view(np.uint8)
