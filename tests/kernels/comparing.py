@@ -32,15 +32,18 @@ def assert_close(
     node: Node, arrays: Mapping[Any, np.ndarray], profile: DeviceProfile, error: float = 1e-6
 ) -> None:
     """The output is exact where integer; otherwise within ``error``, relative above 1 and absolute
-    below (float16: within a rounding more)."""
+    below (float16: within a rounding, of its own size, more)."""
     (own,), (expected,) = run(node, arrays, profile), node.evaluate(arrays.get)
     assert own.dtype == expected.dtype and own.shape == expected.shape
     what = f"{node.title} {[str(v.descriptor) for v in node.inputs]} {dict(node.arguments)}"
     if own.dtype.kind != "f":
         np.testing.assert_array_equal(own, expected, err_msg=what)
         return
-    error = max(error, 1.1e-3) if own.dtype == np.float16 else error
-    np.testing.assert_allclose(own, expected, rtol=error, atol=error, err_msg=what)
+    rounding = 2.0**-10 if own.dtype == np.float16 else 0.0
+    np.testing.assert_allclose(
+        own.astype(np.float64), expected.astype(np.float64), rtol=error + rounding, atol=error,
+        err_msg=what,
+    )
 
 
 def random_array(
