@@ -1,9 +1,9 @@
 """Rendering: a `KernelSpec` and the templates of `shaders/` become GLSL. Deterministic, pure text.
 
 What a template sees: its options by name, and `spec`, `buffers` (a list of `BufferView`), `params`,
-`constants`, `features`, `int64_native`, `int64_used`, `arithmetic_type(data_type)`,
-`vector_type(data_type)`. A template may set `extensions` (a list of GLSL extensions) before it
-includes the prelude. Anything else is an error (StrictUndefined).
+`constants`, `features`, `int64_native`, `int64_used`, `arithmetic_type(data_type)`. A template may
+set `extensions` (a list of GLSL extensions) before it includes the prelude. Anything else is an
+error (StrictUndefined).
 """
 
 from __future__ import annotations
@@ -151,7 +151,6 @@ def _variables(spec: KernelSpec) -> dict[str, Any]:
         "int64_native": native64,
         "int64_used": any(b.bits == 64 for b in buffers) or bool(spec.option("int64")),
         "arithmetic_type": lambda data_type: arithmetic_type(data_type, native64),
-        "vector_type": lambda data_type: _VECTORS[arithmetic_type(data_type)],
         **dict(spec.options),
     }
 

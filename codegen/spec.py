@@ -55,7 +55,7 @@ _RESERVED = frozenset(
 # Jinja's names of what every template sees beside its options (see render.py).
 TEMPLATE_VARIABLES = frozenset(
     {"spec", "buffers", "params", "constants", "features", "int64_native", "int64_used",
-     "extensions", "arithmetic_type", "vector_type", "loop", "self", "super", "caller", "varargs",
+     "extensions", "arithmetic_type", "loop", "self", "super", "caller", "varargs",
      "kwargs", "range", "dict", "lipsum", "cycler", "joiner", "namespace"}
 )
 

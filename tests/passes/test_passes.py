@@ -107,6 +107,22 @@ def test_fusion_joins_a_chain_with_its_producer():
     np.testing.assert_array_equal(evaluate(fused, **arrays)["y"], evaluate(graph, **arrays)["y"])
 
 
+def test_fusion_leaves_its_graph_alone_and_what_is_fused_as_it_is():
+    emit = Emitter()
+    a, b, bias = (graph_input(n, (4, 4)) for n in ("a", "b", "bias"))
+    y = emit.relu(emit.add(emit.matmul(a, b), emit.mul(bias, bias)))
+    graph = graph_of(emit, {"y": y}, a, b, bias)
+    users = {value: list(nodes) for value, nodes in graph.users.items()}
+    no_products = lambda node, step: node.operator.name != "matmul"  # noqa: E731
+    fused = fuse_elementwise(graph, no_products, YES)
+    assert names(fused) == ["matmul", "mul + add + relu"]
+    assert graph.users == users
+    again = fuse_elementwise(fused, YES, YES)
+    again.verify()
+    arrays = {n: np.arange(16, dtype=np.float32).reshape(4, 4) - 6 for n in ("a", "b", "bias")}
+    np.testing.assert_array_equal(evaluate(again, **arrays)["y"], evaluate(graph, **arrays)["y"])
+
+
 def test_fusion_needs_a_single_reader_and_no_output():
     emit = Emitter()
     a = graph_input("a", (4,))

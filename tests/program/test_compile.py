@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from tests.graphs import graph_input, graph_of, stored_profile
-from webnn_vk.graph import Emitter
+from webnn_vk.graph import Emitter, Node
+from webnn_vk.passes import Placement
 from webnn_vk.program import (
     BarrierStep,
     CopyStep,
@@ -111,6 +112,21 @@ def test_forced_operators_go_to_the_cpu_with_copies_at_the_borders_only():
     assert (len(host.reads), len(host.writes)) == (1, 1)
     assert [s.device for s in program.report.steps] == ["vulkan", "cpu", "cpu", "vulkan", "vulkan"]
     assert program.report.steps[1].reason == "forced to the CPU"
+
+
+def test_the_work_for_cpu_nodes_grows_with_their_number(monkeypatch: pytest.MonkeyPatch):
+    asked = 0
+
+    def on_cpu(self: Placement, node: Node) -> bool:
+        nonlocal asked
+        asked += 1
+        return self.device[node] == "cpu"
+
+    monkeypatch.setattr(Placement, "on_cpu", on_cpu)
+    graph, target = chain(*["tanh"] * 200), Target(stored_profile(), force_cpu=["tanh"])
+    program = compile_program(graph, target)
+    assert program.report.count("cpu") == 200
+    assert asked < 20 * 200
 
 
 def test_what_has_no_shader_goes_to_the_cpu_and_says_why():

@@ -102,7 +102,7 @@ class Node:
         parts = [(self.operator, self.label)] + [(f.operator, f.label) for f in self.epilogue]
         return " + ".join(prefix(op.name, label) for op, label in parts)
 
-    def gather(self, lookup: Any, *, own: bool = True) -> dict[str, Any]:
+    def gather(self, lookup: Any) -> dict[str, Any]:
         """The operator's operands as ``evaluate``/``validate`` take them, each value mapped by
         ``lookup``: None where absent, a list for a sequence."""
         result: dict[str, Any] = {}

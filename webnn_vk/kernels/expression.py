@@ -70,8 +70,7 @@ class Chain:
         like, descriptor = next(iter(operands.values()))
         for name in _fields(expression):
             if name not in texts:
-                value = kind.numbers[name](arguments) if name in kind.numbers else arguments[name]
-                texts[name] = self._number(value, descriptor.data_type, like)
+                texts[name] = self._number(arguments[name], descriptor.data_type, like)
         self._statements.append((output.data_type, expression.format(**texts)))
         self.flops += kind.flops * output.size
         return f"t{len(self._statements) - 1}"

@@ -19,6 +19,7 @@ from ..profile import DeviceProfile
 from . import epilogue as fused
 from .axes import ITERATIONS
 from .dispatch import Binding, Dispatch, Scratch, broadcast_strides, collapse, grid
+from .elements import alignment
 from .expression import used_features
 
 EPILOGUE = True
@@ -219,7 +220,7 @@ def _pieces(p: Product, itemsize: int, profile: DeviceProfile) -> Iterator[list[
     c = [0] * rank + [*p.c_strides, 0]
     out = [*dense, p.n, 1, 0]
     # A binding may begin up to one alignment earlier; outputs may be float32 sums.
-    limit = profile.max_storage_buffer_range - _alignment(profile)
+    limit = profile.max_storage_buffer_range - alignment(profile)
     block = list(sizes)
     if rank > _BATCH_RANK:
         block[: rank - _BATCH_RANK] = [1] * (rank - _BATCH_RANK)
@@ -257,11 +258,6 @@ def _pieces(p: Product, itemsize: int, profile: DeviceProfile) -> Iterator[list[
         yield group
 
 
-def _alignment(profile: DeviceProfile) -> int:
-    """Where a binding may begin, in bytes; vectors of 4 stay whole."""
-    return max(16, profile.min_storage_buffer_offset_alignment)
-
-
 def _bind(
     value: Value | Scratch, start: int, itemsize: int, elements: int, profile: DeviceProfile
 ) -> tuple[Binding, int]:
@@ -269,8 +265,8 @@ def _bind(
     size = value.size if isinstance(value, Scratch) else value.descriptor.byte_length
     if size <= profile.max_storage_buffer_range:
         return Binding(value), start
-    alignment = _alignment(profile)
-    offset = start * itemsize // alignment * alignment
+    offset = start * itemsize
+    offset -= offset % alignment(profile)
     length = (start + elements) * itemsize - offset
     return Binding(value, offset, -(-length // 16) * 16), start - offset // itemsize
 

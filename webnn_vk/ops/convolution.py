@@ -40,8 +40,10 @@ def _numbers(check: Check, name: str, given: tuple[int, ...] | None, default: tu
     return value
 
 
-def _positive(check: Check, name: str, value: tuple[int, ...]) -> None:
+def _positive(check: Check, name: str, given: tuple[int, ...] | None) -> tuple[int, ...]:
+    value = _numbers(check, name, given, (1, 1))
     check.that(all(value), f"{name} {list(value)}: 0 is not allowed")
+    return value
 
 
 @operator("§8.9.10", **_LIMITS)
@@ -66,10 +68,8 @@ def conv2d(
     """
     check.same_type(input=input, filter=filter, bias=bias)
     padding = _numbers(check, "padding", padding, (0, 0, 0, 0))
-    strides = _numbers(check, "strides", strides, (1, 1))
-    _positive(check, "strides", strides)
-    dilations = _numbers(check, "dilations", dilations, (1, 1))
-    _positive(check, "dilations", dilations)
+    strides = _positive(check, "strides", strides)
+    dilations = _positive(check, "dilations", dilations)
     check.that(groups != 0, "groups is 0; at least 1 is expected")
     n, channels, height, width = arrange(input.shape, input_layout, "nchw")
     outputs, inputs, rows, columns = arrange(filter.shape, filter_layout, "oihw")
@@ -130,10 +130,8 @@ def conv_transpose2d(
     """
     check.same_type(input=input, filter=filter, bias=bias)
     padding = _numbers(check, "padding", padding, (0, 0, 0, 0))
-    strides = _numbers(check, "strides", strides, (1, 1))
-    _positive(check, "strides", strides)
-    dilations = _numbers(check, "dilations", dilations, (1, 1))
-    _positive(check, "dilations", dilations)
+    strides = _positive(check, "strides", strides)
+    dilations = _positive(check, "dilations", dilations)
     output_padding = _numbers(check, "output_padding", output_padding, (0, 0))
     if output_sizes is not None:
         _numbers(check, "output_sizes", output_sizes, (0, 0))

@@ -30,13 +30,6 @@ def resolve_indices(indices: np.ndarray, size: int) -> np.ndarray:
     return np.clip(np.where(wide < 0, wide + size, wide), 0, size - 1)
 
 
-def _check_axis(check: Check, axis: int, input: MLOperandDescriptor) -> None:
-    check.that(
-        axis < input.rank,
-        f"axis {axis} is not below the rank; input is {input}, axis is 0 … {input.rank - 1}",
-    )
-
-
 def _check_along_axis(
     check: Check, input: MLOperandDescriptor, indices: MLOperandDescriptor, axis: int
 ) -> None:
@@ -45,7 +38,7 @@ def _check_along_axis(
         indices.rank == input.rank,
         f"indices is {indices}, input is {input}; the same rank is required",
     )
-    _check_axis(check, axis, input)
+    check.axis(axis, input)
     expected = (*input.shape[:axis], indices.shape[axis], *input.shape[axis + 1 :])
     check.that(
         indices.shape == expected,
@@ -87,7 +80,7 @@ def _flat_along_axis(indices: np.ndarray, shape: tuple[int, ...], axis: int) -> 
 def gather(check: Check, input: Operand, indices: Operand, *, axis: U32 = 0):
     """Slices of the input at ``indices`` along ``axis``: the shape of ``indices`` takes that
     dimension's place."""
-    _check_axis(check, axis, input)
+    check.axis(axis, input)
     shape = (*input.shape[:axis], *indices.shape, *input.shape[axis + 1 :])
     return MLOperandDescriptor(input.data_type, shape)
 

@@ -6,7 +6,7 @@ Four kinds are enough for the whole draft; kernels and passes read them, nothing
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -16,16 +16,13 @@ class Elementwise:
 
     ``expression`` names operands and numeric arguments in braces: ``"w_add({a}, {b})"``. Operands
     stand for values of their arithmetic type, numbers are passed as parameters of the first
-    operand's arithmetic type (or of the type in ``numbers``). ``variants`` replaces the expression
+    operand's arithmetic type. ``variants`` replaces the expression
     when it depends on arguments or data types: called with (descriptors by operand name,
     output descriptor, arguments), it returns an expression. Operands broadcast to the output.
     """
 
     expression: str = ""
     variants: Callable[[Mapping[str, Any], Any, Mapping[str, Any]], str] | None = None
-    # Numbers computed from the arguments: name -> function(arguments); a plain argument of the
-    # same name needs no entry.
-    numbers: Mapping[str, Callable[[Mapping[str, Any]], int | float]] = field(default_factory=dict)
     # Operands that are blockwise broadcast (each dimension divides the output's).
     blockwise: tuple[str, ...] = ()
     flops: int = 1

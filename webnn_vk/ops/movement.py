@@ -50,13 +50,6 @@ def _check_length(
     )
 
 
-def _check_axis(check: Check, axis: int, input: MLOperandDescriptor) -> None:
-    check.that(
-        axis < input.rank,
-        f"axis {axis} is not below the rank; input is {input}, axis is 0 … {input.rank - 1}",
-    )
-
-
 # -- reshape ---------------------------------------------------------------------------------
 @operator("§8.9.42", input=_ANY, output=Like("input"))
 def reshape(check: Check, input: Operand, new_shape: Shape):
@@ -156,7 +149,7 @@ def concat(check: Check, inputs: Operands, axis: U32):
     """Inputs of one data type joined along ``axis``; their other dimensions are equal."""
     _check_tensors(check, len(inputs), "inputs")
     first = inputs[0]
-    _check_axis(check, axis, first)
+    check.axis(axis, first)
     for i, other in enumerate(inputs[1:], 1):
         check.that(
             other.data_type == first.data_type,
@@ -186,7 +179,7 @@ def _(out, inputs, axis):
 def split(check: Check, input: Operand, splits: U32OrShape, *, axis: U32 = 0):
     """The input cut along ``axis``: into ``splits`` equal parts, or into parts of the given sizes,
     which add up to the dimension. Returns a list."""
-    _check_axis(check, axis, input)
+    check.axis(axis, input)
     extent = input.shape[axis]
     if isinstance(splits, int):
         _check_tensors(check, splits, "splits")

@@ -45,7 +45,7 @@ def batch_normalization(
     ``mean``, ``variance``, ``scale`` (1 when absent) and ``bias`` (0 when absent) have the shape
     [size of the input along ``axis``]. TypeError for an axis out of range or another shape or type.
     """
-    check.that(axis < input.rank, f"axis {axis} is not below the rank of input {input}")
+    check.axis(axis, input)
     _per_channel(check, input, axis, mean=mean, variance=variance, scale=scale, bias=bias)
     # spec: batchNormalization, step 9
     epsilon = cast_number(epsilon, input.data_type)
@@ -191,7 +191,7 @@ def softmax(check: Check, input: Operand, axis: U32) -> MLOperandDescriptor:
 
     TypeError for an axis out of range.
     """
-    check.that(axis < input.rank, f"axis {axis} is not below the rank of input {input}")
+    check.axis(axis, input)
     return check.same_as(input)
 
 

@@ -105,6 +105,13 @@ class Check:
                 self.fail(f"{shapes}; dimensions from the last on have to be equal or 1")
         return shape
 
+    def axis(self, axis: int, input: MLOperandDescriptor) -> None:
+        """The axis is one of the input's."""
+        self.that(
+            axis < input.rank,
+            f"axis {axis} is not below the rank; input is {input}, axis is 0 … {input.rank - 1}",
+        )
+
     def axes(self, axes: Sequence[int], rank: int, name: str = "axes") -> None:
         """Axes are in range and without duplicates."""
         for axis in axes:

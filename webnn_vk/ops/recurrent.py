@@ -48,49 +48,39 @@ def _check_sequence(
     steps: int, hidden_size: int, direction: str, bias: Operand, recurrent_bias: Operand,
     states: dict[str, Operand], peephole_weight: Operand = None,
 ) -> tuple[int, ...]:
-    """Shapes common to gru and lstm; returns the shape of a final state."""
-    check.same_type(
-        input=input, weight=weight, recurrent_weight=recurrent_weight, bias=bias,
-        recurrent_bias=recurrent_bias, peephole_weight=peephole_weight, **states,
-    )
-    directions = 2 if direction == "both" else 1
+    """Steps and shapes of a gru or lstm; returns the shape of a final state."""
     check.that(steps != 0, "steps is 0; at least 1 is expected")
     check.that(
         input.shape[0] == steps, f"input is {input}; its first dimension has to be steps ({steps})"
     )
-    _, batch, size = input.shape
-    check.shape("weight", weight, (directions, gates * hidden_size, size))
-    recurrent = (directions, gates * hidden_size, hidden_size)
-    check.shape("recurrent_weight", recurrent_weight, recurrent)
-    _hidden_size(check, hidden_size, 2 * gates)
-    check.shape("bias", bias, (directions, gates * hidden_size))
-    check.shape("recurrent_bias", recurrent_bias, (directions, gates * hidden_size))
-    check.shape("peephole_weight", peephole_weight, (directions, 3 * hidden_size))
-    for name, state in states.items():
-        check.shape(name, state, (directions, batch, hidden_size))
-    return directions, batch, hidden_size
+    return _check_cell(
+        check, gates, input, weight, recurrent_weight, states, hidden_size, bias, recurrent_bias,
+        peephole_weight, (2 if direction == "both" else 1,),
+    )
 
 
 def _check_cell(
     check: Check, gates: int, input: Operand, weight: Operand, recurrent_weight: Operand,
     states: dict[str, Operand], hidden_size: int, bias: Operand, recurrent_bias: Operand,
-    peephole_weight: Operand = None,
-) -> tuple[int, int]:
-    """Shapes common to gru_cell and lstm_cell; returns the shape of a state."""
+    peephole_weight: Operand = None, directions: tuple[int, ...] = (),
+) -> tuple[int, ...]:
+    """Types and shapes of one step, or of all in some ``directions``, which then lead every shape;
+    returns the shape of a state."""
     check.same_type(
         input=input, weight=weight, recurrent_weight=recurrent_weight, bias=bias,
         recurrent_bias=recurrent_bias, peephole_weight=peephole_weight, **states,
     )
-    batch, size = input.shape
-    check.shape("weight", weight, (gates * hidden_size, size))
-    check.shape("recurrent_weight", recurrent_weight, (gates * hidden_size, hidden_size))
+    batch, size = input.shape[-2:]
+    rows, shape = (*directions, gates * hidden_size), (*directions, batch, hidden_size)
+    check.shape("weight", weight, (*rows, size))
+    check.shape("recurrent_weight", recurrent_weight, (*rows, hidden_size))
     for name, state in states.items():
-        check.shape(name, state, (batch, hidden_size))
+        check.shape(name, state, shape)
     _hidden_size(check, hidden_size, 2 * gates)
-    check.shape("bias", bias, (gates * hidden_size,))
-    check.shape("recurrent_bias", recurrent_bias, (gates * hidden_size,))
-    check.shape("peephole_weight", peephole_weight, (3 * hidden_size,))
-    return batch, hidden_size
+    check.shape("bias", bias, rows)
+    check.shape("recurrent_bias", recurrent_bias, rows)
+    check.shape("peephole_weight", peephole_weight, (*directions, 3 * hidden_size))
+    return shape
 
 
 # -- records

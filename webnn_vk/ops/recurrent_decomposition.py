@@ -57,6 +57,7 @@ class GruSteps(Steps):
         super().__init__(emit, operands, arguments)
         self.reset_after = arguments["reset_after"]
         self.update_first = arguments["layout"] == "zrn"
+        self.one = emit.constant(1, "float32")
         if not self.reset_after:
             columns = [2 * self.size, self.size]
             self.gate_weight, self.new_weight = emit.split(self.recurrent_weight, columns, axis=0)
@@ -81,8 +82,8 @@ class GruSteps(Steps):
         else:
             new = self.product(emit.mul(reset, hidden), self.new_weight, new)
         new = self.activate(1, new)
-        one = emit.constant(1, "float32")
-        return [emit.add(emit.mul(update, hidden), emit.mul(new, emit.sub(one, update)))]
+        rest = emit.sub(self.one, update)
+        return [emit.add(emit.mul(update, hidden), emit.mul(new, rest))]
 
 
 class LstmSteps(Steps):

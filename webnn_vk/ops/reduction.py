@@ -120,7 +120,7 @@ def _arg(name: str, extreme: str, compute: Callable[..., Any]) -> Operator:
         keep_dimensions: Bool = False,
         output_data_type: DataTypeName = "int32",
     ) -> MLOperandDescriptor:
-        check.that(axis < input.rank, f"axis {axis} is not below the rank of input {input}")
+        check.axis(axis, input)
         check.that(
             output_data_type in types,
             f"output_data_type is {output_data_type}; it has to be one of {', '.join(types)}",
@@ -167,7 +167,7 @@ def cumulative_sum(
     ``exclusive``: each sum leaves its own element out ([1,2,3] → [0,1,3]); ``reversed``: summed
     from the end. Integers wrap around. TypeError for an axis out of range.
     """
-    check.that(axis < input.rank, f"axis {axis} is not below the rank of input {input}")
+    check.axis(axis, input)
     return check.same_as(input)
 
 

@@ -18,12 +18,13 @@ def fuse_elementwise(graph: Graph, accepts: Accepts, fusable: Callable[[Node], b
     runs on the device at all. The fused node stands where its last part stood, so that every side
     operand is computed before it.
     """
-    users = graph.users
+    users = dict(graph.users)
     producers: dict[Value, Node] = {}
     nodes: dict[Node, None] = {}
     for node in graph.nodes:
         fused = None
-        if isinstance(node.operator.lowering, Elementwise) and fusable(node):
+        joins = isinstance(node.operator.lowering, Elementwise) and not node.epilogue
+        if joins and fusable(node):
             for producer in _producers(node, producers):
                 if (
                     len(producer.outputs) != 1
@@ -69,14 +70,9 @@ def _join(producer: Node, node: Node, accepts: Accepts) -> Node | None:
             own = f"side{sum(k.startswith('side') for k in operands)}"
             operands[own] = value
         names[name] = own
-    steps = (Fused(node.operator, names, node.arguments, node.results[0], node.label),)
-    steps += node.epilogue
-    made = producer
-    for i, step in enumerate(steps):
-        if not accepts(replace(made, operands=operands), step):
-            return None
-        final = node.output if i == len(steps) - 1 else Value(step.output)
-        made = replace(
-            made, operands=operands, epilogue=(*made.epilogue, step), outputs=(final,)
-        )
-    return made
+    step = Fused(node.operator, names, node.arguments, node.results[0], node.label)
+    if not accepts(replace(producer, operands=operands), step):
+        return None
+    return replace(
+        producer, operands=operands, epilogue=(*producer.epilogue, step), outputs=node.outputs
+    )

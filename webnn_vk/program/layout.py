@@ -59,6 +59,12 @@ class Layout:
             if root in graph.producers:
                 self._output_of.setdefault(root, name)
         self._last_use = self._find_last_uses()
+        self._host_last_use = {
+            value: i
+            for i, node in enumerate(graph.nodes)
+            if placement.on_cpu(node)
+            for value in node.inputs
+        }
         self._on_device = self._find_device_values()
         self._expiring: dict[int, list[Value]] = {}
 
@@ -245,16 +251,8 @@ class Layout:
         dead = []
         for i, node in enumerate(nodes, start=end - len(nodes)):
             values = dict.fromkeys((*node.inputs, *node.outputs))
-            dead.append(tuple(v for v in values if self._host_last_use(v) <= i))
+            dead.append(tuple(v for v in values if self._host_last_use.get(v, -1) <= i))
         self.segments.append(HostSegment(nodes, reads, writes, tuple(dead)))
-
-    def _host_last_use(self, value: Value) -> int:
-        users = (
-            i
-            for i, node in enumerate(self.graph.nodes)
-            if self.placement.on_cpu(node) and value in node.inputs
-        )
-        return max(users, default=-1)
 
     def _flush(self) -> None:
         if self._steps:
