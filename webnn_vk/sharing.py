@@ -21,6 +21,7 @@ from .errors import NotSupportedError, OperationError
 from .gpu.buffer import GPUBuffer
 from .gpu.device import GPUDevice
 from .gpu.flags import SUPPORTED_USAGE
+from .gpu.semaphore import GPUSemaphore
 from .interop import wgpu
 from .runtime import Await, Run, Storage, Submit, Timeline
 from .runtime.external import (
@@ -133,10 +134,16 @@ class TwoDevices(SameDevice):
     def connect(self, storage: Storage) -> None:
         ours, theirs = self._timeline, self.gpu_device._timeline
         with theirs.building():
-            self._storage = share_memory(ours.device, storage, theirs.device)
-            mine, yours = share_semaphore(ours.device, theirs.device) or (None, None)
-            self._ml = _side(ours, storage, mine)
-            self._gpu = _side(theirs, self._storage, yours)
+            try:
+                self._storage = share_memory(ours.device, storage, theirs.device)
+                mine, yours = share_semaphore(ours.device, theirs.device) or (None, None)
+                self._ml = _side(ours, storage, mine)
+                self._gpu = _side(theirs, self._storage, yours)
+            except Exception:
+                for timeline in (ours, theirs):
+                    if reason := timeline.device.driver.lost():
+                        timeline.lose(reason)
+                raise
 
     def lend(self) -> None:
         self._pass(self._ml, self._gpu)
@@ -262,6 +269,7 @@ class SharingContext:
     _promise: Callable[..., Any]
     _create: Callable[..., Any]
     _own: Callable[..., None]
+    _check_lost: Callable[[], None]
 
     def create_exportable_tensor(
         self, descriptor: Any, gpu_device: Any = None
@@ -284,6 +292,17 @@ class SharingContext:
             return self._create(wanted, None, constant=False, exchange=exchange)
 
         return self._promise(create)
+
+    def create_exportable_semaphore(self) -> GPUSemaphore:
+        """A semaphore that orders the context's work with that of CUDA, another device or process,
+        without waits by the host: the companion of ``tensor.export_fd()``.
+
+        NotSupportedError on the CPU device and where the device has no VK_KHR_external_semaphore_fd
+        for timeline semaphores (lavapipe), InvalidStateError when the context is lost.
+        """
+        self._timeline.check_fork()
+        self._check_lost()
+        return GPUSemaphore(self._timeline, "create_exportable_semaphore")
 
     def _create_importable(self, descriptor: MLTensorDescriptor) -> MLPromise[MLTensor]:
         if self._gpu_device is None:

@@ -30,6 +30,7 @@ from .commands import (
 from .device import GPUDevice, GPUDeviceLostInfo
 from .flags import GPUBufferUsage
 from .queue import GPUQueue
+from .semaphore import GPUSemaphore
 from .shader import GPUComputePipeline, GPUShaderModule
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "GPUDevice",
     "GPUDeviceLostInfo",
     "GPUQueue",
+    "GPUSemaphore",
     "GPUShaderModule",
     "enumerate_adapters",
     "request_adapter",

@@ -20,6 +20,7 @@ from .buffer import GPUBuffer
 from .commands import GPUBindGroup, GPUCommandEncoder
 from .flags import SUPPORTED_USAGE, GPUBufferUsage
 from .queue import GPUQueue, byte_view
+from .semaphore import GPUSemaphore
 from .shader import GPUComputePipeline, GPUShaderModule, named
 
 if TYPE_CHECKING:
@@ -148,6 +149,13 @@ class GPUDevice:
         self._check("create_command_encoder")
         return GPUCommandEncoder(self, label)
 
+    def create_exportable_semaphore(self) -> GPUSemaphore:
+        """A semaphore to order the device's work with that of CUDA, another device or process.
+        NotSupportedError where the device has no VK_KHR_external_semaphore_fd for timeline
+        semaphores."""
+        self._check("create_exportable_semaphore")
+        return GPUSemaphore(self._timeline, "create_exportable_semaphore")
+
     def import_external_buffer(self, tensor: MLTensor) -> MLPromise[GPUBuffer]:
         """The buffer of a tensor that was made exportable to this device: ``export_to_gpu`` seen
         from here. Rejects with what that raises."""
@@ -205,7 +213,7 @@ class GPUDevice:
         except (MemoryError, OutOfDeviceMemory, OutOfHostMemory) as error:
             raise OperationError(f"{what}: {error}") from error
         except (DeviceLost, DeviceLostError) as error:
-            self._end(GPUDeviceLostInfo("unknown", str(error)))
+            self._timeline.lose(str(error))  # the contexts on the device are told too
             raise InvalidStateError(f"{what}: the GPUDevice is lost ({error})") from error
         except VulkanError as error:
             raise OperationError(f"{what}: {error}") from error

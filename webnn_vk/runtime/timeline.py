@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from .. import background
 from ..errors import InvalidStateError
 from .device import Batch, Device, DeviceLostError
-from .work import Allocate, Await, Dispatch, Work
+from .work import Allocate, Await, Dispatch, Submit, Work
 
 #: Batches on the device at the same time.
 MAX_IN_FLIGHT = 4
@@ -282,9 +282,12 @@ class Timeline:
         while self._queue and len(works) < MAX_BATCH_WORKS:
             work = self._queue[0]
             cost = work.executable.flops if isinstance(work, Dispatch) else 0
-            # Awaits begin a batch, so that the other side finds what was queued before done.
+            # Waits for another side begin a batch: that side may need what was queued before done,
+            # and a caller its results.
             if works and (
-                flops + cost > MAX_BATCH_FLOPS or isinstance(work, (Allocate, Await))
+                flops + cost > MAX_BATCH_FLOPS
+                or isinstance(work, (Allocate, Await))
+                or (isinstance(work, Submit) and work.wait)
             ):
                 break
             flops += cost

@@ -1,0 +1,89 @@
+"""``GPUSemaphore``: a device's order of work, shared with CUDA, another device or process."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from typing import Any
+
+from ..errors import NotSupportedError, OperationError
+from ..runtime import Submit, Timeline
+from ..vulkan.errors import ExtensionMissing, VulkanError
+
+
+class GPUSemaphore:
+    """A timeline semaphore whose value both sides see; made by ``create_exportable_semaphore`` of
+    a context or a GPUDevice. The value starts at 0 and only grows.
+
+        context.dispatch(…)                  # writes a tensor whose memory the other side has
+        semaphore.enqueue_signal(1)          # … which there waits for 1, works, and signals 2
+        semaphore.enqueue_wait(2)
+        context.dispatch(…)                  # sees what the other side wrote
+
+    Nothing here blocks the caller. A value that nobody signals holds up everything behind its wait,
+    and at last the end of the device.
+    """
+
+    def __init__(self, timeline: Timeline, what: str) -> None:
+        device: Any = timeline.device
+        self._timeline = timeline
+        if device.profile is None:
+            raise NotSupportedError(f"{what}: the CPU device has no semaphores")
+        with timeline.building():
+            try:
+                self._native = device.driver.semaphore(exportable=True)
+            except ExtensionMissing as error:
+                raise NotSupportedError(f"{what}: {error}") from None
+            except VulkanError as error:
+                raise OperationError(f"{what}: {error}") from error
+        # The largest value asked for so far: the next signal has to exceed it.
+        self._last = 0
+
+    def export_fd(self) -> int:
+        """A new opaque file descriptor of the semaphore, which is the caller's: an import takes it
+        over, ``os.close`` otherwise. CUDA imports it as a timeline semaphore's. InvalidStateError
+        when the context and the device are gone."""
+        with self._timeline.building():
+            try:
+                return self._timeline.device.driver.export_semaphore(self._native)
+            except VulkanError as error:
+                raise OperationError(f"export_fd: {error}") from error
+
+    def enqueue_signal(self, value: int) -> None:
+        """Reach ``value`` once all work queued so far is over, failed or not. ValueError unless it
+        exceeds what was signalled and waited for here before, InvalidStateError when the context
+        and the device are gone."""
+        value = self._checked(value, "enqueue_signal")
+        if value <= self._last:
+            raise ValueError(f"enqueue_signal: {value} does not exceed {self._last}")
+        self._enqueue(value, signal=[(self._native, value)], failed=lambda _: self._reach(value))
+
+    def enqueue_wait(self, value: int) -> None:
+        """Have work queued from now on start when ``value`` is reached. InvalidStateError when the
+        context and the device are gone."""
+        value = self._checked(value, "enqueue_wait")
+        self._enqueue(value, wait=[(self._native, value)])
+
+    def _checked(self, value: Any, what: str) -> int:
+        try:
+            number = operator.index(value)
+        except TypeError:
+            raise TypeError(f"{what}: an integer is expected, not {value!r}") from None
+        if not 1 <= number < 2**63:
+            raise ValueError(f"{what}: {number} is outside 1 … 2^63 - 1")
+        return number
+
+    def _enqueue(self, value: int, **options: Any) -> None:
+        with self._timeline.building():
+            self._last = max(self._last, value)
+            self._timeline.enqueue(Submit([], keep=self, **options))
+
+    def _reach(self, value: int) -> None:
+        # What should have signalled was never run: the other side must not wait for ever. On a lost
+        # device it can't be helped.
+        with contextlib.suppress(VulkanError, ValueError):
+            if self._native.value() < value:
+                self._native.signal(value)
+
+    def __repr__(self) -> str:
+        return f"<GPUSemaphore of {self._timeline.device.name}, last value {self._last}>"
