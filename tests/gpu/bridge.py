@@ -24,6 +24,8 @@ class BridgedDriver(DriverProxy):
     def __init__(self, driver: Driver) -> None:
         super().__init__(driver)
         self._bridges: list[_Bridge] = []
+        #: the last value of each semaphore that submissions signal
+        self._promised: dict[Any, int] = {}
 
     @property
     def carried(self) -> int:
@@ -46,10 +48,18 @@ class BridgedDriver(DriverProxy):
             driver._bridges.append(bridge)
         return bridge.pair[0]
 
+    def submit(self, *arguments: Any, **options: Any) -> int:
+        value = self.driver.submit(*arguments, **options)
+        self._promised.update(options.get("signal", ()))
+        return value
+
     def close(self) -> None:
-        # A real semaphore's value outlives the device that reached it.
+        # A real semaphore's value outlives the device that reached it. A submission's signals are
+        # not simultaneous: that it is over doesn't tell that the semaphore has its value.
         if self.driver.lost() is None:
             self.driver.wait(self.driver.submitted())
+            for semaphore, value in self._promised.items():
+                semaphore.wait(value)
         for bridge in self._bridges:
             bridge.end()
         self.driver.close()
