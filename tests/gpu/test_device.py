@@ -285,6 +285,17 @@ def test_lost(faulty: Any) -> None:
         device.create_buffer(size=64, usage=ALL)
 
 
+def test_contexts_are_told_of_a_loss_that_the_device_finds(faulty: Any) -> None:
+    device, driver = faulty
+    context = webnn_vk.ml.create_context(device).result(60)
+    encoder = device.create_command_encoder()
+    driver.lose("gone")
+    with pytest.raises(InvalidStateError, match="gone"):
+        encoder.finish()
+    assert "gone" in context.lost.result(60).message
+    assert device.lost.result(60).reason == "unknown"
+
+
 def test_failed_submissions_are_known_to_readers(faulty: Any, compiler: None) -> None:
     device, driver = faulty
     made = scale_pipeline(device)

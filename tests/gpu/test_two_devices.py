@@ -188,6 +188,25 @@ def test_memory_that_the_device_does_not_take(opened: Any, monkeypatch: Any) -> 
     assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
+@pytest.mark.parametrize("side", ["context", "device"])
+def test_lost_when_the_tensor_is_made(opened: Any, side: str) -> None:
+    """Whichever is lost is told so at once; the other lives on."""
+    context, device = opened(FaultyDriver, FaultyDriver)
+    drivers = {"context": context._device.driver, "device": device._gpu.driver}
+    export = drivers["context"].driver.export_memory
+
+    def lose_then_export(allocation: Any) -> Any:
+        drivers[side].lose()
+        return export(allocation)
+
+    drivers["context"].export_memory = lose_then_export
+    with pytest.raises((InvalidStateError, UnknownError), match="injected"):
+        context.create_exportable_tensor(DESCRIPTOR, device).result(60)
+    lost, living = (context, device) if side == "context" else (device, context)
+    assert "injected" in lost.lost.result(60).message
+    assert not living.lost.done()
+
+
 def test_context_lost_while_its_tensor_is_out(opened: Any) -> None:
     context, device = opened(FaultyDriver, unwrapped)
     tensor = context.create_exportable_tensor(DESCRIPTOR, device).result(60)
