@@ -62,8 +62,7 @@ def test_as_the_reference(name, way, request, cpu_context):
     )
     @given(st.lists(examples(name), min_size=BATCH, max_size=BATCH))
     def check(batch):
-        # Bindings as small as these may be too many for one kernel.
-        got = run(device, batch, excuse="storage buffers" if way == "windows" else None)
+        got = run(device, batch)
         expected = run(cpu_context, batch)
         for example, a, e in zip(batch, got, expected, strict=True):
             error = mismatch(example, a, e)

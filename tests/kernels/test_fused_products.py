@@ -20,13 +20,14 @@ def _array(*shape: int) -> np.ndarray:
 A, B, C, ODD, COLUMN = _array(3, 12, 20), _array(20, 24), _array(24), _array(20, 9), _array(20, 1)
 X, RESIDUAL = _array(2, 8, 12, 16), _array(2, 8, 12, 16)
 POINT, TAPS, DEPTH = _array(8, 8, 1, 1), _array(8, 8, 3, 3), _array(8, 1, 3, 3)
-LAST, ROWS = _array(4, 3, 3, 16), _array(12, 1)
+LAST, ROWS, BETWEEN = _array(4, 3, 3, 16), _array(12, 1), _array(3, 1, 24)
 DEEP = {"padding": [1, 1, 1, 1], "groups": 8}
 
 # Every template, with each kind of output: one type or another, 4 elements a store or one.
 CASES: dict[str, Callable[[Any, Callable], Any]] = {
     "product": lambda b, c: b.relu(b.add(b.matmul(b.input_(A), c(B)), c(C))),
     "product of rows": lambda b, c: b.tanh(b.mul(b.matmul(b.input_(A), c(ODD)), c(ROWS))),
+    "every other dimension": lambda b, c: b.sub(b.matmul(b.input_(A), c(B)), c(BETWEEN)),
     "vector": lambda b, c: b.clamp(b.matmul(b.input_(A), c(COLUMN)), min_value=-1, max_value=1),
     "gemm": lambda b, c: b.gelu(b.gemm(b.input_(A[0]), c(B), c=c(C), alpha=0.5)),
     "gemm as int64": lambda b, c: b.cast(b.gemm(b.input_(A[0]), c(B), alpha=8.0), "int64"),
@@ -38,6 +39,9 @@ CASES: dict[str, Callable[[Any, Callable], Any]] = {
     "3x3": lambda b, c: b.clamp(b.conv2d(b.input_(X), c(TAPS)), min_value=0, max_value=6),
     "3x3 residual": lambda b, c: b.relu(
         b.add(b.conv2d(b.input_(X), c(TAPS), padding=[1, 1, 1, 1], bias=c(C[:8])), c(RESIDUAL))
+    ),
+    "3x3, every other dimension": lambda b, c: b.sub(
+        b.conv2d(b.input_(X), c(TAPS), padding=[1, 1, 1, 1]), c(RESIDUAL[:, :1, :, :1])
     ),
     "channels last": lambda b, c: b.add(
         b.conv2d(b.input_(X), c(LAST), input_layout="nhwc", filter_layout="ohwi"), c(C[:4])
