@@ -153,9 +153,13 @@ def test_wrong_passes(device: Any, own_device: Any) -> None:
     with pytest.raises(ValueError, match="bindings 0 and 1 overlap"):
         compute.dispatch_workgroups(1)
     compute.set_bind_group(0, group)
-    for groups in ((1 << 31,), (1, -1), (1.5,)):
-        with pytest.raises(ValueError, match="dispatch_workgroups"):
+    for groups, error in (
+        ((1 << 31,), ValueError), ((1, -1), ValueError), ((1.5,), TypeError), (("1",), TypeError),
+        ((True,), TypeError),
+    ):
+        with pytest.raises(error, match="dispatch_workgroups"):
             compute.dispatch_workgroups(*groups)
+    assert repr(encoder) == "<GPUCommandEncoder ''>" and repr(compute) == "<GPUComputePass ''>"
     with pytest.raises(InvalidStateError, match="compute pass is open"):
         encoder.finish()
     with pytest.raises(InvalidStateError, match="compute pass is open"):

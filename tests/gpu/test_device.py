@@ -125,9 +125,15 @@ def test_data_of_all_kinds(device: Any) -> None:
 def test_what_is_no_buffer(device: Any) -> None:
     limit = device.limits["max_buffer_size"]
     for size, error in ((0, ValueError), (-4, ValueError), (limit + 1, ValueError),
-                        (4.0, TypeError), (True, TypeError)):
+                        (4.0, TypeError), (True, TypeError), ("4", TypeError)):
         with pytest.raises(error, match="create_buffer \\[odd\\]: size"):
             device.create_buffer(size=size, usage=ALL, label="odd")
+    for usage in ("STORAGE", None):
+        with pytest.raises(TypeError, match="create_buffer: usage: an integer is expected"):
+            device.create_buffer(size=4, usage=usage)
+    with pytest.raises(TypeError, match="the label has to be a str"):
+        device.create_buffer(size=4, usage=ALL, label=5)
+    assert device.create_buffer(size=np.int64(4), usage=int(ALL)).size == 4
     for usage in (0, GPUBufferUsage.MAP_READ | COPY_DST, GPUBufferUsage.UNIFORM, 1 << 20):
         with pytest.raises(ValueError, match="STORAGE, COPY_SRC and COPY_DST"):
             device.create_buffer(size=4, usage=usage)
@@ -149,6 +155,31 @@ def test_wrong_use(device: Any, own_device: Any) -> None:
     ):
         with pytest.raises(ValueError, match="not inside"):
             call()
+    encoder = device.create_command_encoder()
+    other = device.create_buffer(size=16, usage=ALL)
+    for call in (
+        lambda: queue.write_buffer("buffer", 0, b"1234"),
+        lambda: queue.write_buffer(buffer, 4.0, b"1234"),
+        lambda: queue.write_buffer(buffer, 0, b"1234", 0.0),
+        lambda: queue.write_buffer(buffer, 0, b"1234", 0, "4"),
+        lambda: queue.read_buffer(None),
+        lambda: queue.read_buffer(buffer, 0, 4.0),
+        lambda: encoder.copy_buffer_to_buffer("buffer", 0, buffer, 0, 4),
+        lambda: encoder.copy_buffer_to_buffer(other, 0, None, 0, 4),
+        lambda: encoder.copy_buffer_to_buffer(other, 0.0, buffer, 0, 4),
+        lambda: encoder.copy_buffer_to_buffer(other, 0, buffer, 0, 4.0),
+        lambda: encoder.clear_buffer("buffer"),
+        lambda: device.create_bind_group(entries=[{"buffer": buffer, "offset": "0"}]),
+        lambda: device.create_bind_group(entries=[{"binding": "0", "resource": buffer}]),
+    ):
+        with pytest.raises(TypeError, match="expected, not"):
+            call()
+    for part in ((-4,), (5,), (0, -2), (3, 2)):
+        with pytest.raises(ValueError, match="write_buffer: .* bytes of 4, from"):
+            queue.write_buffer(buffer, 0, b"1234", *part)
+    assert queue.read_buffer(buffer).result(60).tolist() == [0] * 16
+    queue.write_buffer(buffer, np.int64(4), b"1234", 1, 2)
+    assert queue.read_buffer(buffer, 4, np.uint32(3)).result(60).tobytes() == b"23\0"
     with pytest.raises(ValueError, match="5 bytes of 4"):
         queue.write_buffer(buffer, 0, b"1234", 0, 5)
     with pytest.raises(ValueError, match="another GPUDevice"):

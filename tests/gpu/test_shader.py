@@ -156,6 +156,8 @@ def test_constants(device: Any, compiler: None) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             device.create_compute_pipeline(module=module, constants=given)
+    with pytest.raises(TypeError, match="constants map ids to numbers, not list"):
+        device.create_compute_pipeline(module=module, constants=[1])
 
 
 def test_workgroups_that_are_too_large(device: Any, compiler: None) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidStateError, sanitize
 from ..runtime import Storage
@@ -90,11 +91,21 @@ class GPUBuffer:
         return f"<GPUBuffer{name} {self._size} bytes{state}>"
 
 
+def integer(value: Any, what: str) -> int:
+    """``value`` as an int; TypeError for what is none."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{what}: an integer is expected, not {value!r}")
+    return operator.index(value)
+
+
 def check_range(
     buffer: GPUBuffer, offset: int, size: int | None, what: str
 ) -> tuple[int, int]:
     """``offset`` and ``size`` (None: to the end) in bytes; ValueError unless inside the buffer."""
-    size = buffer.size - offset if size is None else size
+    if not isinstance(buffer, GPUBuffer):
+        raise TypeError(f"{what}: a GPUBuffer is expected, not {type(buffer).__name__}")
+    offset = integer(offset, f"{what}: the offset")
+    size = buffer.size - offset if size is None else integer(size, f"{what}: the size")
     if offset < 0 or size <= 0 or offset + size > buffer.size:
         raise ValueError(f"{what}: {size} bytes from {offset} on are not inside of {buffer!r}")
     return offset, size

@@ -17,7 +17,7 @@ from ..vulkan.driver import (
     FillCommand,
     Recording,
 )
-from .buffer import GPUBuffer, check_range
+from .buffer import GPUBuffer, check_range, integer
 from .flags import GPUBufferUsage
 from .shader import GPUComputePipeline, named
 
@@ -62,7 +62,8 @@ def _entries(entries: Any, what: str) -> list[tuple[int, Any]]:
     found = []
     for i, entry in enumerate(entries):
         if isinstance(entry, Mapping) and "binding" in entry and "resource" in entry:
-            found.append((int(entry["binding"]), entry["resource"]))
+            binding = integer(entry["binding"], f"{what}: a binding")
+            found.append((binding, entry["resource"]))
         else:
             found.append((i, entry))
     return found
@@ -145,7 +146,7 @@ class GPUCommandEncoder:
         what = "copy_buffer_to_buffer"
         self._check(what)
         source_offset, size = check_range(source, source_offset, size, what)
-        check_range(destination, destination_offset, size, what)
+        destination_offset, _ = check_range(destination, destination_offset, size, what)
         a = source._use(self._device, GPUBufferUsage.COPY_SRC, what)
         b = destination._use(self._device, GPUBufferUsage.COPY_DST, what)
         if source is destination:
@@ -175,6 +176,10 @@ class GPUCommandEncoder:
         return GPUCommandBuffer(
             self._device, recording, tuple(self._buffers), self._uses, label or self._label
         )
+
+    def __repr__(self) -> str:
+        state = " finished" if self._finished else ""
+        return f"<GPUCommandEncoder {sanitize(self._label)!r}{state}>"
 
     def _check(self, what: str) -> None:
         self._device._check(what)
@@ -224,7 +229,7 @@ class GPUComputePass:
         if not isinstance(bind_group, GPUBindGroup):
             raise TypeError(f"set_bind_group: a GPUBindGroup is expected, not {bind_group!r}")
         if index != 0:
-            raise ValueError(f"set_bind_group: group {index}; there is group 0 only")
+            raise ValueError(f"set_bind_group: group {index!r}; there is group 0 only")
         if bind_group._device is not self._encoder._device:
             raise ValueError(f"set_bind_group: {bind_group!r} belongs to another GPUDevice")
         self._group = bind_group
@@ -255,9 +260,9 @@ class GPUComputePass:
         request, access = pipeline._native.request, pipeline._module._about.bindings
         if request.push_size and not self._push:
             raise ValueError(f"dispatch_workgroups: {pipeline!r} needs set_push_constants first")
-        groups = (x, y, z)
+        groups = tuple(integer(n, "dispatch_workgroups") for n in (x, y, z))
         most = self._encoder._device._gpu.profile.max_workgroup_count
-        if not all(isinstance(n, int) and 0 <= n <= m for n, m in zip(groups, most, strict=True)):
+        if not all(0 <= n <= m for n, m in zip(groups, most, strict=True)):
             raise ValueError(f"dispatch_workgroups: {groups}; 0 to {most} are possible")
         bindings, uses = self._bindings(request.binding_count, access)
         self._encoder._add(DispatchCommand(pipeline._native, bindings, self._push, groups), uses)
@@ -273,6 +278,10 @@ class GPUComputePass:
     def __exit__(self, *_: object) -> None:
         if self._encoder._open is self:
             self.end()
+
+    def __repr__(self) -> str:
+        state = "" if self._encoder._open is self else " ended"
+        return f"<GPUComputePass {sanitize(self._label)!r}{state}>"
 
     def _check(self, what: str) -> None:
         if self._encoder._open is not self:

@@ -16,7 +16,7 @@ from ..runtime import GpuDevice, Timeline, Write
 from ..runtime.device import DeviceLostError
 from ..settings import Settings
 from ..vulkan.errors import DeviceLost, OutOfDeviceMemory, OutOfHostMemory, VulkanError
-from .buffer import GPUBuffer
+from .buffer import GPUBuffer, integer
 from .commands import GPUBindGroup, GPUCommandEncoder
 from .flags import SUPPORTED_USAGE, GPUBufferUsage
 from .queue import GPUQueue, byte_view
@@ -90,12 +90,11 @@ class GPUDevice:
         """A zeroed buffer of ``size`` bytes. ``usage``: STORAGE, COPY_SRC and COPY_DST in any
         combination. OperationError when the device has no memory for it."""
         what = named("create_buffer", label)
-        if isinstance(size, bool) or not isinstance(size, int):
-            raise TypeError(f"{what}: size is a number of bytes, not {size!r}")
+        size, usage = integer(size, f"{what}: size"), integer(usage, f"{what}: usage")
         limit = self._gpu.max_tensor_byte_length
         if not 1 <= size <= limit:
             raise ValueError(f"{what}: size {size}; a buffer has 1 to {limit} bytes")
-        if not usage or int(usage) & ~int(SUPPORTED_USAGE):
+        if not usage or usage & ~int(SUPPORTED_USAGE):
             raise ValueError(
                 f"{what}: usage {GPUBufferUsage(usage)!r}; STORAGE, COPY_SRC and COPY_DST are "
                 "supported (queue.write_buffer and read_buffer take the place of mapping)"
@@ -146,7 +145,7 @@ class GPUDevice:
 
     def create_command_encoder(self, *, label: str = "") -> GPUCommandEncoder:
         """Records commands for ``queue.submit``."""
-        self._check("create_command_encoder")
+        self._check(named("create_command_encoder", label))
         return GPUCommandEncoder(self, label)
 
     def create_exportable_semaphore(self) -> GPUSemaphore:

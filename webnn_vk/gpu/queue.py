@@ -10,7 +10,7 @@ import numpy as np
 
 from ..promise import MLPromise
 from ..runtime import Fence, Read, Run, Write
-from .buffer import GPUBuffer, check_range
+from .buffer import GPUBuffer, check_range, integer
 from .commands import GPUCommandBuffer
 from .flags import GPUBufferUsage
 
@@ -52,18 +52,19 @@ class GPUQueue:
         """Replace bytes of a buffer (usage COPY_DST) from ``buffer_offset`` on. ``data``, anything
         contiguous with the buffer protocol, is copied before the call returns; ``data_offset`` and
         ``size`` choose some of its bytes."""
-        view = byte_view(data, "write_buffer")[data_offset:]
-        if size is not None:
-            if size > len(view):
-                raise ValueError(f"write_buffer: {size} bytes of {len(view)}")
-            view = view[:size]
-        if len(view):
-            buffer._use(self._device, GPUBufferUsage.COPY_DST, "write_buffer")
-            self._write(buffer, buffer_offset, view, "write_buffer")
+        what = "write_buffer"
+        view = byte_view(data, what)
+        start = integer(data_offset, f"{what}: data_offset")
+        length = len(view) - start if size is None else integer(size, f"{what}: the size")
+        if start < 0 or length < 0 or start + length > len(view):
+            raise ValueError(f"{what}: {length} bytes of {len(view)}, from {start} on")
+        if length:
+            offset, _ = check_range(buffer, buffer_offset, length, what)
+            buffer._use(self._device, GPUBufferUsage.COPY_DST, what)
+            self._write(buffer, offset, view[start : start + length], what)
 
     def _write(self, buffer: GPUBuffer, offset: int, view: np.ndarray, what: str) -> None:
         device = self._device
-        check_range(buffer, offset, len(view), what)
         device._check(what)
         with device._timeline.building():
             staged = device._gpu.stage(view)
@@ -86,6 +87,9 @@ class GPUQueue:
             storage = buffer._use(device, GPUBufferUsage.COPY_SRC, "read_buffer")
             device._timeline.enqueue(Read(storage, promise.resolve, promise.reject, part))
         return promise
+
+    def __repr__(self) -> str:
+        return f"<GPUQueue of {self._device!r}>"
 
     def on_submitted_work_done(self) -> MLPromise[None]:
         """Resolves when all work submitted so far is done."""

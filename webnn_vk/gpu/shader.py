@@ -113,6 +113,8 @@ class GPUComputePipeline:
 
 def named(what: str, label: str) -> str:
     """A method's name with its ``[label]`` for messages."""
+    if not isinstance(label, str):
+        raise TypeError(f"{what}: the label has to be a str, not {type(label).__name__}")
     return f"{what} [{sanitize(label)}]" if label else what
 
 
@@ -158,6 +160,8 @@ def _constants(
     module: GPUShaderModule, constants: Mapping[Any, Any], what: str
 ) -> dict[int, tuple[bytes, Any]]:
     """id → (4 bytes, value). Names are those of the module's KernelSpec, if it is one."""
+    if not isinstance(constants, Mapping):
+        raise TypeError(f"{what}: constants map ids to numbers, not {type(constants).__name__}")
     names = module.spec.constant_ids if module.spec is not None else {}
     kinds = module._about.constants
     given = {}
