@@ -75,6 +75,9 @@ class Exchange:
         """The buffer that holds the tensor from now on."""
         raise TypeError(f"export_to_gpu: {tensor!r} was created without a GPUDevice")
 
+    def release(self, tensor: MLTensor) -> None:
+        """The tensor was destroyed: let go of its memory. A buffer that is out keeps it."""
+
 
 class SameDevice(Exchange):
     """Context and GPUDevice have one timeline, whose order is all that is needed."""
@@ -90,9 +93,9 @@ class SameDevice(Exchange):
     def export(self, tensor: MLTensor) -> GPUBuffer:
         what = "export_to_gpu"
         with tensor._context._order:
+            tensor._storage_of(what)
             held = tensor._rental
             if isinstance(held, GPUBuffer):
-                tensor._storage_of(what)
                 return held
             device = self.gpu_device
             with device._lock:
@@ -103,6 +106,10 @@ class SameDevice(Exchange):
                 device._exported.add(buffer)
                 self.lend()
             return buffer
+
+    def release(self, tensor: MLTensor) -> None:
+        with tensor._context._order:  # not amid an export
+            self._storage = None
 
     def lend(self) -> None:
         """Order the GPU device's use behind the tensor's."""
@@ -130,6 +137,8 @@ class TwoDevices(SameDevice):
         super().__init__(gpu_device)
         self._timeline = timeline
         self._turn = 0
+        self._ml: _Side | None = None
+        self._gpu: _Side | None = None
 
     def connect(self, storage: Storage) -> None:
         ours, theirs = self._timeline, self.gpu_device._timeline
@@ -144,6 +153,10 @@ class TwoDevices(SameDevice):
                     if reason := timeline.device.driver.lost():
                         timeline.lose(reason)
                 raise
+
+    def release(self, tensor: MLTensor) -> None:
+        with tensor._context._order:
+            self._storage = self._ml = self._gpu = None
 
     def lend(self) -> None:
         self._pass(self._ml, self._gpu)

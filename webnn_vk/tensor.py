@@ -119,6 +119,8 @@ class MLTensor:
         with self._lock:
             self._storage = None
             pending, self._pending = self._pending, set()
+        if self._exchange is not None:
+            self._exchange.release(self)
         for promise in pending:
             promise.reject(InvalidStateError("the tensor was destroyed before it was read"))
 

@@ -409,6 +409,31 @@ def test_nothing_leaks(pair: Any, cycles: int) -> None:
     assert np.array_equal(context.read_tensor(keep).result(60), values)
 
 
+def test_a_destroyed_tensor_keeps_no_memory(pair: Any) -> None:
+    """Though the object itself is still there; a buffer that is out keeps it, not longer."""
+    context, device = pair
+
+    def used() -> tuple[int, int]:
+        context.fence().wait(60)
+        device.queue.on_submitted_work_done().result(60)
+        gc.collect()
+        return context._device.memory_in_use(), device._gpu.memory_in_use()
+
+    before, values = used(), numbers("float32")
+    back, out = exportable(pair, "float32"), exportable(pair, "float32")
+    context.export_to_gpu(back).destroy()
+    context.write_tensor(out, values)
+    buffer = context.export_to_gpu(out)
+    back.destroy()
+    out.destroy()
+    assert np.array_equal(contents(device, buffer), values.ravel())
+    buffer.destroy()
+    for tensor in back, out:
+        with pytest.raises(InvalidStateError):
+            context.export_to_gpu(tensor)
+    assert used() == before
+
+
 def test_importable_to_web_gpu(own_device: Any) -> None:
     """The explainer's name, on a context made on a GPUDevice."""
     context = webnn_vk.ml.create_context(own_device).result(60)

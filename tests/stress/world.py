@@ -147,10 +147,12 @@ class World:
                 time.sleep(0.01)
 
     def check_memory(self) -> None:
-        """With everything in it destroyed: no byte is left."""
+        """With everything in it destroyed, though the objects are still there, no byte is left."""
+        destroyed = [*self.buffers, *self.tensors, *self.graphs, *self.constants]
+        for item in destroyed:
+            item.destroy()
         for items in (self.buffers, self.tensors, self.graphs, self.constants):
-            while items:
-                items.pop().destroy()
+            items.clear()
         end = time.monotonic() + 5
         # gc.collect() does nothing while another thread collects: once may be too few.
         while left := self._memory_left():

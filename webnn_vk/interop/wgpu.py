@@ -96,7 +96,14 @@ class WgpuExchange:
                 raise
             self._tensor, self._mapping = weakref.ref(tensor), mapping
             self._buffer = buffer
+            if tensor._storage is None:
+                self.release(tensor)  # destroyed meanwhile
             return buffer
+
+    def release(self, tensor: MLTensor) -> None:
+        """See ``sharing.Exchange``. No lock: whoever holds it may wait for the timeline, and this
+        may run there."""
+        self._mapping = None
 
     def _filled(self, data: memoryview, tensor: MLTensor) -> Any:
         wgpu = sys.modules["wgpu"]
