@@ -43,8 +43,15 @@ class MLOperand:
         self._value = value
         self._producer = producer
 
-    data_type = property(lambda self: self._value.data_type, doc="The data type's name.")
-    shape = property(lambda self: self._value.shape, doc="Dimensions in elements.")
+    @property
+    def data_type(self) -> str:
+        """The data type's name."""
+        return self._value.data_type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Dimensions in elements."""
+        return self._value.shape
 
     def __repr__(self) -> str:
         return f"<MLOperand {self._value.descriptor}>"

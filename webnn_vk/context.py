@@ -128,7 +128,9 @@ class MLContext(SharingContext):
         return op_support_limits(self._device)
 
     # -- tensors -------------------------------------------------------------------------------
-    def create_tensor(self, descriptor: Any) -> MLPromise[MLTensor]:
+    def create_tensor(
+        self, descriptor: MLOperandDescriptor | Mapping[str, Any]
+    ) -> MLPromise[MLTensor]:
         """A zeroed tensor (§8.3.2). ``descriptor``: MLTensorDescriptor or a mapping with
         data_type, shape, readable, writable. Rejects with TypeError for an invalid descriptor,
         UnknownError when the device has no memory for it, InvalidStateError when lost."""
@@ -141,7 +143,9 @@ class MLContext(SharingContext):
 
         return self._promise(create)
 
-    def create_constant_tensor(self, descriptor: Any, input_data: Any) -> MLPromise[MLTensor]:
+    def create_constant_tensor(
+        self, descriptor: MLOperandDescriptor | Mapping[str, Any], input_data: Any
+    ) -> MLPromise[MLTensor]:
         """A constant tensor for ``builder.constant(tensor)``, shared by any number of graphs
         (§8.3.3). ``input_data`` is copied before the call returns. Rejects as ``create_tensor``
         does, and with TypeError when the data does not fit."""
@@ -154,7 +158,9 @@ class MLContext(SharingContext):
 
         return self._promise(create)
 
-    def import_constant_tensor(self, descriptor: Any, buffer: Any) -> MLPromise[MLTensor]:
+    def import_constant_tensor(
+        self, descriptor: MLOperandDescriptor | Mapping[str, Any], buffer: Any
+    ) -> MLPromise[MLTensor]:
         """A constant tensor that is ``buffer`` itself: no copy, no device memory (extension).
 
         For weights in a read-only memory-mapped file (``np.memmap``). The buffer is kept for as

@@ -97,6 +97,7 @@ class MLOperandDescriptor:
 
     @property
     def rank(self) -> int:
+        """Number of dimensions."""
         return len(self.shape)
 
     @property
@@ -111,6 +112,7 @@ class MLOperandDescriptor:
 
     @property
     def numpy_dtype(self) -> np.dtype:
+        """The data type as NumPy has it."""
         return DATA_TYPES[self.data_type].numpy
 
     def __str__(self) -> str:

@@ -24,12 +24,14 @@ class DeviceInfo:
 
     @property
     def is_vulkan(self) -> bool:
+        """Whether it is a Vulkan device, software ones included, or else the CPU device."""
         return self.type != "numpy"
 
     @classmethod
     def of(
         cls, profile: DeviceProfile, index: int | None = None, unusable: str | None = None
     ) -> DeviceInfo:
+        """That of a profile."""
         limits = {
             name: getattr(profile, name)
             for name in profile.__dataclass_fields__

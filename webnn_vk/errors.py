@@ -16,6 +16,7 @@ class DOMException(Exception):
 
     @property
     def name(self) -> str:
+        """The IDL's name of the error, "InvalidStateError" for example."""
         return type(self).__name__
 
 

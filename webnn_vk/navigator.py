@@ -27,7 +27,7 @@ class ML:
 
     def create_context(
         self,
-        gpu_device: GPUDevice | None = None,
+        gpu_device: Any = None,
         *,
         power_preference: str = "default",
         accelerated: bool = True,
@@ -35,9 +35,9 @@ class ML:
     ) -> MLPromise[MLContext]:
         """A context on ``gpu_device``, or else on the device that suits best (§8.2.2).
 
-        On a ``GPUDevice`` the context's work and the device's are one order; the options about
-        the choice of a device have no meaning there. For a ``wgpu.GPUDevice`` the context is on
-        the same hardware, with a timeline of its own.
+        On a ``webnn_vk.gpu.GPUDevice`` the context's work and the device's are one order; the
+        options about the choice of a device have no meaning there. For a ``wgpu.GPUDevice`` the
+        context is on the same hardware, with a timeline of its own.
 
         The best GPU by default; ``power_preference`` "low-power" prefers an integrated one,
         "high-performance" a discrete one, and outranks ``accelerated``; ``accelerated=False``

@@ -66,12 +66,14 @@ class MLPromise(Future[T]):
 
     @classmethod
     def resolved(cls, value: T) -> MLPromise[T]:
+        """One that has ``value`` already."""
         promise: MLPromise[T] = cls()
         promise.set_result(value)
         return promise
 
     @classmethod
     def rejected(cls, error: BaseException) -> MLPromise[T]:
+        """One that was rejected with ``error`` already."""
         promise: MLPromise[T] = cls()
         promise.set_exception(error)
         return promise

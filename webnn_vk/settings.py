@@ -55,6 +55,8 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
+        """What the ``WEBNN_VK_…`` variables say; ValueError for a value that is none."""
+
         def words(name: str) -> tuple[str, ...]:
             return tuple(w for w in environment.get(name, "").replace(" ", "").split(",") if w)
 

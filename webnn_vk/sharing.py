@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import background
-from .data_types import MLTensorDescriptor, to_descriptor
+from .data_types import MLOperandDescriptor, MLTensorDescriptor, to_descriptor
 from .errors import NotSupportedError, OperationError
 from .gpu.buffer import GPUBuffer
 from .gpu.device import GPUDevice
@@ -285,7 +285,7 @@ class SharingContext:
     _check_lost: Callable[[], None]
 
     def create_exportable_tensor(
-        self, descriptor: Any, gpu_device: Any = None
+        self, descriptor: MLOperandDescriptor | Mapping[str, Any], gpu_device: Any = None
     ) -> MLPromise[MLTensor]:
         """A zeroed tensor that ``export_to_gpu`` lends to ``gpu_device``, without a copy: the
         device that the context was made on, or another ``GPUDevice`` of the same hardware. To any
