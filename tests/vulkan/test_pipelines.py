@@ -240,8 +240,8 @@ def test_threads_make_and_drop(library: CountingLibrary, own_driver: VulkanDrive
         held: list[Any] = []
         try:
             for _ in range(60):
-                held += own_driver.pipelines([request_for(rng.randint(1, 12)) for _ in range(3)])
-                scaled(own_driver, rng.randint(1, 12))
+                held += own_driver.pipelines([request_for(rng.randint(1, 40)) for _ in range(3)])
+                scaled(own_driver, rng.randint(1, 40))
                 # Nobody gets a second one beside one that is in use, or one destroyed.
                 for pipeline in held:
                     factor = struct.unpack("<I", pipeline.request.constants[1][1])[0]
@@ -258,8 +258,8 @@ def test_threads_make_and_drop(library: CountingLibrary, own_driver: VulkanDrive
     assert failures == []
     own_driver.completed()
     assert len(library.living) == 4
-    # Some were given up and made again.
-    assert len(library.created) > 24
+    # Of 40, so many were given up and made again.
+    assert len(library.created) > 80
 
 
 def test_graphs_leave_few_behind(library: CountingLibrary) -> None:
