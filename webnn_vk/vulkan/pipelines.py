@@ -18,9 +18,9 @@ from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan.driver import PipelineRequest
 
 _SPIRV_MAGIC = 0x07230203
-#: VkPipelines of a device kept that nobody uses: 0.3 to 0.8 GB on lavapipe with Mesa 22.3, where one
-#: takes 1.2 MB (element-wise) to 3 MB (convolution) and is made again in some 10 ms (0.1 s where
-#: Mesa's cache on disk is off).
+#: VkPipelines of a device kept that nobody uses: 0.3 to 0.8 GB on lavapipe with Mesa 22.3, where
+#: one takes 1.2 MB (element-wise) to 3 MB (convolution) and is made again in some 10 ms (0.1 s
+#: where Mesa's cache on disk is off).
 MAX_IDLE = 256
 
 
