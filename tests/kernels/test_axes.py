@@ -19,6 +19,9 @@ def test_split_merges_dimensions() -> None:
     assert (middle.kept, middle.kept_strides) == ((1, 1, 2, 5), (0, 0, 15, 1))
     assert (middle.reduced, middle.reduced_strides) == ((1, 1, 1, 3), (0, 0, 0, 5))
     assert middle.is_linear and not middle.contiguous
+    # Dimensions of size 1 do not separate their neighbours.
+    alone = split((2, 1, 3), (1,))
+    assert (alone.kept, alone.reduced) == ((1, 1, 1, 6), (1, 1, 1, 1))
     ends = split((2, 3, 4, 5), (0, 2))
     assert (ends.reduced, ends.reduced_strides) == ((1, 1, 2, 4), (0, 0, 60, 5))
     alternating = split((2,) * 8, (1, 3, 5, 7))
