@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from webnn_vk import Settings, ml
+from webnn_vk import MLGraphBuilder, Settings, ml
 
 
 def test_natural_spellings():
@@ -31,3 +31,17 @@ def test_the_environment():
     assert Settings.from_environment(given) == Settings(
         device=0, force_cpu=("conv2d", "abs"), cache="/x"
     )
+    assert Settings.from_environment({}) == Settings()
+
+
+def test_no_cache(vulkan_context, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WEBNN_VK_VALIDATE", raising=False)
+    monkeypatch.setenv("WEBNN_VK_CACHE", "off")
+    monkeypatch.setenv("WEBNN_VK_DEVICE", str(vulkan_context.device_info.index))
+    with ml.create_context().result(60) as context:
+        builder = MLGraphBuilder(context)
+        a = builder.input("a", {"data_type": "float32", "shape": [4]})
+        builder.build({"y": builder.abs(builder.exp(a))}).result(60)
+        assert context._device.shaders._cache._folder is None
+    assert list(tmp_path.iterdir()) == []

@@ -16,8 +16,11 @@ class Settings:
     Khronos validation layer (``WEBNN_VK_VALIDATE``). ``glslang``: "auto", "process" or "none"
     (``WEBNN_VK_GLSLANG``). ``mask``: device features to pretend absent (``WEBNN_VK_MASK``).
     ``force_cpu``: operators placed on the CPU (``WEBNN_VK_FORCE_CPU``). ``cache``: folder of the
-    shader cache (``WEBNN_VK_CACHE``). ``skip_passes``: optimisations left out, of "fold" and
-    "fuse" (``WEBNN_VK_SKIP_PASSES``).
+    shader cache, or "off" (``WEBNN_VK_CACHE``). ``skip_passes``: optimisations left out, of "fold"
+    and "fuse" (``WEBNN_VK_SKIP_PASSES``).
+
+    Given to ``ml.create_context`` or ``adapter.request_device`` they replace the environment's, all
+    of them. TypeError and ValueError for what can't be.
     """
 
     device: str | int | None = None
@@ -38,7 +41,7 @@ class Settings:
             if isinstance(names, str):
                 raise TypeError(f"{name}: a sequence of names is expected, not the str {names!r}")
             object.__setattr__(self, name, tuple(names))
-        if self.cache is not None:
+        if self.cache not in (None, "off"):
             object.__setattr__(self, "cache", Path(self.cache))
         if self.glslang not in ("auto", "process", "none"):
             raise ValueError(f"glslang: {self.glslang!r} is not one of auto, process, none")
@@ -60,13 +63,12 @@ class Settings:
         def words(name: str) -> tuple[str, ...]:
             return tuple(w for w in environment.get(name, "").replace(" ", "").split(",") if w)
 
-        cache = environment.get("WEBNN_VK_CACHE")
         return cls(
             device=environment.get("WEBNN_VK_DEVICE") or None,
             validate=environment.get("WEBNN_VK_VALIDATE", "0") not in ("", "0"),
             glslang=environment.get("WEBNN_VK_GLSLANG") or "auto",
             mask=words("WEBNN_VK_MASK"),
             force_cpu=words("WEBNN_VK_FORCE_CPU"),
-            cache=Path(cache) if cache else None,
+            cache=environment.get("WEBNN_VK_CACHE") or None,
             skip_passes=words("WEBNN_VK_SKIP_PASSES"),
         )

@@ -32,6 +32,6 @@ def open_gpu(physical: PhysicalDevice, settings: Settings) -> GpuDevice:
     shaders = (
         ShaderStore(compiler=compiler)
         if settings.cache is None
-        else ShaderStore(settings.cache, compiler=compiler)
+        else ShaderStore(None if settings.cache == "off" else settings.cache, compiler=compiler)
     )
     return GpuDevice(driver, shaders)
