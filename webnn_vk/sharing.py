@@ -30,6 +30,7 @@ from .runtime.external import (
     share_memory,
     share_semaphore,
     shares_memory,
+    stop_waits,
 )
 
 if TYPE_CHECKING:
@@ -206,8 +207,7 @@ def _by_semaphore(turn: int, source: _Side, target: _Side, leave: Callable[[], N
             f"the device that held the tensor's memory: {error}"
         )
         # The target must not wait for what never comes.
-        if target.semaphore.value() < turn:
-            target.semaphore.signal(turn)
+        stop_waits(target.semaphore, turn)
 
     def reached() -> None:
         # Known too late for what the target has started meanwhile: no host takes part in this.

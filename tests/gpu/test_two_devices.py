@@ -19,6 +19,7 @@ from webnn_vk import InvalidStateError, OperationError, UnknownError
 from webnn_vk.context import MLContext
 from webnn_vk.device_info import DeviceInfo
 from webnn_vk.gpu.device import GPUDevice
+from webnn_vk.gpu.flags import SUPPORTED_USAGE
 from webnn_vk.runtime import Await, GpuDevice, Timeline
 from webnn_vk.runtime.opening import open_gpu
 from webnn_vk.vulkan.errors import OutOfDeviceMemory
@@ -244,6 +245,46 @@ def test_work_before_the_end_of_either_side(opened: Any, wrap: Wrap, compiler: N
         double(device, buffer)
     device.destroy()
     assert np.array_equal(context.read_tensor(tensor).result(60), ONES * 2**20)
+
+
+def test_what_was_handed_over_stands_when_later_work_fails(opened: Any) -> None:
+    context, device = opened(BridgedDriver, lambda driver: FaultyDriver(BridgedDriver(driver)))
+    tensor = context.create_exportable_tensor(DESCRIPTOR, device).result(60)
+    buffer = context.export_to_gpu(tensor)
+    other = device.create_buffer(size=4000, usage=SUPPORTED_USAGE)
+    device.queue.write_buffer(buffer, 0, ONES)
+    device.queue.on_submitted_work_done().result(60)
+    go = threading.Event()
+    device._timeline.enqueue(Await(lambda: go.wait(60)))
+    before = device.queue.read_buffer(buffer)
+    buffer.destroy()
+    after = device.queue.read_buffer(other)
+    # Three submissions of one batch: the read, the tensor's return, and what is refused.
+    device._gpu.driver.fail_submit(3)
+    go.set()
+    with pytest.raises(UnknownError, match="injected"):
+        after.result(60)
+    assert np.array_equal(before.result(60).view(np.float32), ONES)
+    assert np.array_equal(context.read_tensor(tensor).result(60), ONES)
+
+
+def test_a_return_that_fails_when_the_other_side_is_gone(opened: Any) -> None:
+    """The device's timeline goes on."""
+    context, device = opened(BridgedDriver, lambda driver: FaultyDriver(BridgedDriver(driver)))
+    tensor = context.create_exportable_tensor(DESCRIPTOR, device).result(60)
+    buffer = context.export_to_gpu(tensor)
+    device.queue.on_submitted_work_done().result(60)
+    events = [threading.Event() for _ in range(2)]
+    for timeline, event in zip((context._timeline, device._timeline), events, strict=True):
+        timeline.enqueue(Await(lambda event=event: event.wait(60)))
+    buffer.destroy()
+    context.destroy()
+    events[0].set()
+    assert context._timeline._closed.wait(60)
+    device._gpu.driver.fail_submit()
+    events[1].set()
+    other = device.create_buffer(size=4000, usage=SUPPORTED_USAGE)
+    assert not device.queue.read_buffer(other).result(60).any()
 
 
 def test_threads(pair: Any) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from ..vulkan.driver import OwnershipCommand
-from ..vulkan.errors import ExtensionMissing
+from ..vulkan.errors import DeviceLost, DriverClosed, ExtensionMissing
 from ..vulkan.external import ExternalMemory
 from .device import Storage
 from .gpu import GpuDevice
@@ -44,6 +45,13 @@ def share_semaphore(source: GpuDevice, target: GpuDevice) -> tuple[Any, Any] | N
     return semaphore, _handed_over(
         source.driver.export_semaphore(semaphore), target.driver.import_semaphore
     )
+
+
+def stop_waits(semaphore: Any, value: int) -> None:
+    """Have what waits for ``value`` go on; on a device that is closed or lost nothing waits."""
+    with suppress(DeviceLost, DriverClosed):
+        if semaphore.value() < value:
+            semaphore.signal(value)
 
 
 def ownership(device: GpuDevice, storage: Storage) -> tuple[Any, Any]:

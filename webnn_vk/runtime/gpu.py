@@ -228,7 +228,7 @@ class _Run:
             failed = set(map(id, self._open))
             for work in self._open:
                 work.fail(error)
-            self._collects = []
+            self._collects = [entry for entry in self._collects if id(entry[0]) not in failed]
             self._promised = [entry for entry in self._promised if id(entry[0]) not in failed]
         self.batch.completions.extend(self._collects)
         self.batch.completions.append((None, partial(_release, self._transient, self._staged)))
@@ -330,6 +330,7 @@ class _Run:
             self.batch.value = self.driver.submit(
                 work.recordings, wait=work.wait, signal=work.signal
             )
+            self._open = []
         else:
             self._recordings.extend(work.recordings)
         for storage in work.writes:
