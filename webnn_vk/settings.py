@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,10 +26,10 @@ class Settings:
     device: str | int | None = None
     validate: bool = False
     glslang: str = "auto"
-    mask: tuple[str, ...] = ()
-    force_cpu: tuple[str, ...] = ()
+    mask: Sequence[str] = ()
+    force_cpu: Sequence[str] = ()
     cache: Path | str | None = None
-    skip_passes: tuple[str, ...] = ()
+    skip_passes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.device, int):

@@ -354,6 +354,8 @@ def export_fd(tensor: MLTensor) -> TensorMemory:
         raise TypeError(f"export_fd: {tensor!r} was not created by create_exportable_tensor")
     if device.profile is None or not shares_memory(device):
         raise NotSupportedError(f"export_fd: {device.name}: {_UNSUPPORTED}")
+    if not tensor._exchange.external:
+        raise TypeError(f"export_fd: {tensor!r} was created for a wgpu.GPUDevice, by copies")
     with tensor._context._timeline.building():
         external = export_memory(device, storage)
     return TensorMemory(

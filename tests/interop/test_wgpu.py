@@ -138,6 +138,9 @@ def test_what_cannot_be_exported(device, context, open_kind):
     with pytest.raises(TypeError, match="another context"):
         context.export_to_gpu(exportable(other, device))
     tensor = exportable(context, device)
+    if "external_memory_fd" in context.device_info.features:
+        with pytest.raises(TypeError, match="created for a wgpu.GPUDevice"):
+            tensor.export_fd()
     tensor.destroy()
     with pytest.raises(InvalidStateError):
         context.export_to_gpu(tensor)
