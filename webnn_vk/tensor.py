@@ -117,7 +117,7 @@ class MLTensor:
         queued before goes on. Calling it again does nothing."""
         self._context._timeline.check_fork()
         with self._lock:
-            self._storage = None
+            self._storage = self._rental = None  # a buffer that is out is its owner's alone
             pending, self._pending = self._pending, set()
         if self._exchange is not None:
             self._exchange.release(self)

@@ -409,8 +409,8 @@ def test_nothing_leaks(pair: Any, cycles: int) -> None:
     assert np.array_equal(context.read_tensor(keep).result(60), values)
 
 
-def test_a_destroyed_tensor_keeps_no_memory(pair: Any) -> None:
-    """Though the object itself is still there; a buffer that is out keeps it, not longer."""
+def test_what_is_destroyed_keeps_no_memory(pair: Any) -> None:
+    """Though the objects are still there; a buffer that is out keeps its memory, not longer."""
     context, device = pair
 
     def used() -> tuple[int, int]:
@@ -420,17 +420,22 @@ def test_a_destroyed_tensor_keeps_no_memory(pair: Any) -> None:
         return context._device.memory_in_use(), device._gpu.memory_in_use()
 
     before, values = used(), numbers("float32")
-    back, out = exportable(pair, "float32"), exportable(pair, "float32")
+    back, out, dropped = (exportable(pair, "float32") for _ in range(3))
     context.export_to_gpu(back).destroy()
+    context.export_to_gpu(dropped)
     context.write_tensor(out, values)
     buffer = context.export_to_gpu(out)
-    back.destroy()
-    out.destroy()
+    for tensor in back, out, dropped:
+        tensor.destroy()
     assert np.array_equal(contents(device, buffer), values.ravel())
     buffer.destroy()
-    for tensor in back, out:
+    for tensor in back, out, dropped:
         with pytest.raises(InvalidStateError):
             context.export_to_gpu(tensor)
+    # A buffer that is destroyed after its tensor is gone.
+    last = context.export_to_gpu(exportable(pair, "float32"))
+    gc.collect()
+    last.destroy()
     assert used() == before
 
 

@@ -22,7 +22,8 @@ from collections import Counter
 
 from tests.lifetimes.cycles import resident_bytes
 from tests.stress.exchange import ExchangeCalls, gpu_device, weights, wgpu, wgpu_device
-from tests.stress.model import Failure
+from tests.stress.leftovers import describe
+from tests.stress.model import Failure, Leak
 from tests.stress.world import PATIENCE, World, open_world
 from webnn_vk import MLContext, MLTensor
 from webnn_vk.gpu import GPUBuffer, GPUDevice
@@ -94,8 +95,13 @@ class Stress:
                 else:
                     kind = caller.random.choices([*calls], [*calls.values()])[0]
                 self.step(caller, kind)
-        except BaseException:
-            self.failures.append(f"{kind}: {traceback.format_exc()}")
+        except BaseException as error:
+            self.fail(kind, error)
+
+    def fail(self, what: str, error: BaseException) -> None:
+        self.failures.append(f"{what}: {traceback.format_exc()}")  # the others stop now
+        if isinstance(error, Leak):
+            self.failures.extend(describe(driver) for driver in error.drivers)
 
     def step(self, caller: ExchangeCalls, kind: str) -> None:
         slot = caller.random.randrange(CONTEXTS)
@@ -192,8 +198,8 @@ class Stress:
                 while self.worlds:
                     self.retire(self.worlds.pop())
                 self.check_rest(resident)
-            except Exception:
-                self.failures.append(traceback.format_exc())
+            except Exception as error:
+                self.fail("at the end", error)
         return self.report()
 
     def check_rest(self, resident: int | None) -> None:

@@ -17,12 +17,13 @@ DEPTH, BREADTH = 7, 4
 
 def describe(driver: Any) -> str:
     """The living allocations of a driver (one proxy around it at most), with their referrers."""
-    allocator = getattr(driver, "driver", driver)._allocator
+    allocator = getattr(driver, "driver", driver)._memory
     objects = gc.get_objects()
     ranges = [o for o in objects if isinstance(o, Range) and o.allocator is allocator]
     lines = [f"{driver.memory_in_use()}; {len(ranges)} ranges live"]
     storages = [s for s in objects if isinstance(s, Storage) and s.backing is not None]
-    seen = {id(objects), id(ranges), id(storages)}
+    del objects
+    seen = {id(ranges), id(storages)}
     for held in ranges[:5]:
         lines.append(f"range of {held.size} bytes at {held.offset} of block {held.block.number}")
         _referrers(held, 1, seen, lines)
@@ -37,6 +38,8 @@ def _referrers(thing: Any, depth: int, seen: set[int], lines: list[str]) -> None
     for referrer in found:
         if isinstance(referrer, types.FrameType) and referrer.f_code.co_filename == __file__:
             continue
+        if isinstance(referrer, list) and id(referrer) in seen:
+            continue  # our own
         if shown == BREADTH:
             lines.append("  " * depth + "…")
             break

@@ -27,19 +27,42 @@ class Failure(AssertionError):
     """Something that must not be: a wrong value, an error without a cause, a hang, a leak."""
 
 
-@dataclass(eq=False)
-class Tensor:
-    """A tensor and what it holds once all calls made so far are over. Arrays of values are
-    replaced, never changed: reads still to be checked refer to them."""
+class Leak(Failure):
+    """Memory of ``drivers`` is left."""
 
-    tensor: Any
+    def __init__(self, name: str, drivers: list[FaultyDriver]) -> None:
+        super().__init__(f"{name}: {[driver.memory_in_use() for driver in drivers]} is left")
+        self.drivers = drivers
+
+
+@dataclass(eq=False)
+class Memory:
+    """What is in it once all calls made so far are over. Arrays of values are replaced, never
+    changed: reads still to be checked refer to them."""
+
     value: np.ndarray
-    #: The device that it can be lent to.
-    gpu: Gpu | None = None
-    #: The buffer that it was last lent as.
-    lent: Buffer | None = None
-    #: destroy() was called, or is about to be.
-    dead: bool = False
+
+
+class Tensor:
+    """A tensor, which may be lent to a GPUDevice."""
+
+    def __init__(self, tensor: Any, value: np.ndarray, gpu: Gpu | None = None) -> None:
+        self.tensor = tensor
+        self.memory = Memory(value)
+        #: The device that it can be lent to.
+        self.gpu = gpu
+        #: The buffer that it was last lent as.
+        self.lent: Buffer | None = None
+        #: destroy() was called, or is about to be.
+        self.dead = False
+
+    @property
+    def value(self) -> np.ndarray:
+        return self.memory.value
+
+    @value.setter
+    def value(self, value: np.ndarray) -> None:
+        self.memory.value = value
 
     @property
     def held(self) -> bool:
@@ -90,9 +113,9 @@ class Gpu:
 
 
 class Buffer:
-    """A GPUBuffer, which shows the value of ``memory``: an exported tensor, or its own."""
+    """A GPUBuffer over ``memory``: an exported tensor's, or its own."""
 
-    def __init__(self, buffer: Any, memory: Tensor, gpu: Gpu) -> None:
+    def __init__(self, buffer: Any, memory: Memory, gpu: Gpu) -> None:
         #: None when it was dropped.
         self.buffer = buffer
         self.reference = weakref.ref(buffer)

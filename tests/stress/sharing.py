@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tests.stress.calls import Calls
-from tests.stress.model import LENGTHS, Buffer, Failure, Gpu, Tensor
+from tests.stress.model import LENGTHS, Buffer, Failure, Gpu, Memory, Tensor
 from tests.stress.world import PATIENCE, World
 from webnn_vk.gpu import GPUBufferUsage
 
@@ -60,7 +60,7 @@ class SharingCalls(Calls):
             if found.size != used.value.nbytes or found.usage != ALL:
                 raise Failure(f"{found!r}, usage {found.usage!r}, for {used.tensor!r}")
             if not same:
-                used.lent = Buffer(found, used, used.gpu)
+                used.lent = Buffer(found, used.memory, used.gpu)
             used.lent.buffer = found
             if used.lent not in world.buffers and used.gpu.driver is not None:
                 world.buffers.append(used.lent)
@@ -111,7 +111,7 @@ class SharingCalls(Calls):
         data[:] = -1
 
     def _keep_buffer(self, world: World, made: Any, value: np.ndarray, gpu: Gpu) -> None:
-        self.keep(world, world.buffers, Buffer(made, Tensor(None, value), gpu))
+        self.keep(world, world.buffers, Buffer(made, Memory(value), gpu))
 
     def write_buffer(self, world: World) -> bool:
         with world.lock:

@@ -1,5 +1,6 @@
 """20 seconds of the stress test, under the validation layer where it is on."""
 
+import os
 import re
 import subprocess
 import sys
@@ -19,6 +20,8 @@ def test_20_seconds():
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "every value right, nothing left" in done.stdout
+    validating = os.environ.get("WEBNN_VK_VALIDATE", "0") not in ("", "0")
+    assert validating != ("validation layer OFF" in done.stdout)
     for title in ("calls", "faults"):
         (line,) = re.findall(rf"^{title}: (.*)$", done.stdout, re.MULTILINE)
         counts = dict(item.rsplit(" ", 1) for item in line.split(", "))

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.contexts import open_over, settled_bytes
-from tests.stress.leftovers import describe
-from tests.stress.model import Buffer, Failure, Gpu, Graph, Tensor
+from tests.stress.model import Buffer, Failure, Gpu, Graph, Leak, Tensor
 from tests.vulkan.faults import FaultyDriver
 from webnn_vk import DOMException, InvalidStateError, Settings, ml
 from webnn_vk.gpu import request_adapter
@@ -157,8 +156,7 @@ class World:
         # gc.collect() does nothing while another thread collects: once may be too few.
         while left := self._memory_left():
             if time.monotonic() > end:
-                raise Failure("\n".join([
-                    f"{self.context!r}: bytes are left", *[describe(d) for d in left]]))
+                raise Leak(repr(self.context), left)
             time.sleep(0.1)
 
     def _memory_left(self) -> list[FaultyDriver]:

@@ -53,10 +53,12 @@ class GPUBuffer:
         """Release it; a tensor's memory goes back to the tensor with its contents. Work submitted
         before goes on. Calling it again does nothing."""
         self._device._timeline.check_fork()
-        if self._returned is None:
+        returned = self._returned
+        if returned is None:
             self._clear()
         else:
-            self._returned(self)
+            returned(self)
+            self._returned = None  # it refers to the memory too
 
     def _clear(self) -> bool:
         """Let go of the memory; whether it held any."""

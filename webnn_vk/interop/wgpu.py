@@ -103,7 +103,7 @@ class WgpuExchange:
     def release(self, tensor: MLTensor) -> None:
         """See ``sharing.Exchange``. No lock: whoever holds it may wait for the timeline, and this
         may run there."""
-        self._mapping = None
+        self._mapping = self._buffer = None
 
     def _filled(self, data: memoryview, tensor: MLTensor) -> Any:
         wgpu = sys.modules["wgpu"]
