@@ -123,6 +123,8 @@ def test_operator_errors_name_operator_label_shapes_and_types(builder):
         builder.conv2d(a, b, input_layout="nwhc")
     with pytest.raises(TypeError, match="relu: got an unexpected keyword argument 'alpha'"):
         builder.relu(a, alpha=1)
+    with pytest.raises(TypeError, match=r"clamp \[c\]: too many.* input, min_value, max"):
+        builder.clamp(a, {"min_value": 1}, label="c")
     with pytest.raises(TypeError, match="relu: missing a required argument"):
         builder.relu()
     with pytest.raises(TypeError, match="relu: input: an MLOperand is expected, not ndarray"):

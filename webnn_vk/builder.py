@@ -286,7 +286,10 @@ def _bind(record: Operator, args: tuple[Any, ...], options: dict[str, Any]) -> d
     try:
         bound = _SIGNATURES[record.name].bind(*args, **options)
     except TypeError as error:
-        raise TypeError(f"{record.name}: {error}") from None
+        label = options.get("label", "")
+        where = prefix(record.name, label if isinstance(label, str) else "")
+        names = ", ".join(_SIGNATURES[record.name].parameters)
+        raise TypeError(f"{where}: {error}; it takes {names}") from None
     bound.apply_defaults()
     return bound.arguments
 
