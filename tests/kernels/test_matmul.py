@@ -173,3 +173,16 @@ def test_plans_are_in_the_catalogue(profile: str) -> None:
                 for _ in range(20):
                     node, _ = case(rng, data_type)
                     assert all(dispatch.spec in known for dispatch in plan(node, device))
+
+
+@pytest.mark.parametrize(("inner", "scratches"), [(50_000, 0), (60_000, 1), (200_000, 2)])
+def test_partial_sums_of_all_batches_share_their_memory(inner: int, scratches: int) -> None:
+    a, b = (MLOperandDescriptor("float32", s) for s in ((5, 20, inner), (5, inner, 30)))
+    node, _ = node_of("matmul", a, b)
+    found = {
+        binding.value
+        for dispatch in plan(node, stored_profile("llvmpipe"))
+        for binding in dispatch.bindings
+        if isinstance(binding.value, Scratch)
+    }
+    assert [s.size for s in found] == [20 * 30 * 4] * scratches

@@ -161,9 +161,13 @@ def plan_product(
         product, a, b = _swap(product), b, a
     itemsize = DATA_TYPES[a.data_type].size
     dispatches: list[Dispatch] = []
+    scratch: list[Scratch] = []
     for pieces in _pieces(product, itemsize, profile):
-        # Partial sums go back and forth between two buffers.
-        scratch = [Scratch(p.product.m * p.product.n * 4) for p in pieces[:2] if len(pieces) > 1]
+        if not scratch:
+            # Partial sums go back and forth between two buffers, whose size the first group, the
+            # largest, decides.
+            largest = pieces[0].product
+            scratch = [Scratch(largest.m * largest.n * 4) for _ in pieces[1:3]]
         for i, piece in enumerate(pieces):
             last = i == len(pieces) - 1
             addend: Value | Scratch | None = c
