@@ -255,3 +255,42 @@ def test_the_device_stays_while_a_call_is_inside(over):
     with pytest.raises(InvalidStateError):
         made[0].result(30)
     assert context._timeline._closed.wait(30)
+
+
+def test_work_queued_by_a_destructor_inside_of_the_timeline_s_own_wait(fresh):
+    """Condition.wait allocates, so the collector may run in it, before the thread listens."""
+    t = make_tensor(fresh).result()
+    fresh.write_tensor(t, ints(1, 2, 3, 4))
+    fresh.fence().wait(30)
+    startable = fresh._timeline._startable
+    wait, reads = startable.wait, []
+
+    def interrupted():
+        if not reads:
+            reads.append(fresh.read_tensor(t))
+        wait()
+
+    with startable:
+        startable.wait = interrupted
+        startable.notify()
+    while not reads:
+        time.sleep(0.001)
+    assert reads[0].result(30).tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("name", ["_startable", "_finishable"])
+def test_the_end_from_inside_of_a_timeline_s_own_wait(fresh, name):
+    make_tensor(fresh).result()
+    fresh.fence().wait(30)
+    timeline = fresh._timeline
+    condition = getattr(timeline, name)
+    wait = condition.wait
+
+    def interrupted():
+        timeline.close()
+        wait()
+
+    with condition:
+        condition.wait = interrupted
+        condition.notify()
+    assert timeline._closed.wait(30)

@@ -168,6 +168,9 @@ class Timeline:
                 self._queue.extend(works)
                 self._queued += len(works)
                 self._startable.notify()
+                if threading.get_ident() == self._threads[0].ident:
+                    # Maybe a destructor inside of that thread's wait, which doesn't listen yet.
+                    background.start(self._wake, "wake")
                 return
             reason = self._end
         for work in works:
@@ -204,8 +207,6 @@ class Timeline:
         with self._changed:
             first = not self._closing
             self._closing = True
-            self._startable.notify_all()
-            self._finishable.notify_all()
         if not first:
             if not background.on_timeline():
                 self._closed.wait(seconds)
@@ -217,6 +218,7 @@ class Timeline:
 
     def _shut_down(self, seconds: float | None = None) -> None:
         limit = None if seconds is None else time.monotonic() + seconds
+        self._wake()
         for thread in self._threads:
             thread.join(None if limit is None else max(limit - time.monotonic(), 0))
         with self._changed:
@@ -229,6 +231,11 @@ class Timeline:
             finally:
                 _live.discard(self)
                 self._closed.set()
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._startable.notify_all()
+            self._finishable.notify_all()
 
     @property
     def idle(self) -> bool:
