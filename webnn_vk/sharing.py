@@ -129,6 +129,10 @@ class _Side:
     acquire: Any
     semaphore: Any
 
+    def not_acquired(self, error: Exception) -> None:
+        """What the memory holds can't be relied on."""
+        self.storage.error = error
+
 
 class TwoDevices(SameDevice):
     """Context and GPUDevice opened the same device twice: each has its own view of the memory, and
@@ -197,8 +201,12 @@ def _by_host(source: _Side, target: _Side, leave: Callable[[], None]) -> None:
         arrived.wait()
         target.storage.error = errors[0]
 
-    source.timeline.enqueue(Submit([source.release], keep=source), Run(reached, failed))
-    target.timeline.enqueue(Await(wait), Submit([target.acquire], keep=target))
+    source.timeline.enqueue(
+        Submit([source.release], keep=source, failed=failed), Run(reached, failed)
+    )
+    target.timeline.enqueue(
+        Await(wait), Submit([target.acquire], keep=target, failed=target.not_acquired)
+    )
 
 
 def _by_semaphore(turn: int, source: _Side, target: _Side, leave: Callable[[], None]) -> None:
@@ -220,7 +228,12 @@ def _by_semaphore(turn: int, source: _Side, target: _Side, leave: Callable[[], N
         Run(reached, lambda error: leave()),
     )
     target.timeline.enqueue(
-        Submit([target.acquire], keep=target, wait=[(target.semaphore, turn)])
+        Submit(
+            [target.acquire],
+            keep=target,
+            wait=[(target.semaphore, turn)],
+            failed=target.not_acquired,
+        )
     )
 
 

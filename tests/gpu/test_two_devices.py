@@ -146,6 +146,28 @@ def test_failed_work_is_known_on_the_other_side(opened: Any) -> None:
     assert np.array_equal(context.read_tensor(tensor).result(60), ONES * 3)
 
 
+@pytest.mark.parametrize("wrap", [unwrapped, BridgedDriver], ids=["host", "semaphore"])
+@pytest.mark.parametrize("failing", ["release", "acquire"])
+def test_a_handover_that_fails(opened: Any, failing: str, wrap: Wrap) -> None:
+    """Whoever reads the memory later is told, since its contents may not be what they should."""
+    def faulty(driver: Any) -> Any:
+        return FaultyDriver(wrap(driver))
+
+    context, device = opened(faulty, faulty)
+    tensor = context.create_exportable_tensor(DESCRIPTOR, device).result(60)
+    context.fence().wait(60)
+    driver = context._device.driver if failing == "release" else device._gpu.driver
+    driver.fail_submit()
+    with context.export_to_gpu(tensor) as buffer:
+        for each in (context._timeline, device._timeline):
+            each.fence().wait(60)
+        with pytest.raises(OperationError, match="injected"):
+            device.queue.read_buffer(buffer).result(60)
+        device.queue.write_buffer(buffer, 0, ONES)
+        assert np.array_equal(contents(device, buffer), ONES)
+    assert np.array_equal(context.read_tensor(tensor).result(60), ONES)
+
+
 def test_device_lost_while_it_holds_a_tensor(opened: Any) -> None:
     context, device = opened(unwrapped, FaultyDriver)
     tensor = context.create_exportable_tensor(DESCRIPTOR, device).result(60)
