@@ -7,7 +7,7 @@ from tests.contexts import open_over
 from tests.drivers import require_vulkan
 from tests.vulkan.faults import FaultyDriver
 from webnn_vk import OperationError, UnknownError
-from webnn_vk.runtime import Read, Run, Write, gpu
+from webnn_vk.runtime import Dispatch, Read, Run, Write, gpu
 
 
 @pytest.fixture
@@ -93,6 +93,31 @@ def test_staging_memory_that_runs_out_is_waited_for(faulty):
     driver.fail_allocation(3, times=2)
     run(device, Write(storage, data), read(storage, result))
     assert isinstance(result[1], OperationError) and "no memory" in str(result[1])
+
+
+class Recorded:
+    """An executable without steps that counts its runs."""
+
+    flops = 0
+
+    def __init__(self):
+        self.runs = 0
+
+    def recordings(self, inputs, outputs):
+        self.runs += 1
+        return []
+
+
+def test_what_failed_inputs_make_has_their_error(faulty):
+    device, _ = faulty
+    x, y = device.create_storage(16), device.create_storage(16)
+    executable, result = Recorded(), []
+    x.error = OperationError("the first one failed")
+    run(device, Dispatch(executable, {"x": x}, {"y": y}), read(y, result))
+    assert executable.runs == 0 and str(result[0]) == "the first one failed"
+    x.error = None
+    run(device, Dispatch(executable, {"x": x}, {"y": y}), read(y, result))
+    assert executable.runs == 1 and isinstance(result[1], np.ndarray) and y.error is None
 
 
 def test_an_allocation_on_the_timeline(faulty):
