@@ -112,7 +112,8 @@ class Unsupported(Exception):
 
 
 def check_positions(*numbers: int) -> None:
-    """Unsupported unless the numbers, by which positions lie outside of a tensor or move on, are so
-    small that kernels tell such a position by its wrapping around beyond the tensor's end."""
+    """Kernels tell positions before a tensor by their wrapping around to beyond its end.
+    Unsupported where ``numbers``, how far positions reach before the tensor and from there on, are
+    so large that some would wrap around into it."""
     if max(numbers) >= 2**31:
         raise Unsupported(f"padding, strides and dilations reach {max(numbers)}; 2³¹ is too far")
