@@ -42,20 +42,22 @@ class ExchangeCalls(SharingCalls):
                 del array
         return True
 
-    def from_dlpack(self, world: World) -> None:
+    def from_dlpack(self, world: World) -> bool:
         """Of an array, or of another tensor."""
         if self.random.random() < 0.5:
             with world.trying(world):
                 value = self.values(self.random.choice(LENGTHS))
                 made = from_dlpack(value, world.context)
                 self.keep(world, world.tensors, Tensor(made, value))
-            return
+            return True
         with world.lock:
             used = self.pick_tensor(world)
-            if used is not None:
-                with world.using(world, used):
-                    made = from_dlpack(used.tensor, world.context)
-                    world.tensors.append(Tensor(made, used.value))
+            if used is None:
+                return False
+            with world.using(world, used):
+                made = from_dlpack(used.tensor, world.context)
+                world.tensors.append(Tensor(made, used.value))
+        return True
 
     # -- files ---------------------------------------------------------------------------------
     def import_constant_tensor(self, world: World) -> None:
