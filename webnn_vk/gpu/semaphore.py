@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import operator
+import threading
 from typing import Any
 
 from ..errors import NotSupportedError, OperationError
 from ..runtime import Submit, Timeline
+from ..runtime.external import stop_waits
 from ..vulkan.errors import ExtensionMissing, VulkanError
 
 
@@ -38,6 +39,8 @@ class GPUSemaphore:
                 raise OperationError(f"{what}: {error}") from error
         # The largest value asked for so far: the next signal has to exceed it.
         self._last = 0
+        # Makes that check and the queueing one step.
+        self._lock = threading.Lock()
 
     def export_fd(self) -> int:
         """A new opaque file descriptor of the semaphore, which is the caller's: an import takes it
@@ -53,37 +56,38 @@ class GPUSemaphore:
         """Reach ``value`` once all work queued so far is over, failed or not. ValueError unless it
         exceeds what was signalled and waited for here before, InvalidStateError when the context
         and the device are gone."""
-        value = self._checked(value, "enqueue_signal")
-        if value <= self._last:
-            raise ValueError(f"enqueue_signal: {value} does not exceed {self._last}")
-        self._enqueue(value, signal=[(self._native, value)], failed=lambda _: self._reach(value))
+        value = _value(value, "enqueue_signal")
+        with self._lock, self._timeline.building():
+            if value <= self._last:
+                raise ValueError(f"enqueue_signal: {value} does not exceed {self._last}")
+            self._last = value
+            # Where the work is never run, the other side must not wait for ever.
+            self._timeline.enqueue(
+                Submit(
+                    [],
+                    keep=self,
+                    signal=[(self._native, value)],
+                    failed=lambda _: stop_waits(self._native, value),
+                )
+            )
 
     def enqueue_wait(self, value: int) -> None:
         """Have work queued from now on start when ``value`` is reached. InvalidStateError when the
         context and the device are gone."""
-        value = self._checked(value, "enqueue_wait")
-        self._enqueue(value, wait=[(self._native, value)])
-
-    def _checked(self, value: Any, what: str) -> int:
-        try:
-            number = operator.index(value)
-        except TypeError:
-            raise TypeError(f"{what}: an integer is expected, not {value!r}") from None
-        if not 1 <= number < 2**63:
-            raise ValueError(f"{what}: {number} is outside 1 … 2^63 - 1")
-        return number
-
-    def _enqueue(self, value: int, **options: Any) -> None:
-        with self._timeline.building():
+        value = _value(value, "enqueue_wait")
+        with self._lock, self._timeline.building():
             self._last = max(self._last, value)
-            self._timeline.enqueue(Submit([], keep=self, **options))
-
-    def _reach(self, value: int) -> None:
-        # What should have signalled was never run: the other side must not wait for ever. On a lost
-        # device it can't be helped.
-        with contextlib.suppress(VulkanError, ValueError):
-            if self._native.value() < value:
-                self._native.signal(value)
+            self._timeline.enqueue(Submit([], keep=self, wait=[(self._native, value)]))
 
     def __repr__(self) -> str:
         return f"<GPUSemaphore of {self._timeline.device.name}, last value {self._last}>"
+
+
+def _value(value: Any, what: str) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what}: an integer is expected, not {value!r}") from None
+    if not 1 <= number < 2**63:
+        raise ValueError(f"{what}: {number} is outside 1 … 2^63 - 1")
+    return number
