@@ -3,14 +3,15 @@
 import gc
 import threading
 from collections import deque
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from webnn_vk.errors import InvalidStateError, UnknownError
-from webnn_vk.runtime import Allocate, Await, Read, Run, Storage, Timeline, Write
+from webnn_vk.runtime import Allocate, Await, Dispatch, Read, Run, Storage, Timeline, Write
 from webnn_vk.runtime.device import Batch, DeviceLostError
-from webnn_vk.runtime.timeline import MAX_IN_FLIGHT
+from webnn_vk.runtime.timeline import MAX_BATCH_FLOPS, MAX_BATCH_WORKS, MAX_IN_FLIGHT
 
 
 class FakeDevice:
@@ -112,6 +113,26 @@ def test_batches_in_flight_are_bounded_and_later_calls_join_one(device, timeline
     assert last.wait(10) and fence.wait(10) and fence.done
     assert len(device.started) <= MAX_IN_FLIGHT + 2
     assert sum(device.started) == MAX_IN_FLIGHT + 101
+
+
+def test_a_batch_is_bounded_in_works_and_in_estimated_cost(device, timeline):
+    device.gate.clear()
+    for _ in range(MAX_IN_FLIGHT):
+        before = len(device.started)
+        timeline.enqueue(Run(lambda: None, failed))
+        while len(device.started) == before:
+            pass
+
+    def dispatch(flops):
+        return Dispatch(SimpleNamespace(flops=flops), {}, {})
+
+    timeline.enqueue(*[Run(lambda: None, failed)] * (2 * MAX_BATCH_WORKS + 1))
+    third = MAX_BATCH_FLOPS // 3
+    timeline.enqueue(*[dispatch(third)] * 7, dispatch(10 * third), dispatch(third))
+    device.gate.set()
+    assert timeline.fence().wait(10)
+    # One that costs more than a batch may goes alone.
+    assert device.started[MAX_IN_FLIGHT:] == [MAX_BATCH_WORKS, MAX_BATCH_WORKS, 4, 3, 1, 1, 1]
 
 
 def test_loss_fails_what_waits_and_tells_each_user_once(device, timeline):
