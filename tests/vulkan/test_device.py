@@ -209,6 +209,14 @@ def test_memory_stays_while_a_recording_uses_it(own_driver: VulkanDriver) -> Non
         own_driver.record([FillCommand(data, 0, 4096, 3)])
 
 
+def test_recordings_that_are_never_submitted_go(own_driver: VulkanDriver) -> None:
+    """Though no submit, wait or look at the memory comes that would take them back."""
+    for _ in range(200):
+        place = own_driver.allocate(256)
+        own_driver.record([FillCommand(place, 0, 256)]).free()
+    assert len(own_driver._recordings) < 50
+
+
 def test_out_of_memory_with_real_allocations(physical: PhysicalDevice) -> None:
     # The heap of a masked profile; llvmpipe itself would over-commit without end.
     profile = physical.profile.replace(memory_heaps=tuple(

@@ -160,6 +160,8 @@ class VulkanDriver:
         self._ready()
         native = self._guarded(lambda: self._recorder.record(commands))
         self._recordings.add(native)
+        if len(self._retired) > _MANY_RETIRED:
+            self._reap()  # also where nothing is ever submitted
         return VulkanRecording(native, self._retire)
 
     def submit(self, recordings: Sequence[VulkanRecording], *,
