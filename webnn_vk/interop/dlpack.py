@@ -76,24 +76,27 @@ def from_dlpack(
     if not hasattr(context, "create_tensor"):
         raise TypeError(f"from_dlpack: an MLContext is expected, not {type(context).__name__}")
     array = _array_of(x)
-    if array.dtype == np.bool_:
-        array = array.view(np.uint8)
-    if array.dtype.name not in ALL_TYPES:
-        raise TypeError(
-            f"from_dlpack: {array.dtype} is not a data type of tensors; one of "
-            f"{', '.join(ALL_TYPES)} is expected"
+    try:
+        if array.dtype == np.bool_:
+            array = array.view(np.uint8)
+        if array.dtype.name not in ALL_TYPES:
+            raise TypeError(
+                f"from_dlpack: {array.dtype} is not a data type of tensors; one of "
+                f"{', '.join(ALL_TYPES)} is expected"
+            )
+        descriptor = MLTensorDescriptor(
+            array.dtype.name, array.shape, readable=readable, writable=writable
         )
-    descriptor = MLTensorDescriptor(
-        array.dtype.name, array.shape, readable=readable, writable=writable
-    )
-    tensor = context.create_tensor(descriptor).result()
-    storage = tensor._storage_of("from_dlpack")
-    with context._timeline.building():
-        mapping = HostMapping(context._device, storage)
-        memory = np.frombuffer(mapping.memory(writable=True), descriptor.numpy_dtype)
-        memory.reshape(array.shape)[...] = array
-        mapping.store(context._timeline)
-    return tensor
+        tensor = context.create_tensor(descriptor).result()
+        storage = tensor._storage_of("from_dlpack")
+        with context._timeline.building():
+            mapping = HostMapping(context._device, storage)
+            memory = np.frombuffer(mapping.memory(writable=True), descriptor.numpy_dtype)
+            memory.reshape(array.shape)[...] = array
+            mapping.store(context._timeline)
+        return tensor
+    finally:
+        del array  # an error's traceback must not hold ``x``
 
 
 class _OnHost:
