@@ -155,34 +155,25 @@ def _variables(spec: KernelSpec) -> dict[str, Any]:
     }
 
 
-_rendered: dict[str, str] = {}
-
-
+@functools.lru_cache(maxsize=1024)  # some 6 kB each
 def render(spec: KernelSpec) -> str:
     """The GLSL of a kernel; the same spec gives the same text in every process.
 
     Raises RenderError when the template is missing or faulty, or an option it needs is not given.
     """
-    key = spec.key()
-    text = _rendered.get(key)
-    if text is None:
-        try:
-            variables = _variables(spec)
-            text = environment().get_template(spec.template).render(variables)
-            text = insert_functions(
-                text, environment(), int64_used=variables["int64_used"],
-                int64_native=variables["int64_native"],
-            )
-        except jinja2.TemplateNotFound as error:
-            raise RenderError(f"no template {error.name!r} in {SHADERS}") from None
-        except jinja2.TemplateSyntaxError as error:
-            raise RenderError(f"{error.name}:{error.lineno}: {error.message}") from error
-        except jinja2.UndefinedError as error:
-            raise RenderError(
-                f"{spec.template}: {error.message} (is an option missing?)"
-            ) from error
-        _rendered[key] = text
-    return text
+    try:
+        variables = _variables(spec)
+        text = environment().get_template(spec.template).render(variables)
+        return insert_functions(
+            text, environment(), int64_used=variables["int64_used"],
+            int64_native=variables["int64_native"],
+        )
+    except jinja2.TemplateNotFound as error:
+        raise RenderError(f"no template {error.name!r} in {SHADERS}") from None
+    except jinja2.TemplateSyntaxError as error:
+        raise RenderError(f"{error.name}:{error.lineno}: {error.message}") from error
+    except jinja2.UndefinedError as error:
+        raise RenderError(f"{spec.template}: {error.message} (is an option missing?)") from error
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import os
 import struct
 import threading
 import warnings
+from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,6 +29,8 @@ _MAGIC = b"WNNVKSPV"
 _ENTRY = struct.Struct("<8sII32s32s")
 _LARGEST = 64 << 20
 _DEFAULT = "default"
+#: Modules that a store remembers, some 14 kB each.
+MAX_REMEMBERED = 1024
 
 
 class ShaderUnavailable(RuntimeError):
@@ -53,7 +56,7 @@ def default_cache_dir() -> Path | None:
 
 
 class ShaderStore:
-    """SPIR-V for specs. Thread-safe; remembers what it handed out.
+    """SPIR-V for specs. Thread-safe; remembers what it handed out last.
 
     cache_dir: a folder, None for no cache, by default `default_cache_dir()`.
     pack: a path, None for none, by default WEBNN_VK_PACK or the one of the installation if there.
@@ -70,7 +73,7 @@ class ShaderStore:
         self._cache = _Cache(default_cache_dir() if cache_dir == _DEFAULT else cache_dir)
         self._pack = _open_pack(pack)
         self._compiler = find_compiler() if compiler == _DEFAULT else compiler
-        self._memo: dict[str, bytes] = {}
+        self._memo: OrderedDict[str, bytes] = OrderedDict()
         self._lock = threading.Lock()
         #: Where the modules came from so far: {"pack": n, "cache": n, "compiler": n}.
         self.origins = {"pack": 0, "cache": 0, "compiler": 0}
@@ -91,35 +94,49 @@ class ShaderStore:
         Raises GlslError for GLSL that does not compile, ShaderUnavailable when nothing has it.
         """
         with self._lock:
+            found: dict[str, bytes] = {}
             missing: dict[str, KernelSpec] = {}
             for spec in specs:
                 key = spec.key()
-                if key not in self._memo and key not in missing and not self._look_up(spec):
+                if key in found or key in missing:
+                    continue
+                module = self._look_up(spec)
+                if module is None:
                     missing[key] = spec
+                else:
+                    found[key] = module
             if missing:
-                self._compile(list(missing.values()))
-            return [self._memo[spec.key()] for spec in specs]
+                found |= self._compile(list(missing.values()))
+            return [found[spec.key()] for spec in specs]
 
     def available(self, spec: KernelSpec) -> bool:
         """Whether `get` can supply it: memory, pack, cache, or a compiler to try with."""
         if self._compiler is not None:
             return True
         with self._lock:
-            return spec.key() in self._memo or self._look_up(spec)
+            return self._look_up(spec) is not None
 
-    def _look_up(self, spec: KernelSpec) -> bool:
+    def _look_up(self, spec: KernelSpec) -> bytes | None:
+        module = self._memo.get(spec.key())
+        if module is not None:
+            self._memo.move_to_end(spec.key())
+            return module
         place = address(spec)
         module, origin = self._pack.get(place) if self._pack is not None else None, "pack"
         if module is None:
             identity = None if self._compiler is None else self._compiler.identity
             module, origin = self._cache.get(place, identity), "cache"
-        if module is None:
-            return False
+        if module is not None:
+            self._remember(spec, module, origin)
+        return module
+
+    def _remember(self, spec: KernelSpec, module: bytes, origin: str) -> None:
         self._memo[spec.key()] = module
         self.origins[origin] += 1
-        return True
+        if len(self._memo) > MAX_REMEMBERED:
+            self._memo.popitem(last=False)
 
-    def _compile(self, specs: list[KernelSpec]) -> None:
+    def _compile(self, specs: list[KernelSpec]) -> dict[str, bytes]:
         names = ", ".join(sorted({spec.template for spec in specs}))
         if self._compiler is None:
             raise ShaderUnavailable(
@@ -135,11 +152,12 @@ class ShaderStore:
         for result in results:
             if isinstance(result, GlslError):
                 raise result
+        made = {}
         for spec, result in zip(specs, results, strict=True):
-            module = spirv.add_float_controls(spirv.strip(result), spec.features)
+            made[spec.key()] = module = spirv.add_float_controls(spirv.strip(result), spec.features)
             self._cache.put(address(spec), self._compiler.identity, module)
-            self._memo[spec.key()] = module
-            self.origins["compiler"] += 1
+            self._remember(spec, module, "compiler")
+        return made
 
 
 def _open_pack(pack: str | os.PathLike[str] | None) -> Pack | None:

@@ -71,6 +71,20 @@ def test_one_batch_then_memory_then_cache(tmp_path: Path) -> None:
     assert other.origins == {"pack": 0, "cache": 4, "compiler": 0}
 
 
+def test_only_so_many_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those handed out last, however many are asked for at once; the others come from the cache."""
+    monkeypatch.setattr(store_module, "MAX_REMEMBERED", 2)
+    compiler = Counting()
+    store = ShaderStore(tmp_path, pack=None, compiler=compiler)
+    modules = store.get(SPECS)
+    assert store.get(SPECS[2:]) == modules[2:]
+    assert store.origins == {"pack": 0, "cache": 0, "compiler": 4}
+    assert store.get([SPECS[2], SPECS[0]]) == [modules[2], modules[0]]  # 3 is forgotten, not 2
+    assert store.get([SPECS[2], SPECS[3]]) == modules[2:]
+    assert store.origins == {"pack": 0, "cache": 2, "compiler": 4}
+    assert compiler.batches == [4]
+
+
 def test_features_of_the_address() -> None:
     """Float controls are no part of the text but of the module."""
     plain, preserving = _spec(), _spec("float32", "nan_preserve_f32")
