@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import os
 import threading
@@ -15,7 +16,7 @@ import webnn_vk
 from tests.gpu.bridge import BridgedDriver
 from tests.gpu.shaders import contents, double
 from tests.vulkan.faults import FaultyDriver
-from webnn_vk import InvalidStateError, OperationError, UnknownError
+from webnn_vk import InvalidStateError, NotSupportedError, OperationError, UnknownError
 from webnn_vk.context import MLContext
 from webnn_vk.device_info import DeviceInfo
 from webnn_vk.gpu.device import GPUDevice
@@ -228,6 +229,13 @@ def test_lost_when_the_tensor_is_made(opened: Any, side: str) -> None:
     lost, living = (context, device) if side == "context" else (device, context)
     assert "injected" in lost.lost.result(60).message
     assert not living.lost.done()
+
+
+def test_a_device_of_other_hardware(opened: Any) -> None:
+    context, device = opened(unwrapped, unwrapped)
+    device._gpu.profile = dataclasses.replace(device._gpu.profile, uuid="ab" * 16)
+    with pytest.raises(NotSupportedError, match="the context is on .*, the GPUDevice on"):
+        context.create_exportable_tensor(DESCRIPTOR, device).result(60)
 
 
 def test_context_lost_while_its_tensor_is_out(opened: Any) -> None:
