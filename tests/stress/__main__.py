@@ -65,6 +65,8 @@ class Stress:
         self.end = time.monotonic() + seconds
         self.refused: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
+        #: Bytes of the process at each eighth of the time, and at the end.
+        self.resident: list[int] = []
         self.grown = 0
         self.failures: list[str] = []
         self._lock = threading.Lock()
@@ -182,12 +184,11 @@ class Stress:
                    for i in range(THREADS)]
         for thread in threads:
             thread.start()
-        quarter = time.monotonic() + (self.end - time.monotonic()) / 4
-        resident = None
+        begin = time.monotonic()
         while alive := [thread for thread in threads if thread.is_alive()]:
             alive[0].join(0.5)
-            if resident is None and time.monotonic() > quarter:
-                resident = resident_bytes()
+            if time.monotonic() > begin + (len(self.resident) + 1) / 8 * (self.end - begin):
+                self.resident.append(resident_bytes())
             beats = [b for b, t in zip(self.beats, threads, strict=True) if t.is_alive()]
             if beats and time.monotonic() - min(beats) > 3 * PATIENCE:
                 faulthandler.dump_traceback(all_threads=True)
@@ -197,12 +198,12 @@ class Stress:
             try:
                 while self.worlds:
                     self.retire(self.worlds.pop())
-                self.check_rest(resident)
+                self.check_rest()
             except Exception as error:
                 self.fail("at the end", error)
         return self.report()
 
-    def check_rest(self, resident: int | None) -> None:
+    def check_rest(self) -> None:
         spare = self.shared[0]
         spare.destroy()
         spare.device._timeline._closed.wait(PATIENCE)
@@ -222,7 +223,8 @@ class Stress:
         said = validation_total()
         if said:
             raise Failure(f"the validation layer said something {said} times")
-        self.grown = resident_bytes() - (resident or resident_bytes())
+        self.resident.append(resident_bytes())
+        self.grown = self.resident[-1] - self.resident[min(1, len(self.resident) - 1)]
         if self.grown > GROWTH:
             raise Failure(f"the process grew by {self.grown / 2**20:.1f} MB")
 
@@ -233,6 +235,7 @@ class Stress:
               f"{sum(self.faults.values())} faults, {sum(self.refused.values())} refusals")
         print("validation layer", layer.layer_version if layer.validating else "OFF",
               "" if wgpu is not None else "; wgpu is not installed")
+        print("resident MB:", *[size >> 20 for size in self.resident])
         for title, found, kinds in (
             ("calls", counts, [*CALLS, *SHARING, *EVENTS]),
             ("faults", self.faults, ["allocation", "submit", "lost"]),
