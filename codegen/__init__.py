@@ -7,9 +7,9 @@
 
 It knows nothing of devices, needs no GPU and imports nothing of the rest of `webnn_vk`. The command
 line (`python -m webnn_vk.codegen`) lists, renders, compiles and disassembles. Modules: `spec` (the
-plain data), `render` and `library` (Jinja to GLSL), `compiler` and `glslang` (GLSL to SPIR-V),
-`spirv` (reading and patching modules), `store` (pack, cache, compiler), `pack` (many modules in one
-file).
+plain data), `render` and `library` (Jinja to GLSL), `glsl`, `compiler` and `glslang` (GLSL to
+SPIR-V), `spirv` (reading and patching modules), `store` (pack, cache, compiler), `pack` (many
+modules in one file).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .spec import Buffer, Constant, KernelSpec, Param, SpecError
 
 # Loaded on first use: a kernel family needs the plain data only, Jinja takes a while to import.
 _MODULE_OF = {
-    "GlslError": "compiler",
+    "GlslError": "glsl",
     "find_compiler": "compiler",
     "ShaderStore": "store",
     "ShaderUnavailable": "store",
-    "build_pack": "pack",
+    "build_pack": "store",
     "templates": "render",
 }
 

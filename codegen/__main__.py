@@ -25,11 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from . import spirv
-from .compiler import CompilerUnavailable, GlslError, Source, find_compiler
-from .pack import PACK_PATH, Pack, build_pack
+from .compiler import find_compiler
+from .glsl import CompilerUnavailable, GlslError, Source
+from .pack import PACK_PATH, Pack
 from .render import SHADERS, render, template_info, templates
 from .spec import FEATURES, Buffer, Constant, KernelSpec, Param, SpecError
-from .store import ShaderUnavailable
+from .store import ShaderUnavailable, build_pack
 
 
 def _fields(text: str, most: int) -> list[str]:

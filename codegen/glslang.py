@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
-from .compiler import CompilerUnavailable, GlslError, Source
+from .glsl import CompilerUnavailable, GlslError, Source
 
 
 class _Version(ctypes.Structure):

@@ -15,13 +15,10 @@ import mmap
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from . import spirv
-from .spec import KernelSpec
 
 try:
     import lzma
@@ -235,24 +232,3 @@ def write_atomically(path: Path, data: bytes, mode: int) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
-
-
-def build_pack(
-    specs: Iterable[KernelSpec], path: str | os.PathLike[str], compiler: Any = None
-) -> PackStats:
-    """Compiles every spec and writes the pack. Used by the wheel build.
-
-    compiler: default what `find_compiler()` finds. Raises ShaderUnavailable without one, GlslError
-    for GLSL that does not compile.
-    """
-    from .store import ShaderStore, address
-
-    ordered = sorted(set(specs), key=lambda spec: (spec.template, spec.key()))
-    store = ShaderStore(None, pack=None, compiler=compiler or "default")
-    modules = dict(zip(map(address, ordered), store.get(ordered), strict=True))
-    for module in modules.values():
-        spirv.info(module)
-    about = {
-        "compiler": store.compiler_version, "templates": sorted({s.template for s in ordered})
-    }
-    return write_pack(modules, path, about)

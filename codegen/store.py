@@ -14,12 +14,14 @@ import struct
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from . import spirv
-from .compiler import FLAGS, Compiler, CompilerUnavailable, GlslError, Source, find_compiler
-from .pack import PACK_PATH, Pack, PackError, write_atomically
+from .compiler import FLAGS, Compiler, find_compiler
+from .glsl import CompilerUnavailable, GlslError, Source
+from .pack import PACK_PATH, Pack, PackError, PackStats, write_atomically, write_pack
 from .render import render
 from .spec import KernelSpec
 
@@ -251,3 +253,22 @@ def _read_entry(path: Path, place: bytes) -> bytes | None:
     except spirv.SpirvError:
         return None
     return module
+
+
+def build_pack(
+    specs: Iterable[KernelSpec], path: str | os.PathLike[str], compiler: Any = None
+) -> PackStats:
+    """Compiles every spec and writes the pack. Used by the wheel build.
+
+    compiler: default what `find_compiler()` finds. Raises ShaderUnavailable without one, GlslError
+    for GLSL that does not compile.
+    """
+    ordered = sorted(set(specs), key=lambda spec: (spec.template, spec.key()))
+    store = ShaderStore(None, pack=None, compiler=compiler or "default")
+    modules = dict(zip(map(address, ordered), store.get(ordered), strict=True))
+    for module in modules.values():
+        spirv.info(module)
+    about = {
+        "compiler": store.compiler_version, "templates": sorted({s.template for s in ordered})
+    }
+    return write_pack(modules, path, about)

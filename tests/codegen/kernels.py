@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from tests.drivers import require_vulkan
-from webnn_vk.codegen.compiler import Source, find_compiler
+from webnn_vk.codegen.compiler import find_compiler
+from webnn_vk.codegen.glsl import Source
 from webnn_vk.codegen.render import environment, render
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.spirv import add_float_controls, strip

@@ -14,14 +14,12 @@ import pytest
 
 from webnn_vk.codegen import spirv
 from webnn_vk.codegen.compiler import (
-    CompilerUnavailable,
     FallbackCompiler,
-    GlslError,
     LibraryCompiler,
     ProcessCompiler,
-    Source,
     find_compiler,
 )
+from webnn_vk.codegen.glsl import CompilerUnavailable, GlslError, Source
 
 GOOD = """#version 450
 layout(local_size_x = 64) in;

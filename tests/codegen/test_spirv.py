@@ -9,7 +9,8 @@ import pytest
 
 from tests.codegen.kernels import COPY, compile_spec, templates, validate
 from webnn_vk.codegen import spirv
-from webnn_vk.codegen.compiler import Source, find_compiler
+from webnn_vk.codegen.compiler import find_compiler
+from webnn_vk.codegen.glsl import Source
 from webnn_vk.codegen.render import render
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 

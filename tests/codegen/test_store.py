@@ -13,11 +13,12 @@ import pytest
 from tests.codegen.kernels import COPY, templates
 from webnn_vk.codegen import pack as pack_module
 from webnn_vk.codegen import store as store_module
-from webnn_vk.codegen.compiler import CompilerUnavailable, GlslError, Source, find_compiler
-from webnn_vk.codegen.pack import Pack, PackError, build_pack, write_pack
+from webnn_vk.codegen.compiler import find_compiler
+from webnn_vk.codegen.glsl import CompilerUnavailable, GlslError, Source
+from webnn_vk.codegen.pack import Pack, PackError, write_pack
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.codegen.spirv import capabilities
-from webnn_vk.codegen.store import ShaderStore, ShaderUnavailable, address
+from webnn_vk.codegen.store import ShaderStore, ShaderUnavailable, address, build_pack
 
 
 class Counting:

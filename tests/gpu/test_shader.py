@@ -15,7 +15,8 @@ from tests.codegen.kernels import COPY, templates
 from tests.gpu.shaders import ALL, SCALE, STORAGE, contents, encode, needs_compiler, pipeline
 from webnn_vk import NotSupportedError
 from webnn_vk.codegen import Buffer, KernelSpec, Param
-from webnn_vk.codegen.compiler import Source, find_compiler
+from webnn_vk.codegen.compiler import find_compiler
+from webnn_vk.codegen.glsl import Source
 from webnn_vk.gpu.reflection import reflect
 
 

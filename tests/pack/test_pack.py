@@ -17,8 +17,9 @@ from tests.graphs import stored_profile
 from tests.wpt import suite
 from webnn_vk import MLGraphBuilder
 from webnn_vk.codegen.compiler import find_compiler
-from webnn_vk.codegen.pack import PackStats, build_pack
+from webnn_vk.codegen.pack import PackStats
 from webnn_vk.codegen.spec import KernelSpec
+from webnn_vk.codegen.store import build_pack
 from webnn_vk.kernels import catalogue
 from webnn_vk.ops import OPERATORS
 from webnn_vk.program import Target, compile_program

@@ -8,7 +8,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from webnn_vk.codegen import GlslError, KernelSpec
-from webnn_vk.codegen.compiler import CompilerUnavailable, Source, find_compiler
+from webnn_vk.codegen.compiler import find_compiler
+from webnn_vk.codegen.glsl import CompilerUnavailable, Source
 from webnn_vk.codegen.store import ShaderUnavailable
 
 from ..errors import NotSupportedError, sanitize

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from webnn_vk import kernels
-from webnn_vk.codegen.pack import PACK_PATH, build_pack
+from webnn_vk.codegen.pack import PACK_PATH
 from webnn_vk.codegen.spec import KernelSpec
+from webnn_vk.codegen.store import build_pack
 
 # What decides how a kernel stores its data; devices have any subset of them.
 FEATURES = ("float16", "int8", "int16", "int64", "nan_preserve_f32")

@@ -1,0 +1,60 @@
+"""What a GLSL compiler takes, and the errors that it answers with."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_LONGEST_STATEMENT = 20_000
+
+
+class GlslError(RuntimeError):
+    """GLSL that does not compile. `log` is the compiler's, `text` the whole source."""
+
+    def __init__(self, name: str, log: str, text: str) -> None:
+        self.name, self.log, self.text = name, log.strip(), text
+        excerpt = _excerpt(self.log, text)
+        super().__init__(f"{name}: the GLSL does not compile\n{self.log}\n{excerpt}")
+
+
+class CompilerUnavailable(RuntimeError):
+    """A compiler that was found but cannot be loaded or run."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One shader to compile: its GLSL and the name that errors mention.
+
+    Raises ValueError for what could crash a compiler: a zero byte, a statement beyond all measure.
+    """
+
+    text: str
+    name: str = "shader"
+
+    def __post_init__(self) -> None:
+        # A C string ends there: the library would compile the part before.
+        if "\0" in self.text:
+            raise ValueError(f"{self.name}: the GLSL contains a zero byte")
+        # glslang walks a + b + c + … by recursion: 100,000 terms overflow the stack.
+        longest = max(map(len, self.text.split(";")))
+        if longest > _LONGEST_STATEMENT:
+            raise ValueError(
+                f"{self.name}: a GLSL statement of {longest} characters; at most "
+                f"{_LONGEST_STATEMENT} are accepted"
+            )
+
+
+def _excerpt(log: str, text: str, around: int = 3, most: int = 3) -> str:
+    """The numbered GLSL lines around the first errors of the log."""
+    numbers = [int(n) for n in re.findall(r"(?:ERROR: [^\n:]*:|\.comp:)(\d+):", log)]
+    lines = text.splitlines()
+    shown: list[str] = []
+    last = 0
+    for number in sorted(dict.fromkeys(numbers))[:most]:
+        first = max(number - around, last + 1)
+        if shown and first > last + 1:
+            shown.append("      ...")
+        for i in range(first, min(number + around, len(lines)) + 1):
+            shown.append(f"{'>' if i == number else ' '}{i:5d} {lines[i - 1]}")
+            last = i
+    return "\n".join(shown)
