@@ -126,6 +126,22 @@ def test_padding_is_zero_whatever_the_corner_holds() -> None:
             assert_close(*node, profile_for("software"))
 
 
+@pytest.mark.parametrize("channels", [3, 4])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_infinite_weights(name: str, channels: int) -> None:
+    """Padding is zeros, which they make NaN; a tap that a transposed convolution lacks is not."""
+    require_vulkan()
+    rng = np.random.default_rng(channels)
+    x = random_array(rng, "float32", (2, 5, 6, channels))
+    w = random_array(rng, "float32", (2, 3, 3, channels))
+    w[0, 1, 2, 1] = np.inf
+    w[1, 0, 0, 0] = np.nan
+    node, arrays = node_of(
+        name, x, w, strides=[2, 2], padding=[1, 1, 1, 1], input_layout="nhwc", filter_layout="ohwi"
+    )
+    assert_close(node, arrays, profile_for("software"), _ERROR)
+
+
 def _describe(*shape: int) -> MLOperandDescriptor:
     return MLOperandDescriptor("float32", shape)
 
