@@ -46,7 +46,8 @@ class Tally:
 
     @property
     def ok(self) -> bool:
-        return not (self.failed or self.cpu_steps or self.unlisted)
+        ran = self.passed + self.skipped
+        return ran > 0 and not (self.failed or self.cpu_steps or self.unlisted)
 
     def __str__(self) -> str:
         return (
