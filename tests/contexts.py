@@ -12,7 +12,7 @@ from webnn_vk import MLContext, Settings
 from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.store import ShaderStore
 from webnn_vk.device_info import DeviceInfo
-from webnn_vk.runtime import GpuDevice, Timeline
+from webnn_vk.runtime import DriverDevice, Timeline
 from webnn_vk.vulkan.device import open_driver
 from webnn_vk.vulkan.devices import choose, list_devices
 
@@ -29,7 +29,7 @@ def open_over(wrap: Callable[[Any], Any], **settings: Any) -> tuple[MLContext, A
     compiler = find_compiler(chosen.glslang)
     where = () if chosen.cache is None else (chosen.cache,)
     shaders = ShaderStore(*where, compiler=compiler)
-    context = MLContext(Timeline(GpuDevice(driver, shaders)), DeviceInfo.of(profile, index),
+    context = MLContext(Timeline(DriverDevice(driver, shaders)), DeviceInfo.of(profile, index),
                         chosen, has_compiler=shaders.has_compiler, available=shaders.available)
     return context, driver
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from webnn_vk.data_types import MLOperandDescriptor
+from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.graph import Emitter, Graph, Value
-from webnn_vk.profile import DeviceProfile
 
 PROFILES = Path(__file__).parent / "profiles"
 

@@ -27,9 +27,9 @@ from tests.graphs import stored_profile
 from tests.wpt import conformance, suite
 from webnn_vk import MLGraphBuilder, Settings
 from webnn_vk.data_types import ALL_TYPES
+from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.ops import OPERATORS, Operator
 from webnn_vk.ops.record import Like
-from webnn_vk.profile import DeviceProfile
 from webnn_vk.program import Target, compile_program
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 # From the bottom up; a module may import its own layer and those before it.
 LAYERS = (
-    ("background", "errors", "data_types", "profile", "promise", "settings"),
+    ("background", "errors", "data_types", "device_profile", "promise", "settings"),
     ("ops",),
     ("graph",),
     ("passes",),
@@ -68,7 +68,7 @@ def allowed(module: str, name: str) -> bool:
         return True
     target = parts[1]
     if own == "vulkan":
-        return target in ("vulkan", "profile")
+        return target in ("vulkan", "device_profile")
     if target == "vulkan":
         return own in USES_VULKAN
     if target == "codegen":

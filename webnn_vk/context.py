@@ -34,11 +34,11 @@ from .program import Program, Target, compile_program
 from .promise import MLPromise
 from .runtime import (
     Allocate,
-    Dispatch,
     Executable,
     Fence,
     Read,
     Run,
+    RunGraph,
     Storage,
     Timeline,
     Write,
@@ -318,7 +318,7 @@ class MLContext(SharingContext):
                 tensor._use("dispatch")
             bound_inputs = match(inputs, graph._inputs, "input")
             bound_outputs = match(outputs, graph._outputs, "output")
-            self._timeline.enqueue(Dispatch(executable, bound_inputs, bound_outputs))
+            self._timeline.enqueue(RunGraph(executable, bound_inputs, bound_outputs))
 
     def compute(self, graph: MLGraph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Run ``graph`` once on arrays and wait for its outputs (extension): name → array."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .profile import DeviceProfile
+from .device_profile import DeviceProfile
 
 
 @dataclass(frozen=True)

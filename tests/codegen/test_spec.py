@@ -10,7 +10,7 @@ import pytest
 
 from webnn_vk.codegen import spec as spec_module
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param, SpecError
-from webnn_vk.profile import FEATURES
+from webnn_vk.device_profile import FEATURES
 
 A, OUT = Buffer("a", "float32"), Buffer("out", "float32", "w")
 

@@ -24,7 +24,7 @@ from tests.vulkan.faults import FaultyDriver
 from webnn_vk import InvalidStateError, OperationError
 from webnn_vk.gpu import GPUBufferUsage
 from webnn_vk.gpu.device import GPUDevice
-from webnn_vk.runtime import GpuDevice
+from webnn_vk.runtime import DriverDevice
 from webnn_vk.runtime.opening import open_gpu
 
 
@@ -34,7 +34,7 @@ def faulty(adapter: Any) -> Any:
     settings = webnn_vk.Settings.from_environment()
     found = open_gpu(adapter._physical, settings)
     driver = FaultyDriver(found.driver)
-    device = GPUDevice(adapter, GpuDevice(driver, found.shaders), settings)
+    device = GPUDevice(adapter, DriverDevice(driver, found.shaders), settings)
     yield device, driver
     device.destroy()
 

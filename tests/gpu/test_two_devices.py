@@ -21,7 +21,7 @@ from webnn_vk.context import MLContext
 from webnn_vk.device_info import DeviceInfo
 from webnn_vk.gpu.device import GPUDevice
 from webnn_vk.gpu.flags import SUPPORTED_USAGE
-from webnn_vk.runtime import Await, GpuDevice, Timeline
+from webnn_vk.runtime import Await, DriverDevice, Timeline
 from webnn_vk.runtime.opening import open_gpu
 from webnn_vk.vulkan.errors import OutOfDeviceMemory
 
@@ -39,9 +39,9 @@ def opened(adapter: Any) -> Iterator[Callable[..., tuple[MLContext, GPUDevice]]]
     settings = webnn_vk.Settings.from_environment()
     made: list[Any] = []
 
-    def gpu(wrap: Wrap) -> GpuDevice:
+    def gpu(wrap: Wrap) -> DriverDevice:
         found = open_gpu(adapter._physical, settings)
-        return GpuDevice(wrap(found.driver), found.shaders)
+        return DriverDevice(wrap(found.driver), found.shaders)
 
     def make(wrap_context: Wrap, wrap_device: Wrap) -> tuple[MLContext, GPUDevice]:
         device = GPUDevice(adapter, gpu(wrap_device), settings)
@@ -107,7 +107,8 @@ def test_tensors_that_cross(adapter: Any, wrap: Wrap) -> None:
     devices = []
     for _ in range(2):
         found = open_gpu(adapter._physical, settings)
-        devices.append(GPUDevice(adapter, GpuDevice(wrap(found.driver), found.shaders), settings))
+        device = DriverDevice(wrap(found.driver), found.shaders)
+        devices.append(GPUDevice(adapter, device, settings))
     contexts = [webnn_vk.ml.create_context(device).result(60) for device in devices]
     tensors = [
         context.create_exportable_tensor(DESCRIPTOR, device).result(60)

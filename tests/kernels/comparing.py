@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tests.kernels.running import device_profile, run
+from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.graph import Node
-from webnn_vk.profile import DeviceProfile
 
 #: What changes the plan or the shaders: the device as it is, a device whose kernels share rows
 #: among many invocations, one without native types, one that binds tensors in small windows.

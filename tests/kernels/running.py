@@ -11,10 +11,10 @@ import numpy as np
 
 from tests.codegen.kernels import compile_spec, driver
 from webnn_vk.data_types import MLOperandDescriptor
+from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.graph import Emitter, Node, Value
 from webnn_vk.kernels import Scratch, plan
 from webnn_vk.kernels.dispatch import padded
-from webnn_vk.profile import DeviceProfile
 
 #: The features that the types of elements depend on.
 TYPE_FEATURES = ("float16", "int8", "int16", "int64")

@@ -15,13 +15,13 @@ from tests.kernels.running import device_profile, run, stored_profile
 from tests.kernels.ulp import assert_as_reference
 from webnn_vk import kernels
 from webnn_vk.data_types import ALL_TYPES, FLOAT_TYPES, MLOperandDescriptor
+from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.graph import Emitter, Fused, Graph, Node, Value
 from webnn_vk.kernels import epilogue
 from webnn_vk.ops import OPERATORS
 from webnn_vk.ops.lowering import Kernel
 from webnn_vk.ops.unary import SIGNED_TYPES
 from webnn_vk.passes import fuse_elementwise
-from webnn_vk.profile import DeviceProfile
 
 # Exact in every order and with fused multiply-add, on the numbers of `numbers`.
 BINARY = ("add", "sub", "mul", "max", "min")

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tests.kernels.running import run
+from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.graph import Node, Value
-from webnn_vk.profile import DeviceProfile
 
 
 def ulp_distance(a: np.ndarray, b: np.ndarray) -> int:

@@ -6,7 +6,7 @@ from tests.graphs import graph_input, graph_of
 from webnn_vk import OperationError, UnknownError
 from webnn_vk.graph import Emitter
 from webnn_vk.program import Target, compile_program
-from webnn_vk.runtime import Allocate, Dispatch, Read, Run, Write
+from webnn_vk.runtime import Allocate, Read, Run, RunGraph, Write
 from webnn_vk.runtime.cpu import CpuDevice
 
 
@@ -38,7 +38,7 @@ def doubling():
 def test_dispatch_and_parts():
     device = CpuDevice()
     x, y = storage(device, 1, 2), storage(device, 0, 0)
-    run(device, Dispatch(device.load(doubling()), {"x": x}, {"y": y}))
+    run(device, RunGraph(device.load(doubling()), {"x": x}, {"y": y}))
     assert read(y, device) == [2, 4] and read(y, device, (4, 4)) == [4]
     run(device, Write(y, np.array([9], np.float32).view(np.uint8), part=(0, 4)))
     assert read(y, device) == [9, 4]
@@ -51,14 +51,14 @@ def test_what_failed_inputs_make_has_their_error():
     x, y = storage(device, 1, 2), storage(device, 5, 6)
     executable = device.load(doubling())
     x.error = OperationError("the first one failed")
-    run(device, Dispatch(executable, {"x": x}, {"y": y}))
+    run(device, RunGraph(executable, {"x": x}, {"y": y}))
     error = read(y, device)
     assert isinstance(error, OperationError) and str(error) == "the first one failed"
     # Writing all of it mends the tensor, writing a part does not.
     run(device, Write(x, np.zeros(4, np.uint8), part=(0, 4)))
     assert isinstance(read(x, device), OperationError)
     run(device, Write(x, np.array([3, 4], np.float32).view(np.uint8)))
-    run(device, Dispatch(executable, {"x": x}, {"y": y}))
+    run(device, RunGraph(executable, {"x": x}, {"y": y}))
     assert read(y, device) == [6, 8]
 
 

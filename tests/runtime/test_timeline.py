@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from webnn_vk.errors import InvalidStateError, UnknownError
-from webnn_vk.runtime import Allocate, Await, Dispatch, Read, Run, Storage, Timeline, Write
+from webnn_vk.runtime import Allocate, Await, Read, Run, RunGraph, Storage, Timeline, Write
 from webnn_vk.runtime.device import Batch, DeviceLostError
 from webnn_vk.runtime.timeline import MAX_BATCH_FLOPS, MAX_BATCH_WORKS, MAX_IN_FLIGHT
 
@@ -124,7 +124,7 @@ def test_a_batch_is_bounded_in_works_and_in_estimated_cost(device, timeline):
             pass
 
     def dispatch(flops):
-        return Dispatch(SimpleNamespace(flops=flops), {}, {})
+        return RunGraph(SimpleNamespace(flops=flops), {}, {})
 
     timeline.enqueue(*[Run(lambda: None, failed)] * (2 * MAX_BATCH_WORKS + 1))
     third = MAX_BATCH_FLOPS // 3

@@ -17,7 +17,7 @@ from tests.vulkan.faults import FaultyDriver
 from webnn_vk import DOMException, InvalidStateError, Settings, ml
 from webnn_vk.gpu import request_adapter
 from webnn_vk.gpu.device import GPUDevice
-from webnn_vk.runtime import GpuDevice
+from webnn_vk.runtime import DriverDevice
 from webnn_vk.runtime.opening import open_gpu
 from webnn_vk.vulkan.errors import OutOfDeviceMemory
 
@@ -238,4 +238,4 @@ def open_device() -> Gpu:
     adapter, settings = request_adapter().result(PATIENCE), Settings.from_environment()
     found = open_gpu(adapter._physical, settings)
     driver = Faults(found.driver)
-    return Gpu(GPUDevice(adapter, GpuDevice(driver, found.shaders), settings), driver)
+    return Gpu(GPUDevice(adapter, DriverDevice(driver, found.shaders), settings), driver)

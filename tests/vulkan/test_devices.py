@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from webnn_vk.profile import DeviceProfile
+from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.vulkan.devices import choose
 from webnn_vk.vulkan.errors import DeviceNotFound
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webnn_vk.profile import DeviceProfile
+from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.vulkan.errors import OutOfDeviceMemory, VulkanError
 from webnn_vk.vulkan.memory import MIB, Allocation, Allocator, HeapUsage, rank_memory_types
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .. import background
 from ..errors import InvalidStateError, OperationError
 from ..promise import MLPromise
-from ..runtime import GpuDevice, Timeline, Write
+from ..runtime import DriverDevice, Timeline, Write
 from ..runtime.device import DeviceLostError
 from ..settings import Settings
 from ..vulkan.errors import DeviceLost, OutOfDeviceMemory, OutOfHostMemory, VulkanError
@@ -44,7 +44,7 @@ class GPUDevice:
     without waits by the host. Every method may be called from any thread.
     """
 
-    def __init__(self, adapter: GPUAdapter, gpu: GpuDevice, settings: Settings) -> None:
+    def __init__(self, adapter: GPUAdapter, gpu: DriverDevice, settings: Settings) -> None:
         self._adapter = adapter
         self._gpu = gpu
         self._settings = settings

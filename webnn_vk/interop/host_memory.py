@@ -9,7 +9,7 @@ import numpy as np
 
 from ..buffers import as_bytes
 from ..data_types import MLOperandDescriptor
-from ..profile import DeviceProfile
+from ..device_profile import DeviceProfile
 from ..runtime import Device, Storage
 
 #: Kernels load vectors of four 32-bit elements.

@@ -18,7 +18,7 @@ from ..runtime import Storage
 from ..runtime.mapping import HostMapping
 
 if TYPE_CHECKING:
-    from ..profile import DeviceProfile
+    from ..device_profile import DeviceProfile
     from ..tensor import MLTensor
 
 #: Sizes of mapped and of copied ranges are multiples of this in WebGPU.

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 from webnn_vk.codegen.spec import KernelSpec
 
+from ..device_profile import DeviceProfile
 from ..graph import Fused, Node
 from ..ops.lowering import Elementwise
-from ..profile import DeviceProfile
 from .dispatch import Binding, Dispatch, Scratch, Unsupported
 
 __all__ = ["FAMILIES",

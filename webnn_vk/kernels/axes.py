@@ -10,7 +10,7 @@ from math import prod
 
 from webnn_vk.codegen.spec import Constant, Param
 
-from ..profile import DeviceProfile
+from ..device_profile import DeviceProfile
 from .dispatch import Unsupported, strides
 
 # What `lib/rows.glsl.j2` reads. LINEAR is a specialisation constant: devices that execute both

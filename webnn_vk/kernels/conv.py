@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 
 from ..data_types import DATA_TYPES, FLOAT_TYPES
+from ..device_profile import DeviceProfile
 from ..graph import Node
-from ..profile import DeviceProfile
 from . import epilogue as fused
 from . import matmul
 from .axes import check_iterations

@@ -16,8 +16,8 @@ import numpy as np
 
 from webnn_vk.codegen.spec import KernelSpec, Param
 
+from ..device_profile import DeviceProfile
 from ..graph import Node, Value
-from ..profile import DeviceProfile
 from . import elements
 from .dispatch import Binding, Dispatch, broadcast_strides, collapse, grid, strides
 from .expression import reciprocal

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
 
 from webnn_vk.codegen.spec import KernelSpec
 
+from ..data_types import MLOperandDescriptor
+from ..device_profile import DeviceProfile
 from ..graph import Value
-from ..profile import DeviceProfile
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,11 +23,38 @@ class Scratch:
     size: int
 
 
+class Packing(Protocol):
+    """How a constant is stored for a kernel. Implementations are frozen dataclasses of plain
+    numbers and text: equal packings of one constant share memory."""
+
+    def byte_length(self, descriptor: MLOperandDescriptor) -> int:
+        """Bytes of the packed form of a constant."""
+
+    def pack(self, packed: Packed, profile: DeviceProfile) -> Sequence[Dispatch]:
+        """The dispatches that read ``packed.value`` and write ``packed``, once, at set-up."""
+
+    def unpack(self, data: np.ndarray, descriptor: MLOperandDescriptor) -> np.ndarray:
+        """The constant's elements again, from the packed bytes (uint8)."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A constant as a kernel wants it: a target of bindings that set-up fills once. The original
+    is let go when nothing else reads it."""
+
+    value: Value
+    packing: Packing
+
+    @property
+    def size(self) -> int:
+        return self.packing.byte_length(self.value.descriptor)
+
+
 @dataclass(frozen=True)
 class Binding:
     """A range of a value's memory in bytes; ``size`` None means up to the padded end."""
 
-    value: Value | Scratch
+    value: Value | Scratch | Packed
     offset: int = 0
     size: int | None = None
 

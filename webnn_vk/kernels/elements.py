@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from webnn_vk.codegen.spec import Buffer
 
 from ..data_types import DATA_TYPES
+from ..device_profile import DeviceProfile
 from ..graph import Value
-from ..profile import DeviceProfile
 from .dispatch import Binding, padded
 
 #: Widths of an element in bytes.

@@ -16,12 +16,12 @@ from enum import IntEnum
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 
 from ..data_types import ALL_TYPES, DATA_TYPES, MLOperandDescriptor
+from ..device_profile import DeviceProfile
 from ..graph import Node, Value
 from ..graph.emit import make_node
 from ..ops import OPERATORS, Operator
 from ..ops.arguments import DataTypeName
 from ..ops.lowering import Elementwise
-from ..profile import DeviceProfile
 from .dispatch import (
     Binding,
     Dispatch,

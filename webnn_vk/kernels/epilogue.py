@@ -15,9 +15,9 @@ from typing import Any
 from webnn_vk.codegen.spec import Buffer, Param
 
 from ..data_types import DATA_TYPES
+from ..device_profile import DeviceProfile
 from ..graph import Fused, Node
 from ..ops.lowering import Elementwise, Kernel
-from ..profile import DeviceProfile
 from .dispatch import Binding, broadcast_strides, collapse
 from .expression import Chain, needs_int64, reciprocal
 

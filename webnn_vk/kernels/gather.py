@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 
 from ..data_types import MAX_RANK
+from ..device_profile import DeviceProfile
 from ..graph import Node
 from ..ops.gather import INDEX_TYPES
-from ..profile import DeviceProfile
 from . import elements
 from .dispatch import Dispatch, grid, strides
 from .expression import reciprocal

@@ -13,9 +13,9 @@ from math import prod
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 
 from ..data_types import FLOAT_TYPES
+from ..device_profile import DeviceProfile
 from ..graph import Node, Value
-from ..profile import DeviceProfile
-from . import axes, sharing
+from . import axes, positions
 from .dispatch import Binding, Dispatch, Scratch, strides
 from .epilogue import Epilogue, build, nothing
 from .expression import used_features
@@ -118,7 +118,7 @@ def _batch(node: Node, profile: DeviceProfile) -> list[Dispatch]:
         bound("factors", factors, profile, data_type="float32"),
         bound("out", node.output, profile, "w"),
     ]
-    shared = sharing.share(prod(x.shape[:axis]), channels, prod(x.shape[axis + 1 :]), profile)
+    shared = positions.share(prod(x.shape[:axis]), channels, prod(x.shape[axis + 1 :]), profile)
     size, groups = axes.launch(shared.invocations, 1, profile)
     second = dispatch(
         node, _batch_spec(_buffers(operands), epilogue, features), operands, epilogue, groups,
@@ -166,7 +166,7 @@ def _batch_spec(
 ) -> KernelSpec:
     buffers += epilogue.buffers
     return KernelSpec(
-        "batch_norm.comp.j2", buffers, sharing.PARAMS + epilogue.params, sharing.CONSTANTS,
+        "batch_norm.comp.j2", buffers, positions.PARAMS + epilogue.params, positions.CONSTANTS,
         options=epilogue.options, features=used_features(features, buffers, epilogue.int64),
     )
 

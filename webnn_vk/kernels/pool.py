@@ -8,9 +8,9 @@ from math import prod
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 
 from ..data_types import ALL_TYPES, FLOAT_TYPES
+from ..device_profile import DeviceProfile
 from ..graph import Node
-from ..profile import DeviceProfile
-from . import axes, reduce, sharing
+from . import axes, positions, reduce
 from .dispatch import Dispatch, check_positions
 from .epilogue import Epilogue, build, nothing
 from .expression import used_features
@@ -22,7 +22,7 @@ _OPERATORS = {"average_pool2d": "average", "l2_pool2d": "l2", "max_pool2d": "max
 _REDUCTIONS = {"average": ("sum", "mean"), "l2": ("square", "sqrt"), "max": ("order", "")}
 
 _PARAMS = (
-    *sharing.PARAMS,
+    *positions.PARAMS,
     Param("columns"),
     *(Param(name, "uint", 2) for name in ("size", "window", "stride", "dilation", "before")),
 )
@@ -53,7 +53,7 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
     spec = _spec(op, tuple(o.buffer for o in operands), epilogue, profile.features)
     rows, columns = arguments["output_sizes"]
     outer, inner = prod(x.shape[:height]), prod(x.shape[height + 2 :])
-    shared = sharing.share(
+    shared = positions.share(
         outer, rows * columns, inner, profile, window[0] * (window[1] + 2) + 1
     )
     size, groups = axes.launch(shared.invocations, 1, profile)
@@ -79,7 +79,7 @@ def _spec(
 ) -> KernelSpec:
     buffers += epilogue.buffers
     return KernelSpec(
-        "pool.comp.j2", buffers, _PARAMS + epilogue.params, sharing.CONSTANTS,
+        "pool.comp.j2", buffers, _PARAMS + epilogue.params, positions.CONSTANTS,
         options=(("op", op), *epilogue.options),
         features=used_features(features, buffers, epilogue.int64),
     )

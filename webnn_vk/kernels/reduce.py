@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 
 from ..data_types import ALL_TYPES, DATA_TYPES, FLOAT_TYPES
+from ..device_profile import DeviceProfile
 from ..graph import Node, Value
 from ..ops.reduction import ARITHMETIC_TYPES
-from ..profile import DeviceProfile
 from . import axes
 from .dispatch import Dispatch, Scratch
 from .epilogue import Epilogue, build, nothing

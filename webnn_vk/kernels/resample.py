@@ -7,10 +7,10 @@ from math import prod
 
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 
+from ..device_profile import DeviceProfile
 from ..graph import Node
 from ..ops.resample import resample2d
-from ..profile import DeviceProfile
-from . import axes, sharing
+from . import axes, positions
 from .dispatch import Dispatch
 from .epilogue import Epilogue, build, nothing
 from .expression import used_features
@@ -20,7 +20,7 @@ EPILOGUE = True
 
 _MODES = {"nearest-neighbor": "nearest", "linear": "linear"}
 _PARAMS = (
-    *sharing.PARAMS, Param("between"),
+    *positions.PARAMS, Param("between"),
     Param("size", "uint", 2), Param("new_size", "uint", 2),
 )
 
@@ -36,7 +36,7 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
     spec = _spec(mode, tuple(o.buffer for o in operands), epilogue, profile.features)
     between = prod(x.shape[first + 1 : second])
     new_size = new_shape[first], new_shape[second]
-    shared = sharing.share(
+    shared = positions.share(
         prod(x.shape[:first]), prod(new_size) * between, prod(x.shape[second + 1 :]), profile
     )
     size, groups = axes.launch(shared.invocations, 1, profile)
@@ -59,7 +59,7 @@ def _spec(
 ) -> KernelSpec:
     buffers += epilogue.buffers
     return KernelSpec(
-        "resample.comp.j2", buffers, _PARAMS + epilogue.params, sharing.CONSTANTS,
+        "resample.comp.j2", buffers, _PARAMS + epilogue.params, positions.CONSTANTS,
         options=(("mode", mode), *epilogue.options),
         features=used_features(features, buffers, epilogue.int64),
     )

@@ -12,9 +12,9 @@ from math import prod
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 
 from ..data_types import DATA_TYPES
+from ..device_profile import DeviceProfile
 from ..graph import Node, Value
 from ..ops.reduction import ARITHMETIC_TYPES
-from ..profile import DeviceProfile
 from . import axes
 from .dispatch import Binding, Dispatch, Scratch
 from .epilogue import nothing

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 
+from ..device_profile import DeviceProfile
 from ..graph import Node
 from ..ops.gather import INDEX_TYPES
-from ..profile import DeviceProfile
 from . import elements
 from .dispatch import Binding, Dispatch, Scratch, grid
 from .gather import place_numbers, place_params

@@ -8,8 +8,8 @@ from math import prod
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 
 from ..data_types import FLOAT_TYPES
+from ..device_profile import DeviceProfile
 from ..graph import Node
-from ..profile import DeviceProfile
 from . import axes
 from .dispatch import Dispatch
 from .epilogue import Epilogue, build, nothing

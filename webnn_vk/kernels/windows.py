@@ -10,8 +10,8 @@ from typing import Any
 from webnn_vk.codegen.spec import Buffer, KernelSpec
 
 from ..data_types import DATA_TYPES
+from ..device_profile import DeviceProfile
 from ..graph import Node, Value
-from ..profile import DeviceProfile
 from .dispatch import Binding, Dispatch, Scratch, Unsupported, grid, padded
 from .epilogue import Epilogue
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from webnn_vk.codegen.spec import KernelSpec
 
 from .. import kernels
+from ..device_profile import DeviceProfile
 from ..graph import Graph, Node
 from ..kernels import Dispatch
 from ..ops import OPERATORS
@@ -22,7 +23,6 @@ from ..passes import (
     remove_dead_code,
     schedule,
 )
-from ..profile import DeviceProfile
 from .layout import Layout
 from .program import HostSegment, Program
 from .report import GraphReport, ReportStep

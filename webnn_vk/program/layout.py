@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..device_profile import DeviceProfile
 from ..graph import Graph, Node, Value
 from ..kernels import Binding, Dispatch, Scratch
 from ..kernels.dispatch import padded
 from ..ops.lowering import View
 from ..passes import Placement
-from ..profile import DeviceProfile
 from .arena import ALIGNMENT, ArenaPlanner
 from .hazards import HazardTracker
 from .program import (

@@ -2,19 +2,19 @@
 
 from .cpu import CpuDevice
 from .device import Device, Executable, Storage
-from .gpu import GpuDevice
+from .driver_device import DriverDevice
 from .timeline import Fence, Timeline
-from .work import Allocate, Await, Dispatch, Read, Run, Submit, Write
+from .work import Allocate, Await, Read, Run, RunGraph, Submit, Write
 
 __all__ = [
     "Allocate",
     "Await",
     "CpuDevice",
     "Device",
-    "Dispatch",
+    "RunGraph",
     "Executable",
     "Fence",
-    "GpuDevice",
+    "DriverDevice",
     "Read",
     "Run",
     "Storage",

@@ -15,7 +15,7 @@ from ..data_types import MAX_DIMENSION
 from ..program import HostSegment, Program
 from .device import Batch, Executable, Storage, again, poisoned
 from .host import Arrays, run_host_segment
-from .work import Allocate, Await, Dispatch, Read, Run, Work, Write
+from .work import Allocate, Await, Read, Run, RunGraph, Work, Write
 
 
 class CpuExecutable:
@@ -107,7 +107,7 @@ class CpuDevice:
                 batch.completions.append((work, function))
             case Await(wait):
                 wait()
-            case Dispatch(executable, inputs, outputs):
+            case RunGraph(executable, inputs, outputs):
                 error = poisoned(inputs.values())
                 if error is not None:
                     work.fail(error)

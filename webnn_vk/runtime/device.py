@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..profile import DeviceProfile
+from ..device_profile import DeviceProfile
 from ..program import Program
 
 if TYPE_CHECKING:

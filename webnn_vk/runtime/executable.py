@@ -23,16 +23,16 @@ from .host import Arrays, run_host_segment
 from .work import Work, Write
 
 if TYPE_CHECKING:
-    from .gpu import GpuDevice
+    from .driver_device import DriverDevice
 
 #: Recorded command buffers that a graph keeps, one per set of tensors.
 MAX_RECORDINGS = 32
 
 
-class GpuExecutable:
+class DriverExecutable:
     """A program on one device: pipelines, intermediates, constants and recordings."""
 
-    def __init__(self, device: GpuDevice, program: Program) -> None:
+    def __init__(self, device: DriverDevice, program: Program) -> None:
         self.device = device
         self.program = program
         self.uploads: list[Work] = []

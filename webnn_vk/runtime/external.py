@@ -11,22 +11,22 @@ from ..vulkan.driver import OwnershipCommand
 from ..vulkan.errors import DeviceLost, DriverClosed, ExtensionMissing
 from ..vulkan.external import ExternalMemory
 from .device import Storage
-from .gpu import GpuDevice
+from .driver_device import DriverDevice
 
 MEMORY_FEATURE = "external_memory_fd"
 
 
-def shares_memory(device: GpuDevice) -> bool:
+def shares_memory(device: DriverDevice) -> bool:
     """Whether the device can hand out memory and take it in."""
     return MEMORY_FEATURE in device.profile.features
 
 
-def export_memory(device: GpuDevice, storage: Storage) -> ExternalMemory:
+def export_memory(device: DriverDevice, storage: Storage) -> ExternalMemory:
     """An exportable storage's memory as a file descriptor that the caller owns."""
     return device.driver.export_memory(storage.backing)
 
 
-def share_memory(source: GpuDevice, storage: Storage, target: GpuDevice) -> Storage:
+def share_memory(source: DriverDevice, storage: Storage, target: DriverDevice) -> Storage:
     """``target``'s own storage over the memory of an exportable storage of ``source``."""
     return _handed_over(
         export_memory(source, storage),
@@ -36,7 +36,7 @@ def share_memory(source: GpuDevice, storage: Storage, target: GpuDevice) -> Stor
     )
 
 
-def share_semaphore(source: GpuDevice, target: GpuDevice) -> tuple[Any, Any] | None:
+def share_semaphore(source: DriverDevice, target: DriverDevice) -> tuple[Any, Any] | None:
     """One timeline semaphore as both devices see it, or None where that can't be."""
     try:
         semaphore = source.driver.semaphore(exportable=True)
@@ -54,7 +54,7 @@ def stop_waits(semaphore: Any, value: int) -> None:
             semaphore.signal(value)
 
 
-def ownership(device: GpuDevice, storage: Storage) -> tuple[Any, Any]:
+def ownership(device: DriverDevice, storage: Storage) -> tuple[Any, Any]:
     """Recordings that release shared memory to the other device and acquire it from there."""
     release, acquire = (
         device.driver.record([OwnershipCommand(storage.backing, acquire)])

@@ -9,13 +9,13 @@ from webnn_vk.codegen.store import ShaderStore
 
 from ..errors import NotSupportedError
 from ..settings import Settings
-from .gpu import GpuDevice
+from .driver_device import DriverDevice
 
 if TYPE_CHECKING:
     from ..vulkan.snapshot import PhysicalDevice
 
 
-def open_gpu(physical: PhysicalDevice, settings: Settings) -> GpuDevice:
+def open_gpu(physical: PhysicalDevice, settings: Settings) -> DriverDevice:
     """The device with the features that ``settings`` leave, and its shaders. TypeError for an
     unknown feature to mask, NotSupportedError when the device can't be opened."""
     from ..vulkan.device import open_driver
@@ -34,4 +34,4 @@ def open_gpu(physical: PhysicalDevice, settings: Settings) -> GpuDevice:
         if settings.cache is None
         else ShaderStore(None if settings.cache == "off" else settings.cache, compiler=compiler)
     )
-    return GpuDevice(driver, shaders)
+    return DriverDevice(driver, shaders)

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from .. import background
 from ..errors import InvalidStateError
 from .device import Batch, Device, DeviceLostError
-from .work import Allocate, Await, Dispatch, Submit, Work
+from .work import Allocate, Await, RunGraph, Submit, Work
 
 #: Batches on the device at the same time.
 MAX_IN_FLIGHT = 4
@@ -288,7 +288,7 @@ class Timeline:
         flops = 0
         while self._queue and len(works) < MAX_BATCH_WORKS:
             work = self._queue[0]
-            cost = work.executable.flops if isinstance(work, Dispatch) else 0
+            cost = work.executable.flops if isinstance(work, RunGraph) else 0
             # Waits for another side begin a batch: that side may need what was queued before done,
             # and a caller its results.
             if works and (

@@ -71,7 +71,7 @@ class Read:
 
 
 @dataclass(slots=True)
-class Dispatch:
+class RunGraph:
     """Run a graph on tensors' memory, by name."""
 
     executable: Executable
@@ -130,4 +130,4 @@ class Await:
         pass  # what comes behind it fails by itself
 
 
-Work = Allocate | Write | Read | Dispatch | Run | Submit | Await
+Work = Allocate | Write | Read | RunGraph | Run | Submit | Await

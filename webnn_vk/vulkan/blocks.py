@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from webnn_vk.profile import DeviceProfile
+from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan.errors import ExtensionMissing
 from webnn_vk.vulkan.external import ExternalMemory

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from webnn_vk.profile import DeviceProfile
+from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan import instance as process
 from webnn_vk.vulkan.blocks import BufferBlocks

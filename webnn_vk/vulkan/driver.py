@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from webnn_vk.profile import DeviceProfile
+from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.vulkan.external import ExternalMemory
 from webnn_vk.vulkan.memory import Allocation, MemoryUse
 

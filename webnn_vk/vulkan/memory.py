@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from webnn_vk.profile import DeviceProfile
+from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.vulkan.errors import OutOfDeviceMemory
 
 MIB = 1 << 20

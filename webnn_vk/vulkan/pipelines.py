@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from weakref import KeyedRef
 
-from webnn_vk.profile import DeviceProfile
+from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan.driver import PipelineRequest
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from webnn_vk.profile import DeviceProfile
+from webnn_vk.device_profile import DeviceProfile
 
 COMPILES_AT_FIRST_SUBMIT = "compiles_at_first_submit"
 OVERCOMMITS_MEMORY = "overcommits_memory"

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from webnn_vk.profile import CooperativeMatrix, DeviceProfile
+from webnn_vk.device_profile import CooperativeMatrix, DeviceProfile
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan.instance import Instance, instance
 

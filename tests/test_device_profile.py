@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from webnn_vk.profile import FEATURES, DeviceProfile
+from webnn_vk.device_profile import FEATURES, DeviceProfile
 
 FOLDER = Path(__file__).parent / "profiles"
 PROFILES = {path.stem: DeviceProfile.from_json(path.read_text()) for path in FOLDER.glob("*.json")}

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from webnn_vk.codegen.spec import Constant, Param
 
-from ..profile import DeviceProfile
+from ..device_profile import DeviceProfile
 from .axes import ITERATIONS, check_iterations
 
-#: What `lib/sharing.glsl.j2` reads.
+#: What `lib/positions.glsl.j2` reads.
 PARAMS = tuple(
     Param(name) for name in ("outer", "middle", "inner", "lead", "items", "invocations")
 )

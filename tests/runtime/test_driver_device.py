@@ -7,15 +7,15 @@ from tests.contexts import open_over
 from tests.drivers import require_vulkan
 from tests.vulkan.faults import FaultyDriver
 from webnn_vk import OperationError, UnknownError
-from webnn_vk.runtime import Dispatch, Read, Run, Write, gpu
+from webnn_vk.runtime import Read, Run, RunGraph, Write, driver_device
 
 
 @pytest.fixture
 def faulty(monkeypatch):
     """(device, driver) on which a transfer takes many pieces and a batch several submits."""
     require_vulkan()
-    monkeypatch.setattr(gpu, "PIECE_BYTES", 256)
-    monkeypatch.setattr(gpu, "STAGED_BYTES", 512)
+    monkeypatch.setattr(driver_device, "PIECE_BYTES", 256)
+    monkeypatch.setattr(driver_device, "STAGED_BYTES", 512)
     context, driver = open_over(FaultyDriver)
     with context:
         yield context._device, driver
@@ -113,10 +113,10 @@ def test_what_failed_inputs_make_has_their_error(faulty):
     x, y = device.create_storage(16), device.create_storage(16)
     executable, result = Recorded(), []
     x.error = OperationError("the first one failed")
-    run(device, Dispatch(executable, {"x": x}, {"y": y}), read(y, result))
+    run(device, RunGraph(executable, {"x": x}, {"y": y}), read(y, result))
     assert executable.runs == 0 and str(result[0]) == "the first one failed"
     x.error = None
-    run(device, Dispatch(executable, {"x": x}, {"y": y}), read(y, result))
+    run(device, RunGraph(executable, {"x": x}, {"y": y}), read(y, result))
     assert executable.runs == 1 and isinstance(result[1], np.ndarray) and y.error is None
 
 

@@ -34,9 +34,9 @@ from ..vulkan.errors import (
     VulkanError,
 )
 from .device import Batch, DeviceLostError, Executable, Storage, again, poisoned
-from .executable import GpuExecutable
+from .executable import DriverExecutable
 from .host import Arrays
-from .work import Allocate, Await, Dispatch, Read, Run, Submit, Work, Write
+from .work import Allocate, Await, Read, Run, RunGraph, Submit, Work, Write
 
 #: Transfers move in pieces of this many bytes, so that staging memory stays small.
 PIECE_BYTES = 32 << 20
@@ -59,7 +59,7 @@ def _translated() -> Iterator[None]:
         raise UnknownError(f"{type(error).__name__}: {error}") from error
 
 
-class GpuDevice:
+class DriverDevice:
     """See ``device.Device``. One driver, one queue."""
 
     def __init__(self, driver: Driver, shaders: ShaderStore) -> None:
@@ -69,7 +69,7 @@ class GpuDevice:
         self.name = driver.profile.name
         self.settle: Callable[[], None] = lambda: None
         # Weak: a destroyed graph goes, whatever tensors it ran on.
-        self._executables: set[weakref.ref[GpuExecutable]] = set()
+        self._executables: set[weakref.ref[DriverExecutable]] = set()
         self._graveyard: deque[tuple[int, Any]] = deque()
         #: Guards every executable's recordings.
         self.lock = threading.Lock()
@@ -108,7 +108,7 @@ class GpuDevice:
         self.bury()
         return self.driver.allocate(padded(size), exportable=exportable, label="tensor")
 
-    def add(self, executable: GpuExecutable) -> None:
+    def add(self, executable: DriverExecutable) -> None:
         """Tell ``executable`` of tensors that are gone, for as long as it lives."""
         self._executables.add(weakref.ref(executable, self._executables.discard))
 
@@ -147,7 +147,7 @@ class GpuDevice:
     def load(self, program: Program) -> Executable:
         self.bury()
         with _translated():
-            return GpuExecutable(self, program)
+            return DriverExecutable(self, program)
 
     # -- running -------------------------------------------------------------------------------
     def execute(self, works: Sequence[Work]) -> Batch:
@@ -181,7 +181,7 @@ class _Run:
     """One batch being put together: transfers and recordings in order, submitted at the end or
     when staging memory or a CPU segment asks for it."""
 
-    def __init__(self, device: GpuDevice, batch: Batch) -> None:
+    def __init__(self, device: DriverDevice, batch: Batch) -> None:
         self.device = device
         self.driver = device.driver
         self.batch = batch
@@ -206,7 +206,7 @@ class _Run:
                 self._write(work)
             case Read():
                 self._read(work)
-            case Dispatch():
+            case RunGraph():
                 self._dispatch(work)
             case Run(function):
                 self._promised.append((work, function))
@@ -301,7 +301,7 @@ class _Run:
         self._staged_bytes += staged.size
 
     # -- graphs --------------------------------------------------------------------------------
-    def _dispatch(self, work: Dispatch) -> None:
+    def _dispatch(self, work: RunGraph) -> None:
         error = poisoned(work.inputs.values())
         if error is not None:
             work.fail(error)
