@@ -1,0 +1,187 @@
+"""What an operator's function is given: the node, the builder, and what is known at import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..builder import MLOperand
+from .errors import Unsupported
+from .nodes import NodeCall
+from .types import carrier, numpy_type
+from .values import Tensor
+
+if TYPE_CHECKING:
+    from .convert import Conversion, Scope
+
+#: Operators whose second operand may be given as a number, of the first's type.
+_WITH_NUMBERS = {
+    "add", "sub", "mul", "div", "max", "min", "pow", "equal", "not_equal", "greater", "lesser",
+    "greater_or_equal", "lesser_or_equal", "where",
+}
+
+
+class Emit:
+    """The builder's methods, taking Tensors, arrays and (for the binary ones) numbers, labelled
+    with the node's name."""
+
+    def __init__(self, conversion: Conversion, label: str) -> None:
+        self._conversion = conversion
+        self._label = label
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._conversion.builder, name)
+
+        def call(*args: Any, **options: Any) -> Any:
+            given: list[Any] = [self._operand(a) for a in args]
+            options = {k: self._operand(v) for k, v in options.items()}
+            if name in _WITH_NUMBERS:
+                # where(condition, a, b): the numbers are a's and b's.
+                first = next(
+                    g for g in (given[1:] if name == "where" else given) if isinstance(g, MLOperand)
+                )
+                given = [
+                    g
+                    if isinstance(g, MLOperand)
+                    else self._conversion.scalar(first.data_type, g)
+                    for g in given
+                ]
+            return method(*given, label=self._label, **options)
+
+        return call
+
+    def _operand(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value.operand
+        if isinstance(value, np.ndarray) and value.ndim + value.size > 1:
+            return self._conversion.tensor(value).operand
+        if isinstance(value, (list, tuple)) and any(
+            isinstance(v, (Tensor, np.ndarray)) for v in value
+        ):
+            return [self._operand(v) for v in value]
+        return value
+
+
+class NodeContext:
+    """Given to the function of an operator's record as its first argument."""
+
+    def __init__(self, conversion: Conversion, scope: Scope, node: NodeCall) -> None:
+        self.conversion = conversion
+        self.scope = scope
+        self.node = node
+        self.b = Emit(conversion, node.title)
+
+    @property
+    def version(self) -> int:
+        """Opset version of the node's domain."""
+        return self.node.version
+
+    @property
+    def operator(self) -> str:
+        """The ONNX operator's name."""
+        return self.node.operator
+
+    def wants(self, index: int) -> bool:
+        """Whether the node's output of that index is used by anything."""
+        outputs = self.node.outputs
+        return index < len(outputs) and outputs[index] in self.scope.live
+
+    # -- known values ----------------------------------------------------------------------------
+    def array(self, tensor: Tensor, what: str) -> np.ndarray:
+        """The value of a tensor that has to be known at import."""
+        return tensor.value(what)
+
+    def ints(self, tensor: Tensor, what: str) -> list[int]:
+        """The elements of a known integer tensor."""
+        return [int(v) for v in tensor.value(what).reshape(-1)]
+
+    def int(self, tensor: Tensor, what: str) -> int:
+        """The only element of a known integer tensor."""
+        values = self.ints(tensor, what)
+        if len(values) != 1:
+            raise Unsupported(f"{what} has {len(values)} elements, one is expected")
+        return values[0]
+
+    def axis(self, axis: int, rank: int) -> int:
+        """An axis counted from the front."""
+        if not -rank <= axis < max(rank, 1):
+            raise Unsupported(f"axis {axis} of a tensor of rank {rank}")
+        return axis % max(rank, 1)
+
+    def axes(self, axes: Sequence[int], rank: int) -> list[int]:
+        """Axes counted from the front, in order."""
+        return sorted({self.axis(int(a), rank) for a in axes})
+
+    # -- operands --------------------------------------------------------------------------------
+    def operand(self, value: Tensor | MLOperand | np.ndarray) -> MLOperand:
+        """The operand of a tensor, of an array as a constant, or itself."""
+        if isinstance(value, Tensor):
+            return value.operand
+        if isinstance(value, np.ndarray):
+            return self.conversion.tensor(value).operand
+        return value
+
+    def carrier(self, name: str) -> str:
+        """The WebNN data type for an ONNX one."""
+        return carrier(name, self.conversion.narrow_double)
+
+    def typed(self, operand: MLOperand, name: str) -> Tensor:
+        """A computed tensor whose ONNX type is said rather than inferred."""
+        return self.conversion.computed(operand, name)
+
+    def cast(self, value: Any, data_type: str) -> MLOperand:
+        """The operand in another WebNN data type, itself when it has it."""
+        operand = self.operand(value)
+        return operand if operand.data_type == data_type else self.b.cast(operand, data_type)
+
+    def reshape(self, value: Any, shape: Sequence[int]) -> MLOperand:
+        """The operand in another shape, itself when it has it; a known one without a node."""
+        if isinstance(value, Tensor) and value.array is not None:
+            return self.conversion.tensor(value.array.reshape(shape)).operand
+        operand = self.operand(value)
+        shape = [int(d) for d in shape]
+        return operand if list(operand.shape) == shape else self.b.reshape(operand, shape)
+
+    def transpose(self, value: Any, permutation: Sequence[int]) -> MLOperand:
+        """The operand with its axes in another order, itself when that is their order."""
+        operand = self.operand(value)
+        if list(permutation) == list(range(len(permutation))):
+            return operand
+        return self.b.transpose(operand, permutation=list(permutation))
+
+    def slice(self, value: Any, axis: int, start: int, size: int, stride: int = 1) -> MLOperand:
+        """``size`` elements of the input along one axis, counted before striding."""
+        operand = self.operand(value)
+        if start == 0 and size == operand.shape[axis] and stride == 1:
+            return operand
+        starts = [0] * len(operand.shape)
+        sizes = list(operand.shape)
+        strides = [1] * len(sizes)
+        starts[axis], sizes[axis], strides[axis] = start, size, stride
+        return self.b.slice(operand, starts, sizes, strides=strides)
+
+    def pad(self, value: Any, padding: Sequence[tuple[int, int]], number: float = 0) -> MLOperand:
+        """The operand with constant padding (before, after) per axis."""
+        operand = self.operand(value)
+        if not any(map(any, padding)):
+            return operand
+        before, after = ([p[i] for p in padding] for i in (0, 1))
+        return self.b.pad(operand, before, after, value=number)
+
+    def in_float(
+        self, value: Any, function: Callable[[MLOperand], MLOperand], exact: bool = False
+    ) -> MLOperand:
+        """``function`` applied in float32 where the operand is an integer, the result cast back.
+        With ``exact``, types whose values float32 does not hold are refused."""
+        operand = self.operand(value)
+        if operand.data_type in ("float32", "float16"):
+            return function(operand)
+        if exact and operand.data_type not in ("int8", "uint8"):
+            raise Unsupported(f"{operand.data_type} values would be rounded to float32")
+        return self.b.cast(function(self.b.cast(operand, "float32")), operand.data_type)
+
+    def constant(self, array: Any, data_type: str) -> MLOperand:
+        """A constant of a WebNN data type."""
+        return self.conversion.tensor(np.asarray(array).astype(numpy_type(data_type))).operand

@@ -1,0 +1,302 @@
+"""Walking a model's nodes: each becomes calls of the builder, or a value known at import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, GraphProto, NodeProto
+
+from ..builder import MLGraphBuilder, MLOperand
+from ..errors import sanitize
+from . import folding, functions, records
+from .context import NodeContext
+from .errors import InvalidModelError, NeedsValue, Problem, Unsupported
+from .nodes import NodeCall, decode_node, sparse_array
+from .reading import Model, subgraphs
+from .types import STORAGE_ONLY, carrier, numpy_type, to_carrier
+from .values import Missing, Tensor, TensorList, Value
+from .weights import to_array
+
+#: Nodes after expanding functions and unrolling loops; a model that asks for more is refused.
+MAX_NODES = 200_000
+MAX_CALL_DEPTH = 40
+
+#: Makes the constant operand of an array in its WebNN data type.
+MakeConstant = Callable[[MLGraphBuilder, np.ndarray], MLOperand]
+
+
+class Scope:
+    """Names of a graph, subgraph or function body, and what applies to its nodes."""
+
+    def __init__(
+        self,
+        opsets: Mapping[str, int],
+        parent: Scope | None = None,
+        attributes: Mapping[str, AttributeProto] | None = None,
+    ) -> None:
+        self.opsets = opsets
+        self.parent = parent
+        self.attributes = attributes or (parent.attributes if parent else {})
+        self.values: dict[str, Value] = {}
+        #: Names that the scope's outputs depend on: other nodes are passed over.
+        self.live: set[str] = set()
+
+    def find(self, name: str) -> Value:
+        """The value of a name, here or in a graph around."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.parent
+        raise InvalidModelError(f"{sanitize(name)!r} is used before anything makes it")
+
+
+class Conversion:
+    """One import of a model onto a builder. ``problems`` gathers what can't be taken."""
+
+    def __init__(
+        self,
+        model: Model,
+        builder: MLGraphBuilder,
+        make_constant: MakeConstant,
+        narrow_double: bool = False,
+    ) -> None:
+        self.model = model
+        self.builder = builder
+        self.narrow_double = narrow_double
+        self.problems: list[Problem] = []
+        self._make_constant = make_constant
+        self._scalars: dict[tuple[str, Any], MLOperand] = {}
+        self._sources: frozenset[str] = frozenset()
+        self._nodes = 0
+        self._depth = 0
+
+    # -- values ----------------------------------------------------------------------------------
+    def tensor(self, array: np.ndarray) -> Tensor:
+        """A known tensor."""
+        return Tensor(array.dtype.name, array.shape, array=array, make=self._constant)
+
+    def computed(self, operand: MLOperand, type: str) -> Tensor:
+        """A tensor that the graph computes from the current node's inputs."""
+        return Tensor(type, operand.shape, operand=operand, sources=self._sources)
+
+    def scalar(self, data_type: str, number: Any) -> MLOperand:
+        """A scalar constant, made once."""
+        key = (data_type, repr(number))
+        if key not in self._scalars:
+            array = np.asarray(number).astype(data_type).reshape(())
+            self._scalars[key] = self._make_constant(self.builder, array)
+        return self._scalars[key]
+
+    def _constant(self, tensor: Tensor) -> MLOperand:
+        assert tensor.array is not None
+        data_type = carrier(tensor.type, self.narrow_double)
+        if 0 in tensor.shape:
+            raise Unsupported(f"a tensor of shape {list(tensor.shape)} is empty, WebNN has none")
+        return self._make_constant(self.builder, to_carrier(tensor.array, data_type))
+
+    # -- graphs ----------------------------------------------------------------------------------
+    def run(self, inputs: Mapping[str, Value]) -> dict[str, Value]:
+        """The outputs of the model's graph for values of its inputs."""
+        return self.graph(self.model.graph, Scope(self.model.opsets), inputs)
+
+    def graph(
+        self, graph: GraphProto, scope: Scope, inputs: Mapping[str, Value]
+    ) -> dict[str, Value]:
+        """A graph's outputs by name; ``scope`` is fresh, its parent the graph around."""
+        for proto in graph.initializer:
+            scope.values[proto.name] = self._initializer(proto)
+        for sparse in graph.sparse_initializer:
+            array = sparse_array(sparse, self.model.external)
+            scope.values[sparse.values.name] = self.tensor(array)
+        scope.values |= inputs
+        names = [v.name for v in graph.output]
+        self.body(graph.node, scope, names)
+        return {name: scope.find(name) for name in names}
+
+    def _initializer(self, proto: Any) -> Value:
+        arrays = self.model.arrays
+        if id(proto) not in arrays:
+            arrays[id(proto)] = to_array(proto, self.model.external)
+        return self.tensor(arrays[id(proto)])
+
+    def body(self, nodes: Iterable[NodeProto], scope: Scope, outputs: Iterable[str]) -> None:
+        """Convert the nodes that ``outputs`` depend on."""
+        nodes = list(nodes)
+        scope.live = {name for name in outputs if name}
+        wanted: list[NodeProto] = []
+        for node in reversed(nodes):
+            if not scope.live.isdisjoint(node.output):
+                scope.live.update(_uses(node))
+                wanted.append(node)
+        for node in reversed(wanted):
+            self._nodes += 1
+            if self._nodes > MAX_NODES:
+                raise InvalidModelError(f"more than {MAX_NODES} nodes when functions are expanded")
+            self._node(decode_node(node, scope.opsets, self.model.external, scope.attributes), scope)
+
+    # -- nodes -----------------------------------------------------------------------------------
+    def _node(self, node: NodeCall, scope: Scope) -> None:
+        inputs = [scope.find(name) if name else None for name in node.inputs]
+        outer, self._sources = self._sources, _sources(inputs)
+        try:
+            results = self._results(node, scope, inputs)
+        except NeedsValue as error:
+            results = self._needs(node, error)
+        except Unsupported as error:
+            results = self._failed(node, str(error))
+        except InvalidModelError:
+            raise
+        except (TypeError, ValueError, LookupError, ArithmeticError) as error:
+            # What the builder refuses, and attributes that no valid node has.
+            results = self._failed(node, str(error) or type(error).__name__)
+        finally:
+            self._sources = outer
+        for i, name in enumerate(node.outputs):
+            if name:
+                given = results[i] if i < len(results) else None
+                if given is None and name in scope.live:
+                    self._failed(node, f"its output {i} is not supported")
+                scope.values[name] = Missing() if given is None else given
+
+    def _failed(self, node: NodeCall, reason: str) -> list[Value | None]:
+        self.problems.append(Problem(node.title, node.full_name, reason))
+        return [Missing()] * len(node.outputs)
+
+    def _needs(self, node: NodeCall, error: NeedsValue) -> list[Value | None]:
+        sources = error.tensor.sources if isinstance(error.tensor, Tensor) else frozenset()
+        names = ", ".join(repr(sanitize(name)) for name in sorted(sources))
+        reason = f"{error.what} has to be known at import; it is computed from input {names}"
+        self.problems.append(Problem(node.title, node.full_name, reason, sources))
+        return [Missing()] * len(node.outputs)
+
+    def _results(
+        self, node: NodeCall, scope: Scope, inputs: Sequence[Value | None]
+    ) -> Sequence[Value | None]:
+        if any(isinstance(x, Missing) for x in inputs):
+            return [Missing()] * len(node.outputs)
+        key = (node.domain, node.operator, node.overload)
+        if key in self.model.functions:
+            function = self.model.functions[key]
+            return self._call(function, functions.opsets_of(function), node, inputs)
+        plain = all(x is None or isinstance(x, Tensor) for x in inputs)
+        if plain and all(x is None or x.known for x in inputs):  # type: ignore[union-attr]
+            arrays = folding.evaluate(node, [x and x.array for x in inputs])  # type: ignore
+            if arrays is not None:
+                return [self.tensor(a) for a in arrays]
+        record = records.find(*key[:2], node.version)
+        if record is not None:
+            return self._record(record, node, scope, inputs)
+        body = functions.schema_function(node, inputs) if plain else None
+        if body is not None:
+            return self._call(body, functions.opsets_of(body), node, inputs)
+        raise Unsupported(functions.why_not(node))
+
+    def _record(
+        self, record: records.Record, node: NodeCall, scope: Scope, inputs: Sequence[Value | None]
+    ) -> Sequence[Value | None]:
+        if record.inputs is not None and len(inputs) > record.inputs:
+            if any(x is not None for x in inputs[record.inputs :]):
+                raise Unsupported(f"it has {len(inputs)} inputs, {record.inputs} are supported")
+            inputs = inputs[: record.inputs]
+        unknown = node.attributes.keys() - record.attributes
+        if unknown:
+            raise Unsupported(f"attributes {sorted(unknown)} are not supported")
+        if not record.raw:
+            for x in inputs:
+                if isinstance(x, TensorList):
+                    raise Unsupported("sequences are not supported here")
+                if x is not None and not x.known and x.type in STORAGE_ONLY and not record.storage:
+                    raise Unsupported(f"{x.type} is supported in moves and quantisation only")
+        made = record.function(NodeContext(self, scope, node), *inputs, **node.attributes)
+        if not isinstance(made, (list, tuple)):
+            made = [made]
+        return [self._wrap(node, i, value, inputs) for i, value in enumerate(made)]
+
+    def _wrap(
+        self, node: NodeCall, index: int, value: Any, inputs: Sequence[Value | None]
+    ) -> Value | None:
+        if isinstance(value, MLOperand):
+            return self.computed(value, functions.output_type(node, index, value, inputs))
+        if isinstance(value, np.ndarray | np.generic):
+            return self.tensor(np.asarray(value))
+        return value
+
+    # -- functions -------------------------------------------------------------------------------
+    def _call(
+        self,
+        function: onnx.FunctionProto,
+        opsets: Mapping[str, int],
+        node: NodeCall,
+        inputs: Sequence[Value | None],
+    ) -> Sequence[Value | None]:
+        if self._depth >= MAX_CALL_DEPTH:
+            raise InvalidModelError(
+                f"function {sanitize(function.name)!r}: calls are nested more than "
+                f"{MAX_CALL_DEPTH} deep, or cyclic"
+            )
+        attributes = functions.schema_defaults(node)
+        attributes |= {a.name: a for a in function.attribute_proto}
+        attributes |= {a.name: a for a in node.proto.attribute}
+        scope = Scope({**opsets}, attributes=attributes)
+        for i, name in enumerate(function.input):
+            given = inputs[i] if i < len(inputs) else None
+            # An input left out stays left out in the body: an empty name there.
+            scope.values[name] = Missing() if given is None else given
+        absent = {n for n, v in scope.values.items() if isinstance(v, Missing)}
+        nodes = [_without(n, absent) for n in function.node] if absent else function.node
+        wanted = function.output[: len(node.outputs)]
+        self._depth += 1
+        try:
+            before = len(self.problems)
+            self.body(nodes, scope, wanted)
+        finally:
+            self._depth -= 1
+        # The problem is the caller's: names inside a body tell its reader nothing.
+        self.problems[before:] = [
+            Problem(node.title, node.full_name, f"{p.operator}: {p.reason}", p.inputs)
+            for p in self.problems[before:]
+        ]
+        return [scope.values.get(name) for name in wanted]
+
+
+def _without(node: NodeProto, absent: set[str]) -> NodeProto:
+    if absent.isdisjoint(node.input):
+        return node
+    made = NodeProto()
+    made.CopyFrom(node)
+    made.input[:] = ["" if name in absent else name for name in node.input]
+    return made
+
+
+def _uses(node: NodeProto) -> set[str]:
+    names = {name for name in node.input if name}
+    for graph in subgraphs(node):
+        names |= _free_names(graph)
+    return names
+
+
+def _free_names(graph: GraphProto) -> set[str]:
+    made = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    used = {v.name for v in graph.output}
+    for node in graph.node:
+        used |= _uses(node)
+        made.update(node.output)
+    return used - made
+
+
+def _sources(inputs: Sequence[Value | None]) -> frozenset[str]:
+    found: frozenset[str] = frozenset()
+    for value in inputs:
+        for x in value.items if isinstance(value, TensorList) else (value,):
+            if isinstance(x, Tensor):
+                found |= x.sources
+    return found
+
+
+def known_type(tensor: Tensor) -> np.dtype:
+    """NumPy's type of a tensor's ONNX type."""
+    return numpy_type(tensor.type)

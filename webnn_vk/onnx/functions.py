@@ -1,0 +1,134 @@
+"""Operators that ONNX itself defines by others: their bodies, and the types of outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import onnx
+from onnx import AttributeProto, FunctionProto, helper
+
+from ..builder import MLOperand
+from .nodes import NodeCall
+from .types import CARRIERS, numpy_type
+from .values import Tensor, Value
+
+
+@lru_cache(maxsize=1024)
+def schema_of(domain: str, operator: str, version: int) -> Any:
+    """ONNX's own description of an operator, or None."""
+    try:
+        return onnx.defs.get_schema(operator, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def opsets_of(function: FunctionProto) -> dict[str, int]:
+    """Opset versions that a function's nodes are written for."""
+    return {"" if o.domain == "ai.onnx" else o.domain: o.version for o in function.opset_import}
+
+
+def schema_function(node: NodeCall, inputs: Sequence[Value | None]) -> FunctionProto | None:
+    """The body that ONNX gives for the operator with these inputs, or None."""
+    schema = schema_of(node.domain, node.operator, node.version)
+    if schema is None:
+        return None
+    if schema.has_function:
+        version = _nearest(schema.function_opset_versions, node.version)
+        return _parsed(schema.get_function_with_opset_version(version), node)
+    if schema.has_context_dependent_function:
+        version = _nearest(schema.context_dependent_function_opset_versions, node.version)
+        body = schema.get_context_dependent_function_with_opset_version(
+            version, node.proto.SerializeToString(), [_type_proto(x) for x in inputs]
+        )
+        return _parsed(body, node) if body else None
+    return None
+
+
+def schema_defaults(node: NodeCall) -> dict[str, AttributeProto]:
+    """Attributes that ONNX gives the operator when a node leaves them out."""
+    schema = schema_of(node.domain, node.operator, node.version)
+    if schema is None:
+        return {}
+    return {
+        name: attribute.default_value
+        for name, attribute in schema.attributes.items()
+        if attribute.default_value.type != AttributeProto.UNDEFINED
+    }
+
+
+def _parsed(body: bytes, node: NodeCall) -> FunctionProto:
+    function = FunctionProto.FromString(body)
+    if not function.opset_import:
+        function.opset_import.append(helper.make_opsetid(node.domain, node.version))
+    return function
+
+
+def _nearest(versions: Sequence[int], version: int) -> int:
+    older = [v for v in versions if v <= version]
+    return max(older) if older else min(versions)
+
+
+def _type_proto(value: Value | None) -> bytes:
+    if not isinstance(value, Tensor):
+        return onnx.TypeProto().SerializeToString()
+    kind = helper.np_dtype_to_tensor_dtype(numpy_type(value.type))
+    return helper.make_tensor_type_proto(kind, value.shape).SerializeToString()
+
+
+#: Why operators without a record can't be taken, where more can be said.
+_REASONS = {
+    "NonZero": "the shape of its result depends on values, WebNN's shapes are static",
+    "Unique": "the shape of its result depends on values, WebNN's shapes are static",
+    "NonMaxSuppression": "the shape of its result depends on values, WebNN's shapes are static",
+    "ImageDecoder": "WebNN decodes no images",
+    "StringNormalizer": "WebNN has no strings",
+    "StringConcat": "WebNN has no strings",
+    "StringSplit": "WebNN has no strings",
+    "RegexFullMatch": "WebNN has no strings",
+    "TfIdfVectorizer": "WebNN has no operator that counts n-grams",
+    **dict.fromkeys(
+        ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial",
+         "Bernoulli"),
+        "WebNN has no random numbers",
+    ),
+}
+
+
+def why_not(node: NodeCall) -> str:
+    """Why an operator without record and body is refused."""
+    if node.domain == "ai.onnx.ml":
+        return "classical machine learning (ai.onnx.ml) is not supported"
+    if node.domain.startswith("ai.onnx.preview.training"):
+        return "WebNN does not train"
+    if node.domain == "" and node.operator in _REASONS:
+        return _REASONS[node.operator]
+    if schema_of(node.domain, node.operator, node.version) is None and node.domain == "":
+        return f"ONNX has no such operator in opset {node.version}"
+    return "the operator is not supported"
+
+
+def output_type(
+    node: NodeCall, index: int, operand: MLOperand, inputs: Sequence[Value | None]
+) -> str:
+    """The ONNX type of a computed output: what its schema ties it to, as far as the WebNN data type
+    carries that."""
+    name = _tied_type(node, index, inputs) or operand.data_type
+    return name if CARRIERS.get(name, name) == operand.data_type else operand.data_type
+
+
+def _tied_type(node: NodeCall, index: int, inputs: Sequence[Value | None]) -> str | None:
+    schema = schema_of(node.domain, node.operator, node.version)
+    if schema is None or not schema.outputs:
+        return None
+    variable = schema.outputs[min(index, len(schema.outputs) - 1)].type_str
+    if variable == "tensor(bool)":
+        return "bool"
+    for i, given in enumerate(inputs):
+        formal = schema.inputs[min(i, len(schema.inputs) - 1)]
+        if formal.type_str == variable and isinstance(given, Tensor):
+            return given.type
+    allowed = {t for c in schema.type_constraints if c.type_param_str == variable
+               for t in c.allowed_type_strs}
+    return "bool" if allowed == {"tensor(bool)"} else None

@@ -1,0 +1,126 @@
+"""NodeProto → plain data: attributes as Python values, references of functions resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import AttributeProto, NodeProto
+
+from ..errors import sanitize
+from .errors import InvalidModelError
+from .reading import domain_name
+from .weights import ExternalData, to_array
+
+_SCALARS = {
+    AttributeProto.FLOAT: "f",
+    AttributeProto.INT: "i",
+    AttributeProto.GRAPH: "g",
+    AttributeProto.TYPE_PROTO: "tp",
+}
+_LISTS = {
+    AttributeProto.FLOATS: "floats",
+    AttributeProto.INTS: "ints",
+    AttributeProto.GRAPHS: "graphs",
+}
+
+
+@dataclass(frozen=True)
+class NodeCall:
+    """One node: what is applied to which names."""
+
+    domain: str
+    operator: str
+    version: int
+    overload: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+    proto: NodeProto
+
+    @property
+    def title(self) -> str:
+        """Name for messages and labels: the node's, or else that of its first output."""
+        return self.name or next((o for o in self.outputs if o), "")
+
+    @property
+    def full_name(self) -> str:
+        """Operator with its domain."""
+        return f"{self.domain}.{self.operator}" if self.domain else self.operator
+
+
+def decode_node(
+    node: NodeProto,
+    opsets: Mapping[str, int],
+    external: ExternalData,
+    actual: Mapping[str, AttributeProto],
+) -> NodeCall:
+    """``actual`` holds the attributes of the function call around the node."""
+    domain = domain_name(node.domain)
+    if any(a.ref_attr_name for a in node.attribute):
+        node = _resolved(node, actual)
+    attributes = {a.name: attribute_value(a, external) for a in node.attribute}
+    return NodeCall(
+        domain, node.op_type, opsets.get(domain, 1), node.overload, node.name,
+        tuple(node.input), tuple(node.output), attributes, node,
+    )
+
+
+def _resolved(node: NodeProto, actual: Mapping[str, AttributeProto]) -> NodeProto:
+    made = NodeProto()
+    made.CopyFrom(node)
+    del made.attribute[:]
+    for attribute in node.attribute:
+        if not attribute.ref_attr_name:
+            made.attribute.append(attribute)
+        elif attribute.ref_attr_name in actual:
+            given = made.attribute.add()
+            given.CopyFrom(actual[attribute.ref_attr_name])
+            given.name = attribute.name
+        # else the caller left it out: the operator's default holds
+    return made
+
+
+def attribute_value(attribute: AttributeProto, external: ExternalData) -> Any:
+    """An attribute as int, float, str, list, array or GraphProto."""
+    kind = attribute.type
+    if kind in _SCALARS:
+        return getattr(attribute, _SCALARS[kind])
+    if kind in _LISTS:
+        return list(getattr(attribute, _LISTS[kind]))
+    if kind == AttributeProto.STRING:
+        return attribute.s.decode("utf-8", "replace")
+    if kind == AttributeProto.STRINGS:
+        return [s.decode("utf-8", "replace") for s in attribute.strings]
+    if kind == AttributeProto.TENSOR:
+        return to_array(attribute.t, external)
+    if kind == AttributeProto.SPARSE_TENSOR:
+        return sparse_array(attribute.sparse_tensor, external)
+    raise InvalidModelError(f"attribute {sanitize(attribute.name)!r} has no known type ({kind})")
+
+
+#: A sparse tensor may claim any shape; a dense one of more elements than this is refused.
+_MAX_DENSE = 1 << 28
+
+
+def sparse_array(sparse: Any, external: ExternalData) -> np.ndarray:
+    """A sparse tensor made dense."""
+    values = to_array(sparse.values, external)
+    indices = to_array(sparse.indices, external)
+    shape = tuple(sparse.dims)
+    size = 1
+    for d in shape:
+        size *= d
+    if any(d <= 0 for d in shape) or size > _MAX_DENSE:
+        raise InvalidModelError(f"sparse tensor of shape {list(shape)[:16]}: invalid or too large")
+    dense = np.zeros(size, values.dtype)
+    if indices.ndim == 2 and indices.shape[1] == len(shape):
+        indices = np.ravel_multi_index(tuple(indices.T), shape, mode="raise")
+    try:
+        dense[indices] = values
+    except (IndexError, ValueError) as error:
+        raise InvalidModelError(f"sparse tensor: {error}") from None
+    return dense.reshape(shape)

@@ -1,0 +1,150 @@
+"""Control flow that is decided at import: If, Loop and Scan with known counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from onnx import GraphProto
+
+from ..context import NodeContext
+from ..errors import NeedsValue, Unsupported
+from ..records import onnx_operator
+from ..values import Missing, Tensor, TensorList, Value
+
+#: Iterations that are unrolled at most.
+MAX_ITERATIONS = 4096
+
+
+def run_graph(c: NodeContext, graph: GraphProto, inputs: Sequence[Value]) -> list[Value]:
+    """The outputs of a subgraph, in which the names of the graph around are known."""
+    from ..convert import Scope
+
+    names = [v.name for v in graph.input]
+    if len(names) != len(inputs):
+        raise Unsupported(f"its graph takes {len(names)} inputs, {len(inputs)} are given")
+    scope = Scope(c.scope.opsets, parent=c.scope)
+    outputs = c.conversion.graph(graph, scope, dict(zip(names, inputs, strict=True)))
+    return [outputs[v.name] for v in graph.output]
+
+
+@onnx_operator("If", raw=True)
+def if_else(
+    c: NodeContext, condition: Tensor, *, then_branch: GraphProto, else_branch: GraphProto
+) -> list[Any]:
+    if condition.array is not None:
+        branch = then_branch if bool(condition.array.reshape(-1)[0]) else else_branch
+        return run_graph(c, branch, [])
+    # Both are computed and one is chosen: their shapes have to agree.
+    before = len(c.conversion.problems)
+    yes, no = (run_graph(c, g, []) for g in (then_branch, else_branch))
+    if len(c.conversion.problems) > before:
+        del c.conversion.problems[before:]
+        raise NeedsValue(condition, "the condition")
+    made = []
+    for a, b in zip(yes, no, strict=True):
+        if not isinstance(a, Tensor) or not isinstance(b, Tensor) or a.type != b.type:
+            raise NeedsValue(condition, "the condition of branches of different types")
+        if a.shape != b.shape:
+            raise NeedsValue(condition, "the condition of branches of different shapes")
+        made.append(c.typed(c.b.where(c.reshape(condition, []), a, b), a.type))
+    return made
+
+
+@onnx_operator("Loop", raw=True)
+def loop(
+    c: NodeContext, count: Tensor | None, condition: Tensor | None, *initial: Any, body: GraphProto
+) -> list[Any]:
+    limit = MAX_ITERATIONS if count is None else c.int(count, "the number of iterations")
+    going = condition is None or bool(c.array(condition, "the condition").reshape(-1)[0])
+    state: list[Value] = list(initial)
+    scanned: list[list[Tensor]] = [[] for _ in range(len(body.output) - 1 - len(state))]
+    done = 0
+    while going and done < limit:
+        if done == MAX_ITERATIONS:
+            raise Unsupported(f"more than {MAX_ITERATIONS} iterations")
+        number = c.conversion.tensor(np.array(done, np.int64))
+        first, *rest = run_graph(c, body, [number, c.conversion.tensor(np.array(True)), *state])
+        if any(isinstance(v, Missing) for v in (first, *rest)):
+            return [Missing()] * len(c.node.outputs)
+        if not isinstance(first, Tensor):
+            raise Unsupported("the body's condition is no tensor")
+        going = bool(c.array(first, "the body's condition").reshape(-1)[0])
+        state = rest[: len(state)]
+        for values, value in zip(scanned, rest[len(state) :], strict=True):
+            values.append(value)  # type: ignore[arg-type]
+        done += 1
+    return [*state, *(stack(c, values, 0) for values in scanned)]
+
+
+def stack(c: NodeContext, values: Sequence[Tensor], axis: int) -> Any:
+    """Tensors of one shape along a new axis."""
+    if not values:
+        raise Unsupported("no iteration: the result is empty, WebNN has no such tensor")
+    if all(v.array is not None for v in values):
+        return np.stack([v.array for v in values], axis)  # type: ignore[misc]
+    axis = c.axis(axis, values[0].rank + 1)
+    shape = list(values[0].shape)
+    shape.insert(axis, 1)
+    parts = [c.reshape(v, shape) for v in values]
+    whole = parts[0] if len(parts) == 1 else c.b.concat(parts, axis)
+    return c.typed(whole, values[0].type)
+
+
+@onnx_operator("Scan", first=9, raw=True)
+def scan(
+    c: NodeContext,
+    *inputs: Tensor,
+    body: GraphProto,
+    num_scan_inputs: int,
+    scan_input_axes: list[int] | None = None,
+    scan_input_directions: list[int] | None = None,
+    scan_output_axes: list[int] | None = None,
+    scan_output_directions: list[int] | None = None,
+) -> list[Any]:
+    states = len(inputs) - num_scan_inputs
+    state: list[Any] = list(inputs[:states])
+    given = inputs[states:]
+    axes = [
+        c.axis(a, x.rank)
+        for a, x in zip(scan_input_axes or [0] * len(given), given, strict=True)
+    ]
+    backward = scan_input_directions or [0] * len(given)
+    count = len(body.output) - states
+    length = given[0].shape[axes[0]]
+    if length > MAX_ITERATIONS:
+        raise Unsupported(f"{length} iterations, {MAX_ITERATIONS} at most")
+    scanned: list[list[Any]] = [[] for _ in range(count)]
+    for step in range(length):
+        current: list[Value] = []
+        for x, axis, back in zip(given, axes, backward, strict=True):
+            at = length - 1 - step if back else step
+            shape = [d for i, d in enumerate(x.shape) if i != axis]
+            current.append(c.typed(c.reshape(c.slice(x, axis, at, 1), shape), x.type))
+        results = run_graph(c, body, [*state, *current])
+        if any(isinstance(v, Missing) for v in results):
+            return [Missing()] * len(c.node.outputs)
+        state = results[:states]
+        for values, value in zip(scanned, results[states:], strict=True):
+            values.append(value)
+    directions = scan_output_directions or [0] * count
+    out_axes = scan_output_axes or [0] * count
+    return [
+        *state,
+        *(
+            stack(c, values[::-1] if back else values, axis)
+            for values, back, axis in zip(scanned, directions, out_axes, strict=True)
+        ),
+    ]
+
+
+@onnx_operator("SequenceMap", raw=True)
+def sequence_map(
+    c: NodeContext, first: TensorList, *others: Any, body: GraphProto
+) -> list[TensorList]:
+    made = []
+    for i, item in enumerate(first.items):
+        rest = [v.items[i] if isinstance(v, TensorList) else v for v in others]
+        made.append(run_graph(c, body, [item, *rest]))
+    return [TensorList(tuple(column)) for column in zip(*made, strict=True)]

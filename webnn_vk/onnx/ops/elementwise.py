@@ -1,0 +1,275 @@
+"""Element-wise arithmetic, comparison, logic, activations and conversion."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from ...builder import MLOperand
+from ..context import NodeContext
+from ..errors import Unsupported
+from ..records import onnx_operator
+from ..types import STORAGE_ONLY, type_name
+from ..values import Tensor
+
+_UNARY = {
+    "Ceil": "ceil", "Cos": "cos", "Erf": "erf", "Exp": "exp", "Floor": "floor", "HardSwish":
+    "hard_swish", "Log": "log", "Reciprocal": "reciprocal", "Round": "round_even", "Sigmoid":
+    "sigmoid", "Sin": "sin", "Softplus": "softplus", "Softsign": "softsign", "Sqrt": "sqrt",
+    "Tan": "tan", "Tanh": "tanh",
+}
+_BINARY = {
+    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Less": "lesser", "Greater": "greater",
+    "LessOrEqual": "lesser_or_equal", "GreaterOrEqual": "greater_or_equal",
+    "And": "logical_and", "Or": "logical_or", "Xor": "logical_xor", "Equal": "equal",
+}
+_UNSIGNED = ("uint8", "uint32", "uint64")
+
+
+@onnx_operator(*_UNARY)
+def unary(c: NodeContext, x: Tensor, *, consumed_inputs: Any = None) -> MLOperand:
+    return getattr(c.b, _UNARY[c.operator])(x)
+
+
+@onnx_operator(*_BINARY)
+def binary(c: NodeContext, a: Tensor, b: Tensor) -> MLOperand:
+    return getattr(c.b, _BINARY[c.operator])(a, b)
+
+
+@onnx_operator("Identity", storage=True, raw=True)
+def identity(c: NodeContext, x: Any) -> Any:
+    return x
+
+
+@onnx_operator("Abs", "Sign", "Relu")
+def signed_unary(c: NodeContext, x: Tensor) -> MLOperand:
+    operand = x.operand
+    if operand.data_type in _UNSIGNED:
+        return c.b.min(operand, 1) if c.operator == "Sign" else operand
+    return getattr(c.b, c.operator.lower())(operand)
+
+
+@onnx_operator("Neg")
+def neg(c: NodeContext, x: Tensor) -> MLOperand:
+    return c.b.neg(x)
+
+
+@onnx_operator("Not")
+def logical_not(c: NodeContext, x: Tensor) -> MLOperand:
+    return c.b.logical_not(x)
+
+
+@onnx_operator("IsNaN")
+def is_nan(c: NodeContext, x: Tensor) -> MLOperand:
+    return c.b.is_nan(x)
+
+
+@onnx_operator("IsInf")
+def is_inf(
+    c: NodeContext, x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1
+) -> MLOperand:
+    infinite = c.b.is_infinite(x)
+    if not detect_positive:
+        infinite = c.b.logical_and(infinite, c.b.lesser(x, 0))
+    if not detect_negative:
+        infinite = c.b.logical_and(infinite, c.b.greater(x, 0))
+    return infinite
+
+
+@onnx_operator("Max", "Min", "Sum", "Mean")
+def variadic(c: NodeContext, *inputs: Tensor) -> MLOperand:
+    name = {"Max": "max", "Min": "min"}.get(c.operator, "add")
+    total = reduce(getattr(c.b, name), [x.operand for x in inputs])
+    if c.operator == "Mean":
+        return c.b.mul(total, 1 / len(inputs))
+    return total
+
+
+@onnx_operator("Pow")
+def power(c: NodeContext, a: Tensor, b: Tensor) -> MLOperand:
+    base, exponent = a.operand, b.operand
+    if base.data_type == exponent.data_type:
+        return c.b.pow(base, exponent)
+    if base.data_type.startswith("float"):
+        return c.b.pow(base, c.cast(exponent, base.data_type))
+    if exponent.data_type.startswith("float"):
+        result = c.b.pow(c.b.cast(base, "float32"), c.cast(exponent, "float32"))
+        return c.b.cast(result, base.data_type)
+    return c.b.pow(base, c.b.cast(exponent, base.data_type))
+
+
+@onnx_operator("Mod")
+def mod(c: NodeContext, a: Tensor, b: Tensor, *, fmod: int = 0) -> MLOperand:
+    x, y = a.operand, b.operand
+    if x.data_type in ("float32", "float16"):
+        return _float_mod(c, x, y, fmod)
+    small = x.data_type in ("int8", "uint8")
+    if small:  # a quotient of −128 by −1 needs more bits
+        x, y = c.cast(x, "int32"), c.cast(y, "int32")
+    rest = c.b.sub(x, c.b.mul(c.b.div(x, y), y))
+    if not fmod and x.data_type not in _UNSIGNED:
+        wrong = c.b.logical_and(
+            c.b.not_equal(rest, 0),
+            c.b.not_equal(c.b.lesser(rest, 0), c.b.lesser(y, 0)),
+        )
+        rest = c.b.where(wrong, c.b.add(rest, y), rest)
+    return c.cast(rest, a.operand.data_type) if small else rest
+
+
+def _float_mod(c: NodeContext, x: MLOperand, y: MLOperand, fmod: int) -> MLOperand:
+    quotient = c.b.div(x, y)
+    if not fmod:
+        rest = c.b.sub(x, c.b.mul(c.b.floor(quotient), y))
+        # Rounding may leave a rest just outside of [0, y).
+        outside = c.b.greater_or_equal(c.b.abs(rest), c.b.abs(y))
+        return c.b.where(outside, c.b.sub(rest, y), rest)
+    whole = c.b.mul(c.b.sign(quotient), c.b.floor(c.b.abs(quotient)))
+    return c.b.sub(x, c.b.mul(whole, y))
+
+
+@onnx_operator("Clip", last=10)
+def clip_attributes(
+    c: NodeContext, x: Tensor, *, min: float | None = None, max: float | None = None
+) -> MLOperand:
+    return c.b.clamp(x, min_value=min, max_value=max)
+
+
+@onnx_operator("Clip", first=11)
+def clip(
+    c: NodeContext, x: Tensor, low: Tensor | None = None, high: Tensor | None = None
+) -> MLOperand:
+    limits: dict[str, Any] = {}
+    operand = x.operand
+    for name, limit in (("min_value", low), ("max_value", high)):
+        if limit is not None and limit.array is not None:
+            limits[name] = limit.array.reshape(-1)[0].item()
+    both = len(limits) == 2 and limits["min_value"] > limits["max_value"]
+    if limits and not both:
+        operand = c.b.clamp(operand, **limits)
+    if low is not None and (both or not low.known):
+        operand = c.b.max(operand, low)
+    if high is not None and (both or not high.known):
+        operand = c.b.min(operand, high)
+    return operand if operand is not x.operand else c.b.identity(operand)
+
+
+@onnx_operator("Where", storage=True)
+def where(c: NodeContext, condition: Tensor, a: Tensor, b: Tensor) -> MLOperand:
+    return c.b.where(condition, a, b)
+
+
+# -- activations ---------------------------------------------------------------------------------
+@onnx_operator("Elu")
+def elu(c: NodeContext, x: Tensor, *, alpha: float = 1.0) -> MLOperand:
+    return c.b.elu(x, alpha=alpha)
+
+
+@onnx_operator("LeakyRelu")
+def leaky_relu(c: NodeContext, x: Tensor, *, alpha: float = 0.01) -> MLOperand:
+    return c.b.leaky_relu(x, alpha=alpha)
+
+
+@onnx_operator("HardSigmoid")
+def hard_sigmoid(
+    c: NodeContext, x: Tensor, *, alpha: float = 0.2, beta: float = 0.5
+) -> MLOperand:
+    return c.b.hard_sigmoid(x, alpha=alpha, beta=beta)
+
+
+@onnx_operator("PRelu")
+def prelu(c: NodeContext, x: Tensor, slope: Tensor) -> MLOperand:
+    operand = x.operand
+    if operand.data_type in _UNSIGNED:
+        return operand
+    return c.b.prelu(operand, slope)
+
+
+@onnx_operator("Gelu")
+def gelu(c: NodeContext, x: Tensor, *, approximate: str = "none") -> MLOperand:
+    return c.b.gelu(x) if approximate == "none" else tanh_gelu(c, x.operand)
+
+
+def tanh_gelu(c: NodeContext, x: MLOperand) -> MLOperand:
+    """The approximation of gelu by tanh: x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))."""
+    cube = c.b.mul(c.b.mul(x, x), x)
+    inner = c.b.mul(c.b.add(x, c.b.mul(cube, 0.044715)), float(np.sqrt(2 / np.pi)))
+    return c.b.mul(c.b.mul(x, 0.5), c.b.add(c.b.tanh(inner), 1.0))
+
+
+@onnx_operator("Selu")
+def selu(
+    c: NodeContext, x: Tensor, *, alpha: float = 1.6732632423543772, gamma: float =
+    1.0507009873554805
+) -> MLOperand:
+    return c.b.mul(c.b.elu(x, alpha=alpha), gamma)
+
+
+@onnx_operator("Celu")
+def celu(c: NodeContext, x: Tensor, *, alpha: float = 1.0) -> MLOperand:
+    return c.b.mul(c.b.elu(c.b.mul(x, 1 / alpha)), alpha)
+
+
+@onnx_operator("ThresholdedRelu")
+def thresholded_relu(c: NodeContext, x: Tensor, *, alpha: float = 1.0) -> MLOperand:
+    return c.b.where(c.b.greater(x, alpha), x, 0.0)
+
+
+@onnx_operator("Swish")
+def swish(c: NodeContext, x: Tensor, *, alpha: float = 1.0) -> MLOperand:
+    inner = x.operand if alpha == 1.0 else c.b.mul(x, alpha)
+    return c.b.mul(x, c.b.sigmoid(inner))
+
+
+@onnx_operator("Mish")
+def mish(c: NodeContext, x: Tensor) -> MLOperand:
+    return c.b.mul(x, c.b.tanh(c.b.softplus(x)))
+
+
+@onnx_operator("Shrink")
+def shrink(c: NodeContext, x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> MLOperand:
+    def of(operand: MLOperand) -> MLOperand:
+        high = c.b.where(c.b.greater(operand, lambd), c.b.sub(operand, bias), 0.0)
+        return c.b.where(c.b.lesser(operand, -lambd), c.b.add(operand, bias), high)
+
+    return c.in_float(x, of)
+
+
+# -- conversion ----------------------------------------------------------------------------------
+@onnx_operator("Cast", storage=True)
+def cast(
+    c: NodeContext, x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up"
+) -> Tensor:
+    return convert(c, x, type_name(to))
+
+
+@onnx_operator("CastLike", storage=True)
+def cast_like(
+    c: NodeContext, x: Tensor, target: Tensor, *, saturate: int = 1, round_mode: str = "up"
+) -> Tensor:
+    return convert(c, x, target.type)
+
+
+def convert(c: NodeContext, x: Tensor, target: str) -> Tensor:
+    """``x`` as another ONNX type."""
+    if target == x.type:
+        return x
+    if target in STORAGE_ONLY:
+        raise Unsupported(f"a cast to {target} would need its overflow")
+    carried = c.carrier(target)
+    operand = x.operand
+    if target == "bool":
+        return c.typed(c.b.not_equal(operand, 0), "bool")
+    return c.typed(c.cast(operand, carried), target)
+
+
+@onnx_operator("BitCast", storage=True)
+def bit_cast(c: NodeContext, x: Tensor, *, to: int) -> Tensor:
+    target, source = type_name(to), x.operand.data_type
+    pair = {source, c.carrier(target)}
+    # Only integers of one width and both signs have the same bits after a cast.
+    if pair in ({"int32", "uint32"}, {"int64", "uint64"}, {"int8", "uint8"}) or len(pair) == 1:
+        if not {x.type, target} & STORAGE_ONLY and x.type != "bfloat16":
+            return c.typed(c.cast(x, c.carrier(target)), target)
+    raise Unsupported(f"WebNN can't reinterpret the bits of {x.type} as {target}")

@@ -1,0 +1,324 @@
+"""Elements moved, none computed: reshape, transpose, slice, pad, concat …"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ...builder import MLOperand
+from ..context import NodeContext
+from ..errors import Unsupported
+from ..records import onnx_operator
+from ..values import Tensor
+
+
+def _moved(c: NodeContext, x: Tensor, shape: list[int]) -> MLOperand | np.ndarray:
+    if x.array is not None:
+        return x.array.reshape(shape)
+    return c.reshape(x, shape)
+
+
+@onnx_operator("Reshape", storage=True)
+def reshape(
+    c: NodeContext, x: Tensor, shape: Tensor, *, allowzero: int = 0
+) -> MLOperand | np.ndarray:
+    lengths = c.ints(shape, "the new shape")
+    if not allowzero:
+        for i, length in enumerate(lengths):
+            if length == 0:
+                if i >= x.rank:
+                    raise Unsupported(f"dimension {i} of shape {list(x.shape)} is to be kept")
+                lengths[i] = x.shape[i]
+    if lengths.count(-1) == 1:
+        rest = math.prod(d for d in lengths if d != -1)
+        lengths[lengths.index(-1)] = x.size // rest if rest else 0
+    return _moved(c, x, lengths)
+
+
+@onnx_operator("Flatten", storage=True)
+def flatten(c: NodeContext, x: Tensor, *, axis: int = 1) -> MLOperand | np.ndarray:
+    if axis < 0:
+        axis += x.rank
+    return _moved(c, x, [math.prod(x.shape[:axis]), math.prod(x.shape[axis:])])
+
+
+@onnx_operator("Squeeze", last=12, storage=True)
+def squeeze_attribute(
+    c: NodeContext, x: Tensor, *, axes: list[int] | None = None
+) -> MLOperand | np.ndarray:
+    return _squeeze(c, x, axes)
+
+
+@onnx_operator("Squeeze", first=13, storage=True)
+def squeeze(c: NodeContext, x: Tensor, axes: Tensor | None = None) -> MLOperand | np.ndarray:
+    return _squeeze(c, x, None if axes is None else c.ints(axes, "axes"))
+
+
+def _squeeze(c: NodeContext, x: Tensor, axes: list[int] | None) -> MLOperand | np.ndarray:
+    gone = (
+        [i for i, d in enumerate(x.shape) if d == 1] if axes is None else c.axes(axes, x.rank)
+    )
+    if any(x.shape[a] != 1 for a in gone):
+        raise Unsupported(f"axes {gone} of shape {list(x.shape)} are not all 1")
+    return _moved(c, x, [d for i, d in enumerate(x.shape) if i not in gone])
+
+
+@onnx_operator("Unsqueeze", last=12, storage=True)
+def unsqueeze_attribute(c: NodeContext, x: Tensor, *, axes: list[int]) -> MLOperand | np.ndarray:
+    return _unsqueeze(c, x, axes)
+
+
+@onnx_operator("Unsqueeze", first=13, storage=True)
+def unsqueeze(c: NodeContext, x: Tensor, axes: Tensor) -> MLOperand | np.ndarray:
+    return _unsqueeze(c, x, c.ints(axes, "axes"))
+
+
+def _unsqueeze(c: NodeContext, x: Tensor, axes: list[int]) -> MLOperand | np.ndarray:
+    shape = list(x.shape)
+    for axis in c.axes(axes, x.rank + len(axes)):
+        shape.insert(axis, 1)
+    return _moved(c, x, shape)
+
+
+@onnx_operator("Transpose", storage=True)
+def transpose(c: NodeContext, x: Tensor, *, perm: list[int] | None = None) -> MLOperand:
+    return c.transpose(x, list(reversed(range(x.rank))) if perm is None else perm)
+
+
+@onnx_operator("Concat", storage=True)
+def concat(c: NodeContext, *inputs: Tensor, axis: int) -> MLOperand:
+    present = [x for x in inputs if 0 not in x.shape] or [inputs[0]]
+    if len(present) == 1:
+        return present[0].operand
+    return c.b.concat(present, c.axis(axis, present[0].rank))
+
+
+@onnx_operator("Split", last=12, storage=True)
+def split_attribute(
+    c: NodeContext, x: Tensor, *, axis: int = 0, split: list[int] | None = None
+) -> list[MLOperand]:
+    return split_by(c, x, axis, split)
+
+
+@onnx_operator("Split", first=13, storage=True)
+def split(
+    c: NodeContext,
+    x: Tensor,
+    split: Tensor | None = None,
+    *,
+    axis: int = 0,
+    num_outputs: int | None = None,
+) -> list[MLOperand]:
+    return split_by(c, x, axis, None if split is None else c.ints(split, "the parts' lengths"))
+
+
+def split_by(
+    c: NodeContext, x: Tensor, axis: int, lengths: list[int] | None
+) -> list[MLOperand]:
+    """Parts of ``x`` along an axis; as many equal ones (the last may be shorter) as the node has
+    outputs when ``lengths`` is None."""
+    axis = c.axis(axis, x.rank)
+    if lengths is None:
+        count = len(c.node.outputs)
+        each = -(-x.shape[axis] // count)
+        lengths = [min(each, x.shape[axis] - i * each) for i in range(count)]
+    if 0 in lengths:
+        starts = np.cumsum([0, *lengths[:-1]])
+        return [
+            c.slice(x, axis, int(s), n)
+            if n
+            else c.conversion.tensor(np.zeros((*x.shape[:axis], 0, *x.shape[axis + 1 :]), x.type))
+            for s, n in zip(starts, lengths, strict=True)
+        ]
+    return c.b.split(x, lengths, axis=axis)
+
+
+@onnx_operator("Slice", last=9, storage=True)
+def slice_attributes(
+    c: NodeContext, x: Tensor, *, starts: list[int], ends: list[int], axes: list[int] | None = None
+) -> MLOperand:
+    return slice_by(c, x, starts, ends, axes, None)
+
+
+@onnx_operator("Slice", first=10, storage=True)
+def slice_inputs(
+    c: NodeContext,
+    x: Tensor,
+    starts: Tensor,
+    ends: Tensor,
+    axes: Tensor | None = None,
+    steps: Tensor | None = None,
+) -> MLOperand:
+    return slice_by(
+        c, x, c.ints(starts, "starts"), c.ints(ends, "ends"),
+        None if axes is None else c.ints(axes, "axes"),
+        None if steps is None else c.ints(steps, "steps"),
+    )
+
+
+def slice_by(
+    c: NodeContext,
+    x: Tensor,
+    starts: list[int],
+    ends: list[int],
+    axes: list[int] | None,
+    steps: list[int] | None,
+) -> MLOperand | np.ndarray:
+    """ONNX's slice: bounds as in Python, steps of both signs."""
+    axes = list(range(len(starts))) if axes is None else [c.axis(a, x.rank) for a in axes]
+    steps = [1] * len(starts) if steps is None else steps
+    begin, sizes, strides = [0] * x.rank, list(x.shape), [1] * x.rank
+    backward = []
+    shape = list(x.shape)
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        picked = range(x.shape[axis])[slice(start, end if end > -(2**62) else None, step)]
+        shape[axis] = len(picked)
+        if not picked:
+            continue
+        begin[axis], strides[axis] = min(picked), abs(step)
+        sizes[axis] = max(picked) - min(picked) + 1
+        if step < 0 and len(picked) > 1:
+            backward.append(axis)
+    if 0 in shape:
+        return np.zeros(shape, x.type)
+    strides = [min(s, 2**31 - 1) if n > 1 else 1 for s, n in zip(strides, shape, strict=True)]
+    result = x.operand
+    if sizes != list(x.shape) or any(s != 1 for s in strides):
+        result = c.b.slice(x, begin, sizes, strides=strides)
+    return c.b.reverse(result, axes=backward) if backward else result
+
+
+@onnx_operator("Pad", last=10, storage=True)
+def pad_attributes(
+    c: NodeContext, x: Tensor, *, pads: list[int], mode: str = "constant", value: float = 0.0
+) -> MLOperand:
+    return pad_by(c, x, pads, mode, value)
+
+
+@onnx_operator("Pad", first=11, storage=True)
+def pad_inputs(
+    c: NodeContext,
+    x: Tensor,
+    pads: Tensor,
+    value: Tensor | None = None,
+    axes: Tensor | None = None,
+    *,
+    mode: str = "constant",
+) -> MLOperand:
+    amounts = c.ints(pads, "the padding")
+    if axes is not None:
+        chosen = [c.axis(a, x.rank) for a in c.ints(axes, "axes")]
+        full = [0] * (2 * x.rank)
+        for i, axis in enumerate(chosen):
+            full[axis], full[axis + x.rank] = amounts[i], amounts[i + len(chosen)]
+        amounts = full
+    number = 0
+    if value is not None and value.size:
+        number = c.array(value, "the padding's value").reshape(-1)[0].item()
+    return pad_by(c, x, amounts, mode, number)
+
+
+def pad_by(
+    c: NodeContext, x: Tensor, amounts: list[int], mode: str, value: float
+) -> MLOperand:
+    """ONNX's pad; negative amounts cut off."""
+    rank = x.rank
+    result = x.operand
+    cut = [min(a, 0) for a in amounts]
+    if any(cut):
+        starts = [-a for a in cut[:rank]]
+        sizes = [d + a + b for d, a, b in zip(x.shape, cut[:rank], cut[rank:], strict=True)]
+        result = c.b.slice(result, starts, sizes)
+        amounts = [max(a, 0) for a in amounts]
+    before, after = amounts[:rank], amounts[rank:]
+    if not any(amounts):
+        return result
+    if mode == "wrap":
+        for axis in range(rank):
+            result = _wrap(c, result, axis, before[axis], after[axis])
+        return result
+    modes = {"constant": "constant", "edge": "edge", "reflect": "reflection"}
+    if mode not in modes:
+        raise Unsupported(f"mode {mode!r} is unknown")
+    if mode == "constant":
+        return c.b.pad(result, before, after, value=int(value) if x.type == "bool" else value)
+    return c.b.pad(result, before, after, mode=modes[mode])
+
+
+def _wrap(c: NodeContext, x: MLOperand, axis: int, before: int, after: int) -> MLOperand:
+    if not before and not after:
+        return x
+    indices = np.arange(-before, x.shape[axis] + after) % x.shape[axis]
+    return c.b.gather(x, indices.astype(np.int32), axis=axis)
+
+
+@onnx_operator("Expand", storage=True)
+def expand(c: NodeContext, x: Tensor, shape: Tensor) -> MLOperand:
+    try:
+        lengths = list(np.broadcast_shapes(x.shape, tuple(c.ints(shape, "the shape"))))
+    except ValueError as error:
+        raise Unsupported(str(error)) from None
+    return x.operand if lengths == list(x.shape) else c.b.expand(x, lengths)
+
+
+@onnx_operator("Tile", storage=True)
+def tile(c: NodeContext, x: Tensor, repeats: Tensor) -> MLOperand:
+    return c.b.tile(x, c.ints(repeats, "the repetitions"))
+
+
+@onnx_operator("Trilu", storage=True)
+def trilu(c: NodeContext, x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> MLOperand:
+    diagonal = 0 if k is None else c.int(k, "the diagonal")
+    # Beyond the matrix all diagonals keep the same; WebNN counts in 32 bits.
+    reach = max(x.shape[-2:])
+    return c.b.triangular(x, upper=bool(upper), diagonal=min(max(diagonal, -reach), reach))
+
+
+@onnx_operator("DepthToSpace", storage=True)
+def depth_to_space(c: NodeContext, x: Tensor, *, blocksize: int, mode: str = "DCR") -> MLOperand:
+    n, depth, h, w = x.shape
+    s = blocksize
+    if mode == "DCR":
+        parts = c.transpose(c.reshape(x, [n, s, s, depth // s**2, h, w]), [0, 3, 4, 1, 5, 2])
+    else:
+        parts = c.transpose(c.reshape(x, [n, depth // s**2, s, s, h, w]), [0, 1, 4, 2, 5, 3])
+    return c.reshape(parts, [n, depth // s**2, h * s, w * s])
+
+
+@onnx_operator("SpaceToDepth", storage=True)
+def space_to_depth(c: NodeContext, x: Tensor, *, blocksize: int, mode: str = "DCR") -> MLOperand:
+    n, depth, h, w = x.shape
+    s = blocksize
+    parts = c.reshape(x, [n, depth, h // s, s, w // s, s])
+    order = [0, 3, 5, 1, 2, 4] if mode == "DCR" else [0, 1, 3, 5, 2, 4]
+    return c.reshape(c.transpose(parts, order), [n, depth * s * s, h // s, w // s])
+
+
+@onnx_operator("ReverseSequence", storage=True)
+def reverse_sequence(
+    c: NodeContext, x: Tensor, lengths: Tensor, *, batch_axis: int = 1, time_axis: int = 0
+) -> MLOperand:
+    counts = np.array(c.ints(lengths, "the lengths"))
+    steps = np.arange(x.shape[time_axis])
+    # Step t of batch b comes from lengths[b] − 1 − t while that is not negative.
+    source = np.where(steps[:, None] < counts, counts - 1 - steps[:, None], steps[:, None])
+    if time_axis > batch_axis:
+        source = source.T
+    view = [1] * x.rank
+    view[batch_axis], view[time_axis] = x.shape[batch_axis], x.shape[time_axis]
+    indices = np.broadcast_to(source.reshape(view), x.shape).astype(np.int32)
+    return c.b.gather_elements(x, np.ascontiguousarray(indices), axis=time_axis)
+
+
+@onnx_operator("CenterCropPad", storage=True)
+def center_crop_pad(
+    c: NodeContext, x: Tensor, shape: Tensor, *, axes: list[int] | None = None
+) -> MLOperand:
+    chosen = list(range(x.rank)) if axes is None else [c.axis(a, x.rank) for a in axes]
+    amounts = [0] * (2 * x.rank)
+    for axis, length in zip(chosen, c.ints(shape, "the shape"), strict=True):
+        extra = length - x.shape[axis]
+        before = extra // 2 if extra >= 0 else -(-extra // 2)
+        amounts[axis], amounts[axis + x.rank] = before, extra - before
+    return pad_by(c, x, amounts, "constant", 0)

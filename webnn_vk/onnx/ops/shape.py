@@ -1,0 +1,94 @@
+"""Shapes and constants: known at import, whatever the tensors hold."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...builder import MLOperand
+from ..context import NodeContext
+from ..errors import Unsupported
+from ..folding import MAX_ELEMENTS
+from ..records import onnx_operator
+from ..types import numpy_type, type_name
+from ..values import Tensor
+
+
+@onnx_operator("Shape", storage=True)
+def shape(c: NodeContext, x: Tensor, *, start: int = 0, end: int | None = None) -> np.ndarray:
+    return np.array(x.shape[start:end], np.int64)
+
+
+@onnx_operator("Size", storage=True)
+def size(c: NodeContext, x: Tensor) -> np.ndarray:
+    return np.array(x.size, np.int64)
+
+
+@onnx_operator("Constant")
+def constant(
+    c: NodeContext,
+    *,
+    value: np.ndarray | None = None,
+    sparse_value: np.ndarray | None = None,
+    value_float: float | None = None,
+    value_floats: list[float] | None = None,
+    value_int: int | None = None,
+    value_ints: list[int] | None = None,
+    value_string: str | None = None,
+    value_strings: list[str] | None = None,
+) -> np.ndarray:
+    if value is not None:
+        return value
+    if sparse_value is not None:
+        return sparse_value
+    for given, dtype in ((value_float, np.float32), (value_floats, np.float32),
+                         (value_int, np.int64), (value_ints, np.int64)):
+        if given is not None:
+            return np.array(given, dtype)
+    raise Unsupported("WebNN has no strings")
+
+
+@onnx_operator("ConstantOfShape")
+def constant_of_shape(
+    c: NodeContext, shape: Tensor, *, value: np.ndarray | None = None
+) -> np.ndarray | MLOperand:
+    lengths = c.ints(shape, "the shape")
+    number = np.zeros(1, np.float32) if value is None else value
+    if np.prod(lengths, dtype=float) <= MAX_ELEMENTS:
+        return np.full(lengths, number.reshape(-1)[0], number.dtype)
+    return c.b.expand(c.constant(number.reshape(()), c.carrier(number.dtype.name)), lengths)
+
+
+@onnx_operator("Range")
+def arange(
+    c: NodeContext, start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int = 1
+) -> np.ndarray:
+    first, last, step = (
+        c.array(x, what).reshape(()) for x, what in ((start, "start"), (limit, "limit"),
+                                                     (delta, "delta"))
+    )
+    count = max(0, int(np.ceil((last.astype(float) - first.astype(float)) / float(step))))
+    if count > 2**31:
+        raise Unsupported(f"{count} elements")
+    steps = np.arange(count).astype(first.dtype)
+    return (first + steps * step.astype(first.dtype)).astype(first.dtype)
+
+
+@onnx_operator("EyeLike", storage=True)
+def eye_like(c: NodeContext, x: Tensor, *, dtype: int | None = None, k: int = 0) -> np.ndarray:
+    name = x.type if dtype is None else type_name(dtype)
+    return np.eye(*x.shape, k=k).astype(numpy_type(name))
+
+
+@onnx_operator("BlackmanWindow", "HammingWindow", "HannWindow")
+def window(
+    c: NodeContext, size: Tensor, *, output_datatype: int = 1, periodic: int = 1
+) -> np.ndarray:
+    count = c.int(size, "the size")
+    points = np.arange(count) * (2 * np.pi / (count if periodic else count - 1))
+    terms = {
+        "HannWindow": (0.5, -0.5, 0.0),
+        "HammingWindow": (25 / 46, -21 / 46, 0.0),
+        "BlackmanWindow": (0.42, -0.5, 0.08),
+    }[c.operator]
+    values = sum(t * np.cos(i * points) for i, t in enumerate(terms))
+    return np.asarray(values).astype(numpy_type(type_name(output_datatype)))

@@ -1,0 +1,190 @@
+"""A model from a path, bytes or ModelProto, checked before anything is made of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
+
+from ..errors import sanitize
+from .errors import InvalidModelError, Unsupported
+from .types import type_name
+from .weights import ExternalData
+
+#: Protobuf's own bound; larger models keep their weights in files beside.
+MAX_FILE_BYTES = 2**31 - 1
+MAX_SUBGRAPH_DEPTH = 24
+OLDEST_OPSET = 7
+
+Dimensions = tuple[int | str | None, ...]
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of a model: ``type`` by NumPy's name; ``shape`` None where the model does
+    not say, its dimensions numbers, names or None."""
+
+    name: str
+    type: str
+    shape: Dimensions | None
+
+
+@dataclass
+class Model:
+    """A model read and checked: its graph, functions, opsets and where its weights lie."""
+
+    graph: GraphProto
+    opsets: dict[str, int]
+    functions: dict[tuple[str, str, str], FunctionProto]
+    external: ExternalData
+    inputs: dict[str, Port]
+    outputs: dict[str, Port]
+    #: Arrays of the initializers, by identity of the TensorProto, shared by all imports.
+    arrays: dict[int, Any] = field(default_factory=dict)
+
+
+def read_model(source: Any) -> Model:
+    """The model of a path, of bytes, of a ModelProto or read before.
+
+    InvalidModelError (a ValueError) for what is no valid model; OSError where a file can't be read.
+    """
+    if isinstance(source, Model):
+        return source
+    folder = None
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        folder = path.parent
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise InvalidModelError(
+                f"{path.name}: larger than 2 GiB, which protobuf can't read; store the weights as "
+                "external data"
+            )
+        source = path.read_bytes()
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        proto = ModelProto()
+        try:
+            proto.ParseFromString(bytes(source))
+        except (DecodeError, RecursionError) as error:
+            raise InvalidModelError(f"no ONNX file: {sanitize(str(error))[:200]}") from None
+    elif isinstance(source, ModelProto):
+        proto = source
+    else:
+        raise TypeError(
+            f"a path, bytes or onnx.ModelProto is expected, not {type(source).__name__}"
+        )
+    return _checked(proto, folder)
+
+
+def _checked(proto: ModelProto, folder: Path | None) -> Model:
+    if not proto.HasField("graph"):
+        raise InvalidModelError("no ONNX file: it holds no graph")
+    opsets: dict[str, int] = {}
+    for entry in proto.opset_import:
+        opsets[domain_name(entry.domain)] = entry.version
+    version = opsets.setdefault("", 1 if not opsets else onnx.defs.onnx_opset_version())
+    newest = onnx.defs.onnx_opset_version()
+    if version > newest:
+        raise InvalidModelError(
+            f"the model uses opset {version}; the installed onnx knows opsets up to {newest}"
+        )
+    if version < 1:
+        raise InvalidModelError(f"opset {version} does not exist")
+    functions = {}
+    for function in proto.functions:
+        key = (domain_name(function.domain), function.name, function.overload)
+        if key in functions:
+            raise InvalidModelError(f"function {sanitize(function.name)!r} is defined twice")
+        functions[key] = function
+        _check_body(function.node, set(function.input), f"function {function.name!r}")
+    graph = proto.graph
+    _check_graph(graph, frozenset(), 0)
+    initializers = {t.name for t in graph.initializer}
+    initializers |= {t.values.name for t in graph.sparse_initializer}
+    inputs = {v.name: _port(v) for v in graph.input if v.name not in initializers}
+    outputs = {v.name: _port(v) for v in graph.output}
+    if not outputs:
+        raise InvalidModelError("the model has no output")
+    return Model(graph, opsets, functions, ExternalData(folder), inputs, outputs)
+
+
+def domain_name(domain: str) -> str:
+    """The default domain has two spellings."""
+    return "" if domain == "ai.onnx" else domain
+
+
+def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    """The graphs that a node holds as attributes."""
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            yield attribute.g
+        elif attribute.type == AttributeProto.GRAPHS:
+            yield from attribute.graphs
+
+
+def _check_graph(graph: GraphProto, outer: frozenset[str], depth: int) -> None:
+    if depth > MAX_SUBGRAPH_DEPTH:
+        raise InvalidModelError(f"graphs are nested more than {MAX_SUBGRAPH_DEPTH} deep")
+    known = set()
+    for kind, names in (
+        ("input", [v.name for v in graph.input]),
+        ("output", [v.name for v in graph.output]),
+    ):
+        if len(set(names)) < len(names) or "" in names:
+            raise InvalidModelError(f"two {kind}s have one name, or one has none")
+        if kind == "input":
+            known.update(names)
+    known.update(t.name for t in graph.initializer)
+    known.update(t.values.name for t in graph.sparse_initializer)
+    _check_body(graph.node, known, "graph", outer, depth)
+    for v in graph.output:
+        if v.name not in known and v.name not in outer:
+            raise InvalidModelError(f"output {sanitize(v.name)!r} is made by no node")
+
+
+def _check_body(
+    nodes: Any, known: set[str], where: str, outer: frozenset[str] = frozenset(), depth: int = 0
+) -> None:
+    """Every name is defined before it is used, and once; ``known`` gains the nodes' outputs."""
+    for node in nodes:
+        what = f"{where}: node {sanitize(node.name)!r} ({sanitize(node.op_type)})"
+        for name in node.input:
+            if name and name not in known and name not in outer:
+                raise InvalidModelError(
+                    f"{what} uses {sanitize(name)!r} before anything makes it: the nodes are "
+                    "cyclic, not in order, or one is missing"
+                )
+        for graph in subgraphs(node):
+            _check_graph(graph, outer | known, depth + 1)
+        for name in node.output:
+            if name and name in known:
+                raise InvalidModelError(f"{what} makes {sanitize(name)!r} a second time")
+            known.add(name)
+
+
+def _port(info: Any) -> Port:
+    if not info.HasField("type"):
+        return Port(info.name, "unknown", None)
+    kind = info.type.WhichOneof("value")
+    if kind != "tensor_type":
+        return Port(info.name, (kind or "unknown").removesuffix("_type"), None)
+    tensor: TypeProto.Tensor = info.type.tensor_type
+    try:
+        name = type_name(tensor.elem_type)
+    except Unsupported:
+        name = f"type {tensor.elem_type}"
+    if not tensor.HasField("shape"):
+        return Port(info.name, name, None)
+    dims = tuple(
+        # Some exporters write 0 or −1 for what they don't know.
+        (d.dim_value if d.dim_value > 0 else None)
+        if d.WhichOneof("value") == "dim_value"
+        else (d.dim_param or None)
+        for d in tensor.shape.dim
+    )
+    return Port(info.name, name, dims)

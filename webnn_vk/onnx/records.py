@@ -1,0 +1,77 @@
+"""One record per ONNX operator: domain, name, opset range and the function that maps it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+NEWEST = 10**6
+MICROSOFT = "com.microsoft"
+
+
+@dataclass(frozen=True)
+class Record:
+    """``function(c, *inputs, **attributes)`` maps a node of opset ``first`` … ``last`` to calls of
+    the builder. ``inputs`` bounds the positional inputs (None: any number)."""
+
+    domain: str
+    name: str
+    first: int
+    last: int
+    function: Callable[..., Any]
+    inputs: int | None
+    attributes: frozenset[str]
+    #: Whether storage-only types (int16, int4 …) may pass: movement and quantisation.
+    storage: bool
+    #: Whether the function takes sequences or missing knowledge itself (control flow).
+    raw: bool
+
+
+_RECORDS: dict[tuple[str, str], list[Record]] = {}
+
+
+def onnx_operator(
+    *names: str,
+    first: int = 1,
+    last: int = NEWEST,
+    domain: str = "",
+    storage: bool = False,
+    raw: bool = False,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the decorated function for operators ``names`` of ``domain``."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        parameters = list(inspect.signature(function).parameters.values())[1:]
+        any_number = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        attributes = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+        for name in names:
+            entry = Record(
+                domain, name, first, last, function,
+                None if any_number else len(positional), attributes, storage, raw,
+            )
+            entries = _RECORDS.setdefault((domain, name), [])
+            clash = [e for e in entries if e.first <= last and first <= e.last]
+            assert not clash, f"two records for {domain} {name} {first}…{last}"
+            entries.append(entry)
+        return function
+
+    return register
+
+
+def find(domain: str, name: str, version: int) -> Record | None:
+    """The record of an operator at an opset version, or None."""
+    for record in _RECORDS.get((domain, name), ()):
+        if record.first <= version <= record.last:
+            return record
+    return None
+
+
+def all_records() -> list[Record]:
+    """Every record, by domain, name and opset."""
+    return sorted(
+        (r for records in _RECORDS.values() for r in records),
+        key=lambda r: (r.domain, r.name, r.first),
+    )

@@ -1,0 +1,89 @@
+"""Values of a model while it is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..builder import MLOperand
+from .errors import NeedsValue
+
+
+class Tensor:
+    """A tensor of the model: known at import (``array``) or computed by the graph.
+
+    ``type`` is its ONNX data type by NumPy's name. ``operand`` is the MLOperand, for a known tensor
+    a constant made on first use. ``sources`` names the model inputs that a computed one's values
+    depend on.
+    """
+
+    __slots__ = ("_make", "_operand", "array", "shape", "sources", "type")
+
+    def __init__(
+        self,
+        type: str,
+        shape: tuple[int, ...],
+        *,
+        array: np.ndarray | None = None,
+        operand: MLOperand | None = None,
+        make: Callable[[Tensor], MLOperand] | None = None,
+        sources: frozenset[str] = frozenset(),
+    ) -> None:
+        self.type = type
+        self.shape = shape
+        self.array = array
+        self._operand = operand
+        self._make = make
+        self.sources = sources
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        count = 1
+        for length in self.shape:
+            count *= length
+        return count
+
+    @property
+    def known(self) -> bool:
+        """Whether the value is known at import."""
+        return self.array is not None
+
+    @property
+    def operand(self) -> MLOperand:
+        """The operand on the builder; Unsupported when WebNN has no such constant."""
+        if self._operand is None:
+            assert self._make is not None
+            self._operand = self._make(self)
+        return self._operand
+
+    def value(self, what: str) -> np.ndarray:
+        """The array, or NeedsValue."""
+        if self.array is None:
+            raise NeedsValue(self, what)
+        return self.array
+
+    def __repr__(self) -> str:
+        return f"<{'known' if self.known else 'computed'} {self.type}{list(self.shape)}>"
+
+
+@dataclass(frozen=True)
+class TensorList:
+    """A sequence (or, with at most one item, an optional), its length known at import."""
+
+    items: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Missing:
+    """The output of a node that failed: what uses it is passed over without a word of its own."""
+
+
+Value = Tensor | TensorList | Missing
