@@ -39,8 +39,8 @@ __all__ = [*_MODULE_OF, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "gpu":
-        return importlib.import_module(f"{__name__}.gpu")
+    if name in ("gpu", "onnx", "onnx_backend"):
+        return importlib.import_module(f"{__name__}.{name}")
     module = _MODULE_OF.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

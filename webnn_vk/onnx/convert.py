@@ -16,7 +16,7 @@ from .context import NodeContext
 from .errors import InvalidModelError, NeedsValue, Problem, Unsupported
 from .nodes import NodeCall, decode_node, sparse_array
 from .reading import Model, subgraphs
-from .types import STORAGE_ONLY, carrier, numpy_type, to_carrier
+from .types import STORAGE_ONLY, carrier, to_carrier
 from .values import Missing, Tensor, TensorList, Value
 from .weights import to_array
 
@@ -99,12 +99,18 @@ class Conversion:
         return self._make_constant(self.builder, to_carrier(tensor.array, data_type))
 
     # -- graphs ----------------------------------------------------------------------------------
-    def run(self, inputs: Mapping[str, Value]) -> dict[str, Value]:
-        """The outputs of the model's graph for values of its inputs."""
-        return self.graph(self.model.graph, Scope(self.model.opsets), inputs)
+    def run(
+        self, inputs: Mapping[str, Value], outputs: Sequence[str] | None = None
+    ) -> dict[str, Value]:
+        """The outputs (all, or those named) of the model's graph for values of its inputs."""
+        return self.graph(self.model.graph, Scope(self.model.opsets), inputs, outputs)
 
     def graph(
-        self, graph: GraphProto, scope: Scope, inputs: Mapping[str, Value]
+        self,
+        graph: GraphProto,
+        scope: Scope,
+        inputs: Mapping[str, Value],
+        outputs: Sequence[str] | None = None,
     ) -> dict[str, Value]:
         """A graph's outputs by name; ``scope`` is fresh, its parent the graph around."""
         for proto in graph.initializer:
@@ -113,7 +119,7 @@ class Conversion:
             array = sparse_array(sparse, self.model.external)
             scope.values[sparse.values.name] = self.tensor(array)
         scope.values |= inputs
-        names = [v.name for v in graph.output]
+        names = [v.name for v in graph.output] if outputs is None else outputs
         self.body(graph.node, scope, names)
         return {name: scope.find(name) for name in names}
 
@@ -296,7 +302,3 @@ def _sources(inputs: Sequence[Value | None]) -> frozenset[str]:
                 found |= x.sources
     return found
 
-
-def known_type(tensor: Tensor) -> np.dtype:
-    """NumPy's type of a tensor's ONNX type."""
-    return numpy_type(tensor.type)

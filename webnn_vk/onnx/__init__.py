@@ -1,0 +1,31 @@
+"""ONNX models on WebNN: ``load`` a model as a graph, ``Session`` for changing shapes.
+
+Needs the extra ``onnx``. Operators are mapped by one record each (``records.py``, ``ops/``); what
+has none is expanded by ONNX's own function bodies where there are any, and what depends on known
+values alone, shape arithmetic above all, is computed at import.
+"""
+
+from __future__ import annotations
+
+try:
+    import onnx as _onnx  # noqa: F401
+except ImportError as error:
+    raise ImportError("webnn_vk.onnx needs the package onnx: pip install 'webnn_vk[onnx]'") from (
+        error
+    )
+
+from .errors import InvalidModelError, Problem, UnsupportedModelError
+from .importing import Requirement, build_operands, load, requirements
+from .session import NodeArg, Session
+
+__all__ = [
+    "InvalidModelError",
+    "NodeArg",
+    "Problem",
+    "Requirement",
+    "Session",
+    "UnsupportedModelError",
+    "build_operands",
+    "load",
+    "requirements",
+]

@@ -1,0 +1,297 @@
+"""``load``, ``build_operands`` and ``requirements``: a model onto a builder."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import background
+from ..builder import MLGraphBuilder, MLOperand
+from ..context import MLContext
+from ..data_types import MLOperandDescriptor, check_dimensions, to_shape
+from ..errors import InvalidStateError, sanitize
+from ..ml_graph import MLGraph
+from ..promise import MLPromise
+from . import ops  # noqa: F401  (fills the table of records)
+from .convert import Conversion, MakeConstant
+from .errors import Problem, Unsupported, UnsupportedModelError
+from .reading import Model, Port, read_model
+from .types import carrier, numpy_type
+from .values import Tensor, TensorList, Value
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """An input of a model: ``shape`` with numbers, names or None, ``type`` by NumPy's name, and
+    whether its dimensions or its value still have to be given."""
+
+    name: str
+    type: str
+    shape: tuple[int | str | None, ...] | None
+    needs_shape: bool
+    needs_value: bool
+
+
+def load(
+    path_or_model: Any,
+    context: MLContext,
+    inputs: Mapping[str, Any] | None = None,
+    *,
+    outputs: Sequence[str] | None = None,
+    narrow_double: bool = False,
+) -> MLPromise[MLGraph]:
+    """A graph from an ONNX model: a path, bytes or ``onnx.ModelProto``.
+
+    ``inputs`` gives, by input name, the shape of an input with unknown dimensions, or an array: its
+    value, where it decides shapes, axes, bounds or a branch; it is no input of the graph then.
+    Input and output names stay ONNX's. bool is carried as uint8, bfloat16 as float32;
+    ``narrow_double`` does the same for double. ``outputs`` picks some of the model's outputs.
+
+    Rejects with InvalidModelError (a ValueError) for what is no valid model, with
+    UnsupportedModelError (a NotSupportedError), which lists every reason, for what WebNN can't
+    express, and as ``MLGraphBuilder.build`` does.
+    """
+    promise: MLPromise[MLGraph] = MLPromise()
+
+    def work() -> None:
+        try:
+            builder = MLGraphBuilder(context)
+            made = build_operands(
+                path_or_model, builder, inputs, outputs=outputs, narrow_double=narrow_double
+            )
+            follow(builder.build(made), promise)
+        except Exception as error:
+            promise.reject(error)
+
+    if not background.start(work, "import"):
+        promise.reject(InvalidStateError("the interpreter is exiting"))
+    return promise
+
+
+def follow(inner: MLPromise[Any], outer: MLPromise[Any]) -> None:
+    """Settle ``outer`` as ``inner`` is."""
+
+    def settled(done: Any) -> None:
+        error = done.exception()
+        if error is None:
+            outer.resolve(done.result())
+        else:
+            outer.reject(error)
+
+    inner.add_done_callback(settled)
+
+
+def build_operands(
+    model: Any,
+    builder: MLGraphBuilder,
+    inputs: Mapping[str, Any] | None = None,
+    *,
+    outputs: Sequence[str] | None = None,
+    narrow_double: bool = False,
+) -> dict[str, MLOperand]:
+    """The model's outputs, name → operand, on an existing builder.
+
+    ``inputs`` as for ``load``; an MLOperand of the builder stands for an input, in the data type
+    that carries the input's. Raises what ``load`` rejects with.
+    """
+    conversion = Conversion(read_model(model), builder, host_constant, narrow_double)
+    values = convert(conversion, inputs or {}, outputs)
+    return output_operands(builder, values)
+
+
+def requirements(
+    model: Any, inputs: Mapping[str, Any] | None = None, *, narrow_double: bool = False
+) -> list[Requirement]:
+    """The model's inputs and what they still need before ``load`` can take it.
+
+    ``inputs`` as for ``load``: what is given already. Which values are needed is found by a trial
+    without a device; unknown dimensions are 1 in it for the first, 224 for others, unless given.
+    """
+    read = read_model(model)
+    given = dict(inputs or {})
+    trial = dict(given)
+    lengths = _symbols(read, given)
+    for port in read.inputs.values():
+        if port.name not in trial and port.shape is not None:
+            trial[port.name] = [
+                d if isinstance(d, int) else lengths.get(d, 224 if i else 1)
+                for i, d in enumerate(port.shape)
+            ]
+    conversion = Conversion(read, ShapeBuilder(), host_constant, narrow_double)
+    try:
+        convert(conversion, trial, None)
+        values: frozenset[str] = frozenset()
+    except UnsupportedModelError as error:
+        values = error.values_needed
+    return [
+        Requirement(
+            port.name,
+            port.type,
+            port.shape,
+            port.name not in given and not _complete(_filled(port, lengths)),
+            port.name in values,
+        )
+        for port in read.inputs.values()
+    ]
+
+
+def convert(
+    conversion: Conversion, inputs: Mapping[str, Any], outputs: Iterable[str] | None
+) -> dict[str, Tensor]:
+    """The model's outputs as values on the conversion's builder, or UnsupportedModelError."""
+    model = conversion.model
+    unknown = inputs.keys() - model.inputs.keys() - {t.name for t in model.graph.initializer}
+    if unknown:
+        names = ", ".join(repr(sanitize(str(n))) for n in sorted(map(str, unknown)))
+        raise ValueError(f"the model has no input {names}; it has {_listed(model.inputs)}")
+    wanted = list(model.outputs) if outputs is None else list(outputs)
+    missing = [name for name in wanted if name not in model.outputs]
+    if missing:
+        raise ValueError(f"the model has no output {_listed(missing)}")
+    lengths = _symbols(model, inputs)
+    given: dict[str, Value] = {}
+    problems: list[Problem] = []
+    for name in {**model.inputs, **inputs}:
+        port = model.inputs.get(name) or Port(name, "unknown", None)
+        try:
+            given[name] = _input(conversion, port, inputs.get(name), lengths)
+        except Unsupported as error:
+            problems.append(Problem(name, "input", str(error), frozenset({name}), shape=True))
+    if problems:
+        raise UnsupportedModelError(problems)
+    made = conversion.run(given, wanted)
+    for name in wanted:
+        if isinstance(made[name], TensorList):
+            conversion.problems.append(Problem(name, "output", "it is a sequence, not a tensor"))
+    if conversion.problems:
+        raise UnsupportedModelError(conversion.problems)
+    return {name: made[name] for name in wanted}  # type: ignore[misc]
+
+
+def _input(
+    conversion: Conversion, port: Port, given: Any, lengths: Mapping[str, int]
+) -> Tensor:
+    if isinstance(given, np.ndarray | np.generic):
+        array = np.array(given)
+        if port.type != "unknown" and array.dtype != numpy_type(port.type):
+            raise Unsupported(f"its value is {array.dtype}, the model has {port.type}")
+        array.setflags(write=False)
+        return conversion.tensor(array)
+    if port.type in ("sequence", "optional", "map", "sparse_tensor", "unknown", "string"):
+        raise Unsupported(f"its type is {port.type}; WebNN has tensors of numbers")
+    data_type = carrier(port.type, conversion.narrow_double)
+    if isinstance(given, MLOperand):
+        if given.data_type != data_type:
+            raise Unsupported(f"its operand is {given.data_type}, {data_type} is needed")
+        operand = given
+    else:
+        shape = tuple(given) if given is not None else _filled(port, lengths)
+        if not _complete(shape):
+            raise Unsupported(
+                f"its shape {_shown(shape)} is not known; give inputs={{{port.name!r}: [...]}}"
+            )
+        shape = to_shape(shape, f"input {sanitize(port.name)!r}")
+        if port.shape is not None and not _matches(shape, port.shape):
+            raise Unsupported(f"its shape is {list(shape)}, the model has {_shown(port.shape)}")
+        descriptor = MLOperandDescriptor(data_type, shape)
+        error = check_dimensions(descriptor)
+        if error:
+            raise Unsupported(f"{descriptor}: {error}")
+        operand = conversion.builder.input(port.name, descriptor)
+    return Tensor(port.type, operand.shape, operand=operand, sources=frozenset({port.name}))
+
+
+def output_operands(
+    builder: MLGraphBuilder, values: Mapping[str, Tensor]
+) -> dict[str, MLOperand]:
+    """Operands that may be outputs: each made by a node, and none twice."""
+    made: dict[str, MLOperand] = {}
+    problems = []
+    for name, value in values.items():
+        try:
+            operand = value.operand
+        except Unsupported as error:
+            problems.append(Problem(name, "output", str(error)))
+            continue
+        if operand._producer is None or operand in made.values():
+            operand = builder.identity(operand)
+        made[name] = operand
+    if problems:
+        raise UnsupportedModelError(problems)
+    return made
+
+
+def host_constant(builder: MLGraphBuilder, array: np.ndarray) -> MLOperand:
+    """A constant that reads the model's own bytes: nothing is copied."""
+    descriptor = MLOperandDescriptor(array.dtype.name, array.shape)
+    builder._check_can_build("constant")
+    builder._check_descriptor(descriptor, "constant")
+    return builder._constant_value(descriptor, array)
+
+
+class ShapeBuilder(MLGraphBuilder):
+    """A builder without a context: it validates and infers shapes, and builds nothing."""
+
+    def __init__(self) -> None:
+        self._has_built = False
+        self._inputs = []
+        self._nodes = []
+        self._building = threading.Lock()
+
+    def _check_can_build(self, what: str) -> None:
+        pass
+
+    def _check_descriptor(self, descriptor: MLOperandDescriptor, what: str) -> None:
+        error = check_dimensions(descriptor)
+        if error is not None:
+            raise TypeError(f"{what}: {descriptor}: {error}")
+
+
+# -- shapes ----------------------------------------------------------------------------------------
+def _symbols(model: Model, inputs: Mapping[str, Any]) -> dict[str, int]:
+    """Lengths of named dimensions, from the inputs that are given."""
+    lengths: dict[str, int] = {}
+    for name, given in inputs.items():
+        port = model.inputs.get(name)
+        shape = getattr(given, "shape", given)
+        if port is None or port.shape is None or len(port.shape) != len(shape):
+            continue
+        for dimension, length in zip(port.shape, shape, strict=True):
+            if isinstance(dimension, str):
+                lengths.setdefault(dimension, int(length))
+    return lengths
+
+
+def _filled(port: Port, lengths: Mapping[str, int]) -> tuple[int | str | None, ...] | None:
+    if port.shape is None:
+        return None
+    return tuple(lengths.get(d, d) if isinstance(d, str) else d for d in port.shape)
+
+
+def _complete(shape: Sequence[Any] | None) -> bool:
+    return shape is not None and all(isinstance(d, (int, np.integer)) for d in shape)
+
+
+def _matches(shape: tuple[int, ...], declared: tuple[Any, ...]) -> bool:
+    return len(shape) == len(declared) and all(
+        not isinstance(d, int) or d == n for n, d in zip(shape, declared, strict=True)
+    )
+
+
+def _shown(shape: Sequence[Any] | None) -> str:
+    if shape is None:
+        return "(any rank)"
+    return "[" + ", ".join("?" if d is None else sanitize(str(d)) for d in shape) + "]"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(repr(sanitize(n)) for n in names) or "none"
+
+
+__all__ = [
+    "MakeConstant", "Requirement", "build_operands", "load", "requirements",
+]

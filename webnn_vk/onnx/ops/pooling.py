@@ -1,0 +1,252 @@
+"""Pooling over one, two and three spatial dimensions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...builder import MLOperand
+from ..context import NodeContext
+from ..errors import Unsupported
+from ..records import onnx_operator
+from ..values import Tensor
+from .convolution import Pairs, paddings
+
+
+@dataclass(frozen=True)
+class Window:
+    """A pooling window, one number (or pair) per spatial dimension, and the result's sizes."""
+
+    kernel: list[int]
+    strides: list[int]
+    dilations: list[int]
+    padding: Pairs
+    sizes: list[int]
+
+    def part(self, start: int, stop: int | None = None) -> Window:
+        """Some of the dimensions."""
+        at = slice(start, stop)
+        return Window(
+            self.kernel[at], self.strides[at], self.dilations[at], self.padding[at], self.sizes[at]
+        )
+
+    def with_rows(self) -> Window:
+        """A dimension of 1 in front."""
+        return Window(
+            [1, *self.kernel], [1, *self.strides], [1, *self.dilations], [(0, 0), *self.padding],
+            [1, *self.sizes],
+        )
+
+
+def window_of(
+    spatial: Sequence[int],
+    kernel: list[int],
+    strides: list[int] | None,
+    dilations: list[int] | None,
+    pads: list[int] | None,
+    auto_pad: str,
+    ceil_mode: int,
+) -> Window:
+    """The window that a node's attributes describe."""
+    strides = strides or [1] * len(kernel)
+    dilations = dilations or [1] * len(kernel)
+    padding = paddings(spatial, kernel, strides, dilations, pads, auto_pad)
+    sizes = []
+    for n, k, s, d, (before, after) in zip(
+        spatial, kernel, strides, dilations, padding, strict=True
+    ):
+        room = n + before + after - (k - 1) * d - 1
+        if room < 0:
+            raise Unsupported(f"a window of {k} does not fit into {n} elements and their padding")
+        count = (-(-room // s) if ceil_mode else room // s) + 1
+        # A window that would start in the padding behind is left out.
+        if ceil_mode and (count - 1) * s >= n + before:
+            count -= 1
+        sizes.append(count)
+    return Window(list(kernel), strides, dilations, padding, sizes)
+
+
+def pool(c: NodeContext, kind: str, x: MLOperand, window: Window) -> MLOperand:
+    """``max_pool2d``, ``average_pool2d`` or ``l2_pool2d`` over 1, 2 or 3 dimensions. What a window
+    covers is a product of ranges, so three dimensions can be pooled two and one at a time."""
+    spatial = len(window.kernel)
+    n, channels = x.shape[:2]
+    if spatial == 1:
+        rows = c.reshape(x, [n, channels, 1, x.shape[2]])
+        return c.reshape(pool(c, kind, rows, window.with_rows()), [n, channels, *window.sizes])
+    if spatial == 3:
+        depth = x.shape[2]
+        flat = pool(
+            c, kind, c.reshape(x, [n, channels * depth, *x.shape[3:]]), window.part(1)
+        )
+        columns = math.prod(window.sizes[1:])
+        deep = Window(
+            [window.kernel[0], 1], [window.strides[0], 1], [window.dilations[0], 1],
+            [window.padding[0], (0, 0)], [window.sizes[0], columns],
+        )
+        result = pool(c, kind, c.reshape(flat, [n, channels, depth, columns]), deep)
+        return c.reshape(result, [n, channels, *window.sizes])
+    if spatial != 2:
+        raise Unsupported(f"{spatial} spatial dimensions; 1 to 3 are supported")
+    after = []
+    for i, (b, a) in enumerate(window.padding):
+        # Windows may end before the padding does: WebNN wants one of two sizes.
+        reach = (window.sizes[i] - 1) * window.strides[i]
+        reach += (window.kernel[i] - 1) * window.dilations[i] + 1
+        after.append(max(0, min(a, reach - x.shape[2 + i] - b)))
+    (top, _), (left, _) = window.padding
+    return getattr(c.b, kind)(
+        x, window_dimensions=window.kernel, strides=window.strides, dilations=window.dilations,
+        padding=[top, after[0], left, after[1]], output_sizes=window.sizes,
+    )
+
+
+@onnx_operator("MaxPool")
+def max_pool(
+    c: NodeContext,
+    x: Tensor,
+    *,
+    kernel_shape: list[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: list[int] | None = None,
+    pads: list[int] | None = None,
+    storage_order: int = 0,
+    strides: list[int] | None = None,
+) -> list[MLOperand | None]:
+    window = window_of(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    result = pool(c, "max_pool2d", x.operand, window) if c.wants(0) else None
+    return [result, _indices(c, x, window, storage_order) if c.wants(1) else None]
+
+
+def positions(spatial: Sequence[int], window: Window) -> tuple[np.ndarray, np.ndarray]:
+    """Row-major positions [outputs, taps] of what windows cover, and which are inside."""
+    axes = []
+    for n, k, s, d, (before, _), size in zip(
+        spatial, window.kernel, window.strides, window.dilations, window.padding, window.sizes,
+        strict=True,
+    ):
+        axes.append((np.arange(size)[:, None] * s - before + np.arange(k) * d, n))
+    rank = len(axes)
+    total = np.zeros((), np.int64)
+    inside = np.ones((), bool)
+    for i, (at, n) in enumerate(axes):
+        view = [1] * (2 * rank)
+        view[i], view[rank + i] = at.shape
+        total = total * n + np.clip(at, 0, n - 1).reshape(view)
+        inside = inside & ((at >= 0) & (at < n)).reshape(view)
+    shape = (math.prod(window.sizes), math.prod(window.kernel))
+    return total.reshape(shape), np.broadcast_to(inside, total.shape).reshape(shape)
+
+
+def _indices(c: NodeContext, x: Tensor, window: Window, storage_order: int) -> MLOperand:
+    """Where in the whole input each maximum lies."""
+    n, channels = x.shape[:2]
+    table, inside = positions(x.shape[2:], window)
+    size = math.prod(x.shape[2:])
+    flat = c.reshape(x, [n * channels, size])
+    values = c.b.gather(flat, table.astype(np.int32), axis=1)
+    if not inside.all():
+        lowest = -np.inf if flat.data_type.startswith("float") else np.iinfo(flat.data_type).min
+        mask = c.constant(inside, "uint8")
+        values = c.b.where(mask, values, c.constant(lowest, flat.data_type))
+    best = c.b.arg_max(values, 2, output_data_type="int64")
+    taps = np.arange(table.shape[0], dtype=np.int64) * table.shape[1]
+    if storage_order:
+        h, w = x.shape[2:]
+        table = (table % w) * h + table // w
+    chosen = c.b.add(best, c.constant(taps, "int64"))
+    found = c.b.gather(c.constant(table.reshape(-1), "int64"), chosen)
+    start = np.arange(n * channels, dtype=np.int64)[:, None] * size
+    return c.reshape(c.b.add(found, c.constant(start, "int64")), [n, channels, *window.sizes])
+
+
+@onnx_operator("AveragePool")
+def average_pool(
+    c: NodeContext,
+    x: Tensor,
+    *,
+    kernel_shape: list[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> MLOperand:
+    window = window_of(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    operand = x.operand
+    if count_include_pad and any(map(any, window.padding)):
+        operand = c.pad(operand, [(0, 0), (0, 0), *window.padding])
+        window = Window(
+            window.kernel, window.strides, window.dilations, [(0, 0)] * len(kernel_shape),
+            window.sizes,
+        )
+    return pool(c, "average_pool2d", operand, window)
+
+
+@onnx_operator("LpPool")
+def lp_pool(
+    c: NodeContext,
+    x: Tensor,
+    *,
+    kernel_shape: list[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: list[int] | None = None,
+    p: int = 2,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> MLOperand:
+    window = window_of(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    if p == 2:
+        return pool(c, "l2_pool2d", x.operand, window)
+    # Σ|x|^p = l2(|x|^(p/2))²
+    halves = c.b.pow(c.b.abs(x), p / 2)
+    return c.b.pow(pool(c, "l2_pool2d", halves, window), 2 / p)
+
+
+@onnx_operator("GlobalAveragePool", "GlobalMaxPool")
+def global_pool(c: NodeContext, x: Tensor) -> MLOperand:
+    name = "reduce_mean" if c.operator == "GlobalAveragePool" else "reduce_max"
+    return getattr(c.b, name)(x, axes=list(range(2, x.rank)), keep_dimensions=True)
+
+
+@onnx_operator("GlobalLpPool")
+def global_lp_pool(c: NodeContext, x: Tensor, *, p: int = 2) -> MLOperand:
+    options = {"axes": list(range(2, x.rank)), "keep_dimensions": True}
+    if p == 2:
+        return c.b.reduce_l2(x, **options)
+    return c.b.pow(c.b.reduce_sum(c.b.pow(c.b.abs(x), p), **options), 1 / p)
+
+
+@onnx_operator("MaxUnpool")
+def max_unpool(
+    c: NodeContext,
+    x: Tensor,
+    indices: Tensor,
+    output_shape: Tensor | None = None,
+    *,
+    kernel_shape: list[int],
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> MLOperand:
+    rank = len(kernel_shape)
+    strides, pads = strides or [1] * rank, pads or [0] * (2 * rank)
+    shape = [
+        *x.shape[:2],
+        *(
+            (n - 1) * s - pads[i] - pads[i + rank] + k
+            for i, (n, s, k) in enumerate(zip(x.shape[2:], strides, kernel_shape, strict=True))
+        ),
+    ]
+    zeros = c.b.expand(c.constant(0, x.operand.data_type), [math.prod(shape)])
+    flat = c.b.scatter_elements(zeros, c.reshape(indices, [x.size]), c.reshape(x, [x.size]))
+    result = c.reshape(flat, shape)
+    if output_shape is None:
+        return result
+    wanted = c.ints(output_shape, "the output's shape")
+    return c.pad(result, [(0, b - a) for a, b in zip(shape, wanted, strict=True)])

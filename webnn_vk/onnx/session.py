@@ -1,0 +1,226 @@
+"""Session: a model run as ONNX Runtime's users know it, one compiled graph per input shape."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from ..builder import MLGraphBuilder, MLOperand
+from ..context import MLContext
+from ..data_types import MLOperandDescriptor
+from ..errors import sanitize
+from ..ml_graph import MLGraph
+from ..tensor import MLTensor
+from .convert import Conversion
+from .errors import UnsupportedModelError
+from .importing import convert, host_constant, output_operands
+from .reading import Port, read_model
+from .types import carrier, numpy_type, to_carrier
+from .values import Tensor
+
+#: Weights of at least so many bytes are shared between a session's graphs as constant tensors.
+SHARED_BYTES = 1 << 16
+#: Elements of a floating-point input that may be bound by value; integers and bools may always.
+_MAX_BOUND_FLOATS = 64
+
+
+@dataclass(frozen=True)
+class NodeArg:
+    """An input or output: ``type`` as ONNX Runtime writes it ("tensor(float)"), ``shape`` with
+    numbers, names or None."""
+
+    name: str
+    type: str
+    shape: list[int | str | None] | None
+
+
+@dataclass
+class _Compiled:
+    """A graph for certain shapes: which inputs it takes, and outputs that were known already."""
+
+    graph: MLGraph | None
+    types: dict[str, str]
+    known: dict[str, np.ndarray]
+
+
+class Session:
+    """A model on a context. ``run`` compiles a graph for each new combination of input shapes and
+    keeps the last ``keep``; they share the large weights. Inputs whose values decide shapes, axes
+    or branches are taken from the feeds, with a graph for each of their values.
+
+    ``narrow_double`` computes double in float32. Raises InvalidModelError as ``load`` does.
+    """
+
+    def __init__(
+        self,
+        path_or_model: Any,
+        context: MLContext,
+        *,
+        keep: int = 8,
+        narrow_double: bool = False,
+    ) -> None:
+        self._model = read_model(path_or_model)
+        self._context = context
+        self._keep = max(1, keep)
+        self._narrow_double = narrow_double
+        self._graphs: OrderedDict[Any, _Compiled] = OrderedDict()
+        self._bound: set[str] = set()
+        self._weights: dict[Any, tuple[np.ndarray, MLTensor]] = {}
+        self._lock = threading.RLock()
+        # A model of fixed shapes has one graph: its constants are better left to the compiler.
+        self._shares = any(
+            p.shape is None or not all(isinstance(d, int) for d in p.shape)
+            for p in self._model.inputs.values()
+        )
+
+    def get_inputs(self) -> list[NodeArg]:
+        """The model's inputs, in its order."""
+        return [_node_arg(port) for port in self._model.inputs.values()]
+
+    def get_outputs(self) -> list[NodeArg]:
+        """The model's outputs, in its order."""
+        return [_node_arg(port) for port in self._model.outputs.values()]
+
+    def run(
+        self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
+    ) -> list[np.ndarray]:
+        """The outputs named (all when None), in ONNX's data types, for arrays by input name.
+
+        ValueError for missing or unknown names, TypeError for data of another type,
+        UnsupportedModelError when the model can't be taken in these shapes.
+        """
+        names = list(self._model.outputs) if not output_names else list(output_names)
+        unknown = [n for n in names if n not in self._model.outputs]
+        if unknown:
+            raise ValueError(f"the model has no output {sanitize(str(unknown[0]))!r}")
+        arrays = self._checked(feeds)
+        compiled = self.compile(arrays)
+        results = dict(compiled.known)
+        if compiled.graph is not None:
+            given = {
+                name: to_carrier(arrays[name], d.data_type)
+                for name, d in compiled.graph.inputs.items()
+            }
+            results |= self._context.compute(compiled.graph, given)
+        return [_converted(results[n], compiled.types[n]) for n in names]
+
+    def graph(self, feeds: Mapping[str, Any]) -> MLGraph | None:
+        """The graph that ``run`` uses for such feeds; None when all is known at import."""
+        return self.compile(self._checked(feeds)).graph
+
+    # -- compilation -----------------------------------------------------------------------------
+    def compile(self, arrays: Mapping[str, np.ndarray]) -> _Compiled:
+        """The compiled graph for these arrays' shapes, and values of those bound."""
+        with self._lock:
+            while True:
+                key = self._key(arrays)
+                found = self._graphs.get(key)
+                if found is not None:
+                    self._graphs.move_to_end(key)
+                    return found
+                try:
+                    made = self._build(arrays)
+                except UnsupportedModelError as error:
+                    more = {n for n in error.values_needed if _may_bind(arrays.get(n))}
+                    if not more - self._bound:
+                        raise
+                    self._bound |= more
+                    continue
+                self._graphs[key] = made
+                while len(self._graphs) > self._keep:
+                    self._graphs.popitem(last=False)
+                return made
+
+    def _key(self, arrays: Mapping[str, np.ndarray]) -> Any:
+        shapes = tuple((name, x.shape) for name, x in sorted(arrays.items()))
+        return shapes, tuple((name, arrays[name].tobytes()) for name in sorted(self._bound))
+
+    def _build(self, arrays: Mapping[str, np.ndarray]) -> _Compiled:
+        builder = MLGraphBuilder(self._context)
+        constant = self._shared_constant if self._shares else host_constant
+        conversion = Conversion(self._model, builder, constant, self._narrow_double)
+        # An input without elements has no place in a graph; its value is known, though.
+        given = {
+            name: x if name in self._bound or not x.size else x.shape for name, x in arrays.items()
+        }
+        values = convert(conversion, given, None)
+        known = {name: v.array for name, v in values.items() if v.array is not None}
+        live: dict[str, Tensor] = {n: v for n, v in values.items() if v.array is None}
+        graph = builder.build(output_operands(builder, live)).result() if live else None
+        types = {name: self._output_type(name, v) for name, v in values.items()}
+        return _Compiled(graph, types, known)
+
+    def _output_type(self, name: str, value: Tensor) -> str:
+        declared = self._model.outputs[name].type
+        try:
+            numpy_type(declared)
+        except TypeError:
+            return value.type
+        return declared
+
+    def _shared_constant(self, builder: MLGraphBuilder, array: np.ndarray) -> MLOperand:
+        if array.nbytes < SHARED_BYTES:
+            return host_constant(builder, array)
+        key = (array.__array_interface__["data"][0], array.shape, array.dtype.str)
+        if key not in self._weights:
+            descriptor = MLOperandDescriptor(array.dtype.name, array.shape)
+            tensor = self._context.create_constant_tensor(descriptor, array).result()
+            # The array is kept: while it lives, its address means its contents.
+            self._weights[key] = (array, tensor)
+        return builder.constant(self._weights[key][1])
+
+    # -- feeds -----------------------------------------------------------------------------------
+    def _checked(self, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        ports = self._model.inputs
+        missing = [n for n in ports if n not in feeds]
+        optional = {t.name: t for t in self._model.graph.initializer}
+        extra = [n for n in feeds if n not in ports and n not in optional]
+        if missing or extra:
+            raise ValueError(
+                f"feeds lack {[sanitize(n) for n in missing]}, "
+                f"and have unknown {[sanitize(str(n)) for n in extra]}"
+            )
+        made = {}
+        for name, value in feeds.items():
+            if name not in ports:
+                continue
+            array = np.asarray(value)
+            expected = ports[name].type
+            if array.dtype.name != expected:
+                raise TypeError(
+                    f"input {sanitize(name)!r} is {array.dtype}, the model has {expected}"
+                )
+            made[name] = array
+        return made
+
+
+def _may_bind(array: np.ndarray | None) -> bool:
+    if array is None:
+        return False
+    return array.dtype.kind in "iub" or array.size <= _MAX_BOUND_FLOATS
+
+
+def _converted(array: np.ndarray, name: str) -> np.ndarray:
+    kind = numpy_type(name)
+    if array.dtype == kind:
+        return array
+    return array != 0 if kind == np.bool_ else array.astype(kind)
+
+
+def _node_arg(port: Port) -> NodeArg:
+    try:
+        elem_type = helper.np_dtype_to_tensor_dtype(numpy_type(port.type))
+        name = TensorProto.DataType.Name(elem_type).lower()
+    except (TypeError, ValueError):
+        return NodeArg(port.name, port.type, port.shape and list(port.shape))
+    name = {"bool": "bool"}.get(name, name)
+    return NodeArg(port.name, f"tensor({name})", None if port.shape is None else list(port.shape))
+
+
+__all__ = ["NodeArg", "Session", "carrier"]
