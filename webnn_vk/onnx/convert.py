@@ -126,8 +126,9 @@ class Conversion:
     def _initializer(self, proto: Any) -> Value:
         arrays = self.model.arrays
         if id(proto) not in arrays:
-            arrays[id(proto)] = to_array(proto, self.model.external)
-        return self.tensor(arrays[id(proto)])
+            # The message is kept too: while it lives nothing else has its identity.
+            arrays[id(proto)] = proto, to_array(proto, self.model.external)
+        return self.tensor(arrays[id(proto)][1])
 
     def body(self, nodes: Iterable[NodeProto], scope: Scope, outputs: Iterable[str]) -> None:
         """Convert the nodes that ``outputs`` depend on."""

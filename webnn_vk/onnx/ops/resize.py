@@ -1,1 +1,241 @@
-"""resize"""
+"""Resize and Upsample: resample2d where it says the same, else sums of gathered elements."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...builder import MLOperand
+from ..context import NodeContext
+from ..errors import Unsupported
+from ..records import onnx_operator
+from ..values import Tensor
+
+
+@onnx_operator("Upsample", last=8)
+def upsample_attribute(
+    c: NodeContext, x: Tensor, *, scales: list[float], mode: str = "nearest"
+) -> MLOperand:
+    return _upsample(c, x, scales, mode)
+
+
+@onnx_operator("Upsample", first=9, last=9)
+def upsample(c: NodeContext, x: Tensor, scales: Tensor, *, mode: str = "nearest") -> MLOperand:
+    return _upsample(c, x, c.array(scales, "the scales").reshape(-1).tolist(), mode)
+
+
+@onnx_operator("Resize", last=10)
+def resize_asymmetric(
+    c: NodeContext, x: Tensor, scales: Tensor, *, mode: str = "nearest"
+) -> MLOperand:
+    return _upsample(c, x, c.array(scales, "the scales").reshape(-1).tolist(), mode)
+
+
+def _upsample(c: NodeContext, x: Tensor, scales: list[float], mode: str) -> MLOperand:
+    sizes = [int(np.floor(n * s)) for n, s in zip(x.shape, scales, strict=True)]
+    result = x.operand
+    for axis in range(x.rank):
+        plan = AxisPlan(x.shape[axis], sizes[axis], scales[axis], mode, "asymmetric", "floor")
+        result = _resample(c, result, axis, plan.table(), mode)
+    return result
+
+
+@onnx_operator("Resize", first=11)
+def resize(
+    c: NodeContext,
+    x: Tensor,
+    roi: Tensor | None = None,
+    scales: Tensor | None = None,
+    sizes: Tensor | None = None,
+    *,
+    antialias: int = 0,
+    axes: list[int] | None = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+) -> MLOperand:
+    chosen = list(range(x.rank)) if axes is None else [c.axis(a, x.rank) for a in axes]
+    lengths = [x.shape[a] for a in chosen]
+    if sizes is not None and sizes.size:
+        new = c.ints(sizes, "the sizes")
+        factors = [n / old for n, old in zip(new, lengths, strict=True)]
+        if keep_aspect_ratio_policy != "stretch":
+            pick = min if keep_aspect_ratio_policy == "not_larger" else max
+            factors = [pick(factors)] * len(factors)
+            new = [int(np.floor(factors[0] * old + 0.5)) for old in lengths]
+    elif scales is not None and scales.size:
+        factors = [float(v) for v in c.array(scales, "the scales").reshape(-1)]
+        new = [int(np.floor(old * f)) for old, f in zip(lengths, factors, strict=True)]
+    else:
+        raise Unsupported("neither scales nor sizes are given")
+    crop = [0.0] * len(chosen), [1.0] * len(chosen)
+    if coordinate_transformation_mode == "tf_crop_and_resize":
+        if roi is None:
+            raise Unsupported("tf_crop_and_resize without a region")
+        corners = c.array(roi, "the region").reshape(2, -1).astype(float)
+        crop = corners[0].tolist(), corners[1].tolist()
+    result = x.operand
+    integer = not result.data_type.startswith("float") and mode != "nearest"
+    if integer:
+        result = c.b.cast(result, "float32")
+    native = _native(c, result, chosen, new, factors, mode, coordinate_transformation_mode,
+                     nearest_mode, antialias)
+    if native is not None:
+        result = native
+    else:
+        for i, axis in enumerate(chosen):
+            plan = AxisPlan(
+                lengths[i], new[i], factors[i], mode, coordinate_transformation_mode, nearest_mode,
+                antialias=bool(antialias), cubic=cubic_coeff_a, exclude=bool(exclude_outside),
+                region=(crop[0][i], crop[1][i]),
+            )
+            result = _resample(c, result, axis, plan.table(), mode)
+            outside = plan.outside()
+            if outside.any():
+                view = [1] * x.rank
+                view[axis] = new[i]
+                result = c.b.where(
+                    c.constant(outside.reshape(view), "uint8"),
+                    c.constant(extrapolation_value, result.data_type), result,
+                )
+    return c.b.cast(c.b.round_even(result), x.operand.data_type) if integer else result
+
+
+def _native(
+    c: NodeContext, x: MLOperand, axes: list[int], sizes: list[int], factors: list[float],
+    mode: str, transform: str, nearest: str, antialias: int,
+) -> MLOperand | None:
+    """resample2d, where two axes change and positions count from the middle of elements."""
+    changed = [i for i, a in enumerate(axes) if sizes[i] != x.shape[a]]
+    exact = all(abs(factors[i] * x.shape[axes[i]] - sizes[i]) < 1e-4 for i in changed)
+    if len(x.shape) != 4 or not 1 <= len(changed) <= 2 or antialias or not exact:
+        return None
+    plain = transform == "half_pixel" or (
+        transform == "pytorch_half_pixel" and all(sizes[i] > 1 for i in changed)
+    )
+    pair = [axes[i] for i in changed]
+    if len(pair) == 1:
+        pair = [pair[0], next(a for a in (3, 2, 1) if a != pair[0])]
+    pair.sort()
+    new = [sizes[axes.index(a)] if a in axes else x.shape[a] for a in pair]
+    if mode == "linear" and plain:
+        return c.b.resample2d(x, mode="linear", sizes=new, axes=pair)
+    # Enlarged by a whole number, the nearest element is the same by all ways of rounding.
+    whole = all(n % x.shape[a] == 0 for n, a in zip(new, pair, strict=True))
+    floor = transform == "asymmetric" and nearest == "floor"
+    if mode == "nearest" and ((plain and nearest == "round_prefer_floor") or (floor and whole)):
+        return c.b.resample2d(x, mode="nearest-neighbor", sizes=new, axes=pair)
+    return None
+
+
+class AxisPlan:
+    """How one axis is resampled: where new elements come from, with what weights."""
+
+    def __init__(
+        self, size: int, new_size: int, scale: float, mode: str, transform: str, nearest: str,
+        *, antialias: bool = False, cubic: float = -0.75, exclude: bool = False,
+        region: tuple[float, float] = (0.0, 1.0),
+    ) -> None:
+        self.size, self.new_size, self.scale = size, new_size, scale
+        self.mode, self.nearest, self.cubic, self.exclude = mode, nearest, cubic, exclude
+        self.transform, self.antialias = transform, antialias
+        self.positions = self._positions(transform, region)
+
+    def _positions(self, transform: str, region: tuple[float, float]) -> np.ndarray:
+        x, n, new, scale = np.arange(self.new_size, dtype=float), self.size, self.new_size, (
+            self.scale
+        )
+        match transform:
+            case "half_pixel":
+                return (x + 0.5) / scale - 0.5
+            case "pytorch_half_pixel":
+                return (x + 0.5) / scale - 0.5 if new > 1 else np.zeros(new)
+            case "asymmetric":
+                return x / scale
+            case "align_corners":
+                return x * (n - 1) / (new - 1) if new > 1 else np.zeros(new)
+            case "half_pixel_symmetric":
+                adjusted = new / (scale * n)
+                return n / 2 * (1 - adjusted) + (x + 0.5) / scale - 0.5
+            case "tf_half_pixel_for_nn":
+                return (x + 0.5) / scale
+            case "tf_crop_and_resize":
+                start, end = region
+                if new > 1:
+                    return start * (n - 1) + x * (end - start) * (n - 1) / (new - 1)
+                return np.full(new, 0.5 * (start + end) * (n - 1))
+        raise Unsupported(f"coordinate_transformation_mode {transform!r} is unknown")
+
+    def outside(self) -> np.ndarray:
+        """Which new elements lie outside of the old ones (tf_crop_and_resize)."""
+        if self.transform != "tf_crop_and_resize":
+            return np.zeros(self.new_size, bool)
+        return (self.positions < 0) | (self.positions > self.size - 1)
+
+    def table(self) -> tuple[np.ndarray, np.ndarray]:
+        """Indices [new, taps] and weights [new, taps]."""
+        x = self.positions
+        if self.mode == "nearest":
+            return self._nearest(x)
+        if self.mode not in ("linear", "cubic"):
+            raise Unsupported(f"mode {self.mode!r} is unknown")
+        stretch = max(1.0, 1 / self.scale) if self.antialias else 1.0
+        reach = 1 if self.mode == "linear" else 2
+        half = int(np.ceil(reach * stretch))
+        taps = np.floor(x)[:, None] + np.arange(-half + 1, half + 1)
+        distance = np.abs(x[:, None] - taps) / stretch
+        weights = _triangle(distance) if self.mode == "linear" else _cubic(distance, self.cubic)
+        inside = (taps >= 0) & (taps < self.size)
+        if self.exclude or self.antialias:
+            weights = np.where(inside, weights, 0)
+        if self.exclude or self.antialias:
+            weights = weights / weights.sum(axis=1, keepdims=True)
+        return np.clip(taps, 0, self.size - 1).astype(np.int32), weights
+
+    def _nearest(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        rounded = {
+            "round_prefer_floor": lambda: np.ceil(x - 0.5),
+            "round_prefer_ceil": lambda: np.floor(x + 0.5),
+            "floor": lambda: np.floor(x),
+            "ceil": lambda: np.ceil(x),
+        }
+        if self.nearest not in rounded:
+            raise Unsupported(f"nearest_mode {self.nearest!r} is unknown")
+        at = np.clip(rounded[self.nearest](), 0, self.size - 1).astype(np.int32)
+        return at[:, None], np.ones((len(at), 1))
+
+
+def _triangle(distance: np.ndarray) -> np.ndarray:
+    return np.clip(1 - distance, 0, None)
+
+
+def _cubic(d: np.ndarray, a: float) -> np.ndarray:
+    near = (a + 2) * d**3 - (a + 3) * d**2 + 1
+    far = a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0))
+
+
+def _resample(
+    c: NodeContext, x: MLOperand, axis: int, table: tuple[np.ndarray, np.ndarray], mode: str
+) -> MLOperand:
+    """One axis resampled: each new element is a weighted sum of gathered ones."""
+    indices, weights = table
+    if len(indices) == x.shape[axis] and (indices[:, 0] == np.arange(len(indices))).all() and (
+        weights[:, 0] == 1
+    ).all():
+        return x
+    if mode == "nearest":
+        return c.b.gather(x, indices[:, 0], axis=axis)
+    view = [1] * len(x.shape)
+    view[axis] = len(indices)
+    total = None
+    for tap in range(indices.shape[1]):
+        if not weights[:, tap].any():
+            continue
+        part = c.b.gather(x, np.ascontiguousarray(indices[:, tap]), axis=axis)
+        part = c.b.mul(part, c.constant(weights[:, tap].reshape(view), x.data_type))
+        total = part if total is None else c.b.add(total, part)
+    return total if total is not None else c.b.mul(x, 0.0)
