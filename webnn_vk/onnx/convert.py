@@ -188,7 +188,7 @@ class Conversion:
         key = (node.domain, node.operator, node.overload)
         if key in self.model.functions:
             function = self.model.functions[key]
-            return self._call(function, functions.opsets_of(function), node, inputs)
+            return self._call(function, scope, node, inputs)
         plain = all(x is None or isinstance(x, Tensor) for x in inputs)
         if plain and all(x is None or x.known for x in inputs):  # type: ignore[union-attr]
             arrays = folding.evaluate(node, [x and x.array for x in inputs])  # type: ignore
@@ -199,7 +199,7 @@ class Conversion:
             return self._record(record, node, scope, inputs)
         body = functions.schema_function(node, inputs) if plain else None
         if body is not None:
-            return self._call(body, functions.opsets_of(body), node, inputs)
+            return self._call(body, scope, node, inputs)
         raise Unsupported(functions.why_not(node))
 
     def _record(
@@ -236,10 +236,11 @@ class Conversion:
     def _call(
         self,
         function: onnx.FunctionProto,
-        opsets: Mapping[str, int],
+        outer: Scope,
         node: NodeCall,
         inputs: Sequence[Value | None],
     ) -> Sequence[Value | None]:
+        opsets = functions.opsets_of(function)
         if self._depth >= MAX_CALL_DEPTH:
             raise InvalidModelError(
                 f"function {sanitize(function.name)!r}: calls are nested more than "
@@ -248,7 +249,7 @@ class Conversion:
         attributes = functions.schema_defaults(node)
         attributes |= {a.name: a for a in function.attribute_proto}
         attributes |= {a.name: a for a in node.proto.attribute}
-        scope = Scope({**opsets}, attributes=attributes)
+        scope = Scope({**outer.opsets, **opsets}, attributes=attributes)
         for i, name in enumerate(function.input):
             given = inputs[i] if i < len(inputs) else None
             # An input left out stays left out in the body: an empty name there.

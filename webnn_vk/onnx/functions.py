@@ -36,13 +36,13 @@ def schema_function(node: NodeCall, inputs: Sequence[Value | None]) -> FunctionP
         return None
     if schema.has_function:
         version = _nearest(schema.function_opset_versions, node.version)
-        return _parsed(schema.get_function_with_opset_version(version), node)
+        return _parsed(schema.get_function_with_opset_version(version))
     if schema.has_context_dependent_function:
         version = _nearest(schema.context_dependent_function_opset_versions, node.version)
         body = schema.get_context_dependent_function_with_opset_version(
             version, node.proto.SerializeToString(), [_type_proto(x) for x in inputs]
         )
-        return _parsed(body, node) if body else None
+        return _parsed(body) if body else None
     return None
 
 
@@ -58,11 +58,8 @@ def schema_defaults(node: NodeCall) -> dict[str, AttributeProto]:
     }
 
 
-def _parsed(body: bytes, node: NodeCall) -> FunctionProto:
-    function = FunctionProto.FromString(body)
-    if not function.opset_import:
-        function.opset_import.append(helper.make_opsetid(node.domain, node.version))
-    return function
+def _parsed(body: bytes) -> FunctionProto:
+    return FunctionProto.FromString(body)
 
 
 def _nearest(versions: Sequence[int], version: int) -> int:

@@ -1,1 +1,380 @@
-"""attention"""
+"""Attention and what surrounds it in transformers, as ONNX Runtime's operators have it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...builder import MLOperand
+from ..context import NodeContext
+from ..errors import Unsupported
+from ..records import MICROSOFT, onnx_operator
+from ..values import Tensor
+from .elementwise import tanh_gelu
+from .linear import matmul
+from .normalization import rms_norm, scaled_layer_norm
+from .quantized import centred
+
+
+# -- normalisation and activations ---------------------------------------------------------------
+@onnx_operator("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT)
+def skip_layer_normalization(
+    c: NodeContext,
+    x: Tensor,
+    skip: Tensor,
+    gamma: Tensor,
+    beta: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    epsilon: float = 1e-12,
+) -> list[MLOperand | None]:
+    simplified = c.operator == "SkipSimplifiedLayerNormalization"
+    if simplified:
+        beta, bias = None, bias if bias is not None else beta
+    total = c.b.add(x, skip)
+    if bias is not None:
+        total = c.b.add(total, bias)
+    if simplified:
+        result = rms_norm(c, total, gamma, [x.rank - 1], epsilon)
+    else:
+        result = scaled_layer_norm(c, total, gamma, beta, [x.rank - 1], epsilon)
+    return [result, None, None, total]
+
+
+@onnx_operator("SimplifiedLayerNormalization")
+@onnx_operator("SimplifiedLayerNormalization", domain=MICROSOFT)
+def simplified_layer_normalization(
+    c: NodeContext, x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> MLOperand:
+    return rms_norm(c, x.operand, scale, list(range(c.axis(axis, x.rank), x.rank)), epsilon)
+
+
+@onnx_operator("EmbedLayerNormalization", domain=MICROSOFT)
+def embed_layer_normalization(
+    c: NodeContext,
+    ids: Tensor,
+    segments: Tensor | None,
+    words: Tensor,
+    places: Tensor,
+    segment_table: Tensor | None,
+    gamma: Tensor,
+    beta: Tensor,
+    mask: Tensor | None = None,
+    position_ids: Tensor | None = None,
+    *,
+    epsilon: float = 1e-12,
+    mask_index_type: int = 0,
+) -> list[MLOperand | None]:
+    total = c.b.gather(words, ids)
+    if position_ids is not None:
+        total = c.b.add(total, c.b.gather(places, position_ids))
+    else:
+        total = c.b.add(total, c.slice(places, 0, 0, ids.shape[1]))
+    if segments is not None and segment_table is not None:
+        total = c.b.add(total, c.b.gather(segment_table, segments))
+    result = scaled_layer_norm(c, total, gamma, beta, [2], epsilon)
+    count = None
+    if c.wants(1):
+        batch = ids.shape[0]
+        if mask is None:
+            count = c.constant(np.zeros(batch), "int32")
+        else:
+            count = c.b.reduce_sum(c.cast(mask, "int32"), axes=[1])
+    return [result, count, total]
+
+
+@onnx_operator("FastGelu", domain=MICROSOFT)
+def fast_gelu(c: NodeContext, x: Tensor, bias: Tensor | None = None) -> MLOperand:
+    return tanh_gelu(c, x.operand if bias is None else c.b.add(x, bias))
+
+
+@onnx_operator("BiasGelu", domain=MICROSOFT)
+def bias_gelu(c: NodeContext, x: Tensor, bias: Tensor) -> MLOperand:
+    return c.b.gelu(c.b.add(x, bias))
+
+
+@onnx_operator("Gelu", domain=MICROSOFT)
+def gelu(c: NodeContext, x: Tensor) -> MLOperand:
+    return c.b.gelu(x)
+
+
+@onnx_operator("QuickGelu", domain=MICROSOFT)
+def quick_gelu(c: NodeContext, x: Tensor, *, alpha: float = 1.702) -> MLOperand:
+    return c.b.mul(x, c.b.sigmoid(c.b.mul(x, alpha)))
+
+
+@onnx_operator("BiasSoftmax", domain=MICROSOFT)
+def bias_softmax(
+    c: NodeContext, x: Tensor, bias: Tensor, *, axis: int = 1, is_inner_broadcast: int
+) -> MLOperand:
+    at = c.axis(axis, x.rank)
+    if not is_inner_broadcast and bias.rank != x.rank:
+        raise Unsupported("an outer broadcast of another rank")
+    total = c.b.add(x, bias)
+    rows = c.reshape(total, [math.prod(x.shape[:at]), math.prod(x.shape[at:])])
+    return c.reshape(c.b.softmax(rows, 1), x.shape)
+
+
+# -- rotary positions ----------------------------------------------------------------------------
+@onnx_operator("RotaryEmbedding", domain=MICROSOFT)
+def rotary_embedding(
+    c: NodeContext,
+    x: Tensor,
+    position_ids: Tensor,
+    cosines: Tensor,
+    sines: Tensor,
+    *,
+    interleaved: int = 0,
+    is_packed_batching: int = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+    scale: float = 1.0,
+) -> MLOperand:
+    if is_packed_batching or scale != 1.0:
+        raise Unsupported("packed batches and scales are not supported")
+    half = cosines.shape[-1]
+    if x.rank == 3:
+        batch, steps, hidden = x.shape
+        heads = num_heads or hidden // (rotary_embedding_dim or 2 * half)
+        split = c.transpose(c.reshape(x, [batch, steps, heads, hidden // heads]), [0, 2, 1, 3])
+    else:
+        batch, heads, steps, _ = x.shape
+        split = x.operand
+    size = split.shape[-1]
+    rotated = rotary_embedding_dim or size
+    if position_ids.size == 1:  # the first of consecutive positions
+        first = c.reshape(c.cast(position_ids, "int64"), [1, 1])
+        at = c.b.add(first, c.constant(np.arange(steps)[None], "int64"))
+        at = c.b.expand(at, [batch, steps])
+    else:
+        at = position_ids.operand
+    cos, sin = (
+        c.reshape(c.b.gather(table, at), [batch, 1, steps, half]) for table in (cosines, sines)
+    )
+    part = c.slice(split, 3, 0, rotated)
+    if interleaved:
+        pairs = c.reshape(part, [batch, heads, steps, half, 2])
+        a, b = (c.reshape(v, [batch, heads, steps, half]) for v in c.b.split(pairs, 2, axis=4))
+    else:
+        a, b = c.b.split(part, 2, axis=3)
+    left = c.b.sub(c.b.mul(a, cos), c.b.mul(b, sin))
+    right = c.b.add(c.b.mul(b, cos), c.b.mul(a, sin))
+    if interleaved:
+        both = [c.reshape(v, [*v.shape, 1]) for v in (left, right)]
+        turned = c.reshape(c.b.concat(both, 4), [batch, heads, steps, rotated])
+    else:
+        turned = c.b.concat([left, right], 3)
+    if rotated < size:
+        turned = c.b.concat([turned, c.slice(split, 3, rotated, size - rotated)], 3)
+    if x.rank == 3:
+        turned = c.reshape(c.transpose(turned, [0, 2, 1, 3]), x.shape)
+    return turned
+
+
+# -- attention -----------------------------------------------------------------------------------
+def heads_of(c: NodeContext, x: Any, heads: int) -> MLOperand:
+    """[batch, steps, hidden] as [batch, heads, steps, size]."""
+    batch, steps, hidden = x.shape
+    return c.transpose(c.reshape(x, [batch, steps, heads, hidden // heads]), [0, 2, 1, 3])
+
+
+def attend(
+    c: NodeContext, q: MLOperand, k: MLOperand, v: MLOperand, added: list[Any], scale: float,
+    causal: bool, filter_value: float,
+) -> MLOperand:
+    """softmax(q·kᵀ·scale + added)·v of [batch, heads, steps, size], as [batch, steps, hidden]."""
+    scores = c.b.mul(c.b.matmul(q, c.transpose(k, [0, 1, 3, 2])), scale)
+    for term in added:
+        scores = c.b.add(scores, c.cast(term, scores.data_type))
+    if causal:
+        rows, columns = q.shape[2], k.shape[2]
+        seen = np.tri(rows, columns, columns - rows, dtype=bool)
+        scores = c.b.where(
+            c.constant(seen[None, None], "uint8"), scores,
+            c.constant(max(filter_value, -65504.0) if scores.data_type == "float16"
+                       else filter_value, scores.data_type),
+        )
+    result = c.b.matmul(c.b.softmax(scores, 3), v)
+    batch, heads, steps, size = result.shape
+    return c.reshape(c.transpose(result, [0, 2, 1, 3]), [batch, steps, heads * size])
+
+
+def mask_term(
+    c: NodeContext, mask: Tensor, batch: int, rows: int, columns: int, kind: str, filter_value:
+    float
+) -> MLOperand:
+    """What a mask of ones (seen) and zeros adds to the scores."""
+    if mask.rank == 1:
+        places = c.constant(np.arange(columns)[None], "int32")
+        given = c.cast(mask, "int32")
+        seen = c.b.lesser(places, c.reshape(c.slice(given, 0, 0, batch), [batch, 1]))
+        if mask.size == 2 * batch:
+            start = c.reshape(c.slice(given, 0, batch, batch), [batch, 1])
+            seen = c.b.logical_and(seen, c.b.greater_or_equal(places, start))
+        elif mask.size != batch:
+            raise Unsupported(f"a mask of shape {list(mask.shape)}")
+        view = [batch, 1, 1, columns]
+    else:
+        seen = c.b.not_equal(mask, 0)
+        view = {
+            2: [*mask.shape[:1], 1, 1, *mask.shape[1:]],
+            3: [mask.shape[0], 1, *mask.shape[1:]],
+        }.get(mask.rank, list(mask.shape))
+        if mask.rank == 4:
+            total, at = columns, columns - rows
+            seen = c.slice(c.slice(seen, 2, at, rows), 3, 0, total)
+            view = list(seen.shape)
+    low = max(filter_value, -65504.0) if kind == "float16" else filter_value
+    return c.reshape(c.b.where(seen, c.constant(0, kind), c.constant(low, kind)), view)
+
+
+@onnx_operator("Attention", domain=MICROSOFT)
+def attention(
+    c: NodeContext,
+    x: Tensor,
+    weights: Tensor,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
+    past: Tensor | None = None,
+    attention_bias: Tensor | None = None,
+    past_length: Tensor | None = None,
+    *,
+    num_heads: int,
+    do_rotary: int = 0,
+    mask_filter_value: float = -10000.0,
+    past_present_share_buffer: int = 0,
+    qkv_hidden_sizes: list[int] | None = None,
+    rotary_embedding_dim: int = 0,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+) -> list[MLOperand | None]:
+    if do_rotary or past_present_share_buffer:
+        raise Unsupported("rotary positions and shared buffers inside of Attention")
+    projected = matmul(c, x.operand, weights.operand)
+    if bias is not None:
+        projected = c.b.add(projected, bias)
+    sizes = qkv_hidden_sizes or [projected.shape[-1] // 3] * 3
+    q, k, v = (heads_of(c, part, num_heads) for part in c.b.split(projected, sizes, axis=2))
+    return _attention(
+        c, q, k, v, mask, past, attention_bias, scale, bool(unidirectional), mask_filter_value
+    )
+
+
+def _attention(
+    c: NodeContext, q: MLOperand, k: MLOperand, v: MLOperand, mask: Tensor | None,
+    past: Tensor | None, attention_bias: Tensor | None, scale: float, causal: bool,
+    filter_value: float,
+) -> list[MLOperand | None]:
+    if past is not None:
+        before_k, before_v = (
+            c.reshape(c.slice(past, 0, i, 1), past.shape[1:]) for i in (0, 1)
+        )
+        k, v = c.b.concat([before_k, k], 2), c.b.concat([before_v, v], 2)
+    present = None
+    if c.wants(1):
+        present = c.b.concat([c.reshape(t, [1, *t.shape]) for t in (k, v)], 0)
+    added: list[Any] = []
+    if mask is not None:
+        added.append(mask_term(
+            c, mask, q.shape[0], q.shape[2], k.shape[2], q.data_type, filter_value
+        ))
+    if attention_bias is not None:
+        added.append(attention_bias)
+    factor = scale or 1 / math.sqrt(q.shape[3])
+    return [attend(c, q, k, v, added, factor, causal, filter_value), present]
+
+
+@onnx_operator("QAttention", domain=MICROSOFT)
+def qattention(
+    c: NodeContext,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    x_scale: Tensor,
+    weight_scale: Tensor,
+    mask: Tensor | None = None,
+    x_zero: Tensor | None = None,
+    weight_zero: Tensor | None = None,
+    past: Tensor | None = None,
+    *,
+    num_heads: int,
+    do_rotary: int = 0,
+    mask_filter_value: float = -10000.0,
+    past_present_share_buffer: int = 0,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+) -> list[MLOperand | None]:
+    if do_rotary or past_present_share_buffer:
+        raise Unsupported("rotary positions and shared buffers inside of QAttention")
+    columns = [1, weight.shape[-1]]
+    total = matmul(c, centred(c, x, x_zero, []), centred(c, weight, weight_zero, columns))
+    factor = c.b.mul(
+        c.reshape(x_scale, []),
+        c.reshape(weight_scale, [] if weight_scale.size == 1 else [weight_scale.size]),
+    )
+    projected = c.b.add(c.b.mul(total, factor), bias)
+    q, k, v = (heads_of(c, part, num_heads) for part in c.b.split(projected, 3, axis=2))
+    return _attention(
+        c, q, k, v, mask, past, None, scale, bool(unidirectional), mask_filter_value
+    )
+
+
+@onnx_operator("MultiHeadAttention", domain=MICROSOFT)
+def multi_head_attention(
+    c: NodeContext,
+    query: Tensor,
+    key: Tensor | None = None,
+    value: Tensor | None = None,
+    bias: Tensor | None = None,
+    key_padding_mask: Tensor | None = None,
+    attention_bias: Tensor | None = None,
+    past_key: Tensor | None = None,
+    past_value: Tensor | None = None,
+    *,
+    num_heads: int,
+    mask_filter_value: float = -10000.0,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+) -> list[MLOperand | None]:
+    n = num_heads
+    parts: list[Any]
+    if query.rank == 5:  # [batch, steps, heads, 3, size]
+        batch, steps, _, _, size = query.shape
+        parts = [
+            c.reshape(t, [batch, steps, n * size]) for t in c.b.split(query, 3, axis=3)
+        ]
+    elif key is not None and key.rank == 5:  # [batch, steps, heads, 2, size]
+        batch, steps, _, _, size = key.shape
+        pair = [c.reshape(t, [batch, steps, n * size]) for t in c.b.split(key, 2, axis=3)]
+        parts = [query.operand, *pair]
+    elif key is not None and value is not None:
+        parts = [query.operand, key.operand, value.operand]
+    else:
+        raise Unsupported("key and value are missing")
+    if bias is not None:
+        lengths = [
+            t.shape[-1] if len(t.shape) == 3 else t.shape[1] * t.shape[3] for t in parts
+        ]
+        pieces = c.b.split(bias, lengths, axis=0)
+        parts = [
+            c.b.add(t, b) if len(t.shape) == 3
+            else c.b.add(t, c.reshape(b, [1, t.shape[1], 1, t.shape[3]]))
+            for t, b in zip(parts, pieces, strict=True)
+        ]
+    q, k, v = (t if len(t.shape) == 4 else heads_of(c, t, n) for t in parts)
+    if past_key is not None and past_value is not None:
+        k, v = c.b.concat([past_key, k], 2), c.b.concat([past_value, v], 2)
+    added: list[Any] = []
+    if key_padding_mask is not None:
+        added.append(mask_term(
+            c, key_padding_mask, q.shape[0], q.shape[2], k.shape[2], q.data_type,
+            mask_filter_value,
+        ))
+    if attention_bias is not None:
+        added.append(attention_bias)
+    factor = scale or 1 / math.sqrt(q.shape[3])
+    result = attend(c, q, k, v, added, factor, bool(unidirectional), mask_filter_value)
+    return [result, k, v]

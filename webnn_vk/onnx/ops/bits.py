@@ -19,15 +19,17 @@ def _bits(data_type: str) -> int:
 @onnx_operator("BitShift")
 def bit_shift(c: NodeContext, x: Tensor, by: Tensor, *, direction: str) -> MLOperand:
     kind = x.operand.data_type
-    count = c.b.min(by, _bits(kind) - 1)
+    count = c.b.max(c.b.min(by, _bits(kind) - 1), 0)
     factor = _power_of_two(c, count)
     shifted = (c.b.mul if direction == "LEFT" else c.b.div)(x, factor)
     if direction == "RIGHT" and kind in _UNSIGNED:
         # Rounded down, as the sign bit moves in; division rounds to zero.
         rest = c.b.sub(x, c.b.mul(shifted, factor))
         shifted = c.b.where(c.b.lesser(rest, 0), c.b.sub(shifted, 1), shifted)
-    # All bits are moved out.
+    # All bits are moved out; a negative number of places counts as so many.
     gone = c.b.greater_or_equal(by, _bits(kind))
+    if kind in _UNSIGNED:
+        gone = c.b.logical_or(gone, c.b.lesser(by, 0))
     left = c.b.where(c.b.lesser(x, 0), c.constant(-1, kind), c.constant(0, kind)) if (
         direction == "RIGHT" and kind in _UNSIGNED
     ) else c.constant(0, kind)

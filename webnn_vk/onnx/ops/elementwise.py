@@ -11,7 +11,7 @@ from ...builder import MLOperand
 from ..context import NodeContext
 from ..errors import Unsupported
 from ..records import onnx_operator
-from ..types import STORAGE_ONLY, type_name
+from ..types import STORAGE_ONLY, numpy_type, type_name
 from ..values import Tensor
 
 _UNARY = {
@@ -25,6 +25,8 @@ _BINARY = {
     "LessOrEqual": "lesser_or_equal", "GreaterOrEqual": "greater_or_equal",
     "And": "logical_and", "Or": "logical_or", "Xor": "logical_xor", "Equal": "equal",
 }
+# Comparisons need no rounding: wider types hold int16 and the like exactly.
+_EXACT = ("Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Equal")
 _UNSIGNED = ("uint8", "uint32", "uint64")
 
 
@@ -33,7 +35,8 @@ def unary(c: NodeContext, x: Tensor, *, consumed_inputs: Any = None) -> MLOperan
     return getattr(c.b, _UNARY[c.operator])(x)
 
 
-@onnx_operator(*_BINARY)
+@onnx_operator(*(n for n in _BINARY if n not in _EXACT))
+@onnx_operator(*_EXACT, storage=True)
 def binary(c: NodeContext, a: Tensor, b: Tensor) -> MLOperand:
     return getattr(c.b, _BINARY[c.operator])(a, b)
 
@@ -78,7 +81,8 @@ def is_inf(
     return infinite
 
 
-@onnx_operator("Max", "Min", "Sum", "Mean")
+@onnx_operator("Sum", "Mean")
+@onnx_operator("Max", "Min", storage=True)
 def variadic(c: NodeContext, *inputs: Tensor) -> MLOperand:
     name = {"Max": "max", "Min": "min"}.get(c.operator, "add")
     total = reduce(getattr(c.b, name), [x.operand for x in inputs])
@@ -124,9 +128,17 @@ def _float_mod(c: NodeContext, x: MLOperand, y: MLOperand, fmod: int) -> MLOpera
         rest = c.b.sub(x, c.b.mul(c.b.floor(quotient), y))
         # Rounding may leave a rest just outside of [0, y).
         outside = c.b.greater_or_equal(c.b.abs(rest), c.b.abs(y))
-        return c.b.where(outside, c.b.sub(rest, y), rest)
-    whole = c.b.mul(c.b.sign(quotient), c.b.floor(c.b.abs(quotient)))
-    return c.b.sub(x, c.b.mul(whole, y))
+        rest = c.b.where(outside, c.b.sub(rest, y), rest)
+        signs = c.b.not_equal(c.b.lesser(x, 0.0), c.b.lesser(y, 0.0))
+        other = c.b.logical_and(c.b.not_equal(x, 0.0), signs)
+        far = c.b.where(other, y, x)
+    else:
+        whole = c.b.mul(c.b.sign(quotient), c.b.floor(c.b.abs(quotient)))
+        rest = c.b.sub(x, c.b.mul(whole, y))
+        far = x
+    # 0 · ∞ is no number: a finite x modulo ∞ is x, or with the other sign ∞.
+    finite = c.b.logical_not(c.b.logical_or(c.b.is_infinite(x), c.b.is_nan(x)))
+    return c.b.where(c.b.logical_and(c.b.is_infinite(y), finite), far, rest)
 
 
 @onnx_operator("Clip", last=10)
@@ -255,6 +267,9 @@ def convert(c: NodeContext, x: Tensor, target: str) -> Tensor:
     """``x`` as another ONNX type."""
     if target == x.type:
         return x
+    if x.array is not None and not target.startswith("float8"):
+        with np.errstate(all="ignore"):
+            return c.conversion.tensor(x.array.astype(numpy_type(target)))
     if target in STORAGE_ONLY:
         raise Unsupported(f"a cast to {target} would need its overflow")
     carried = c.carrier(target)

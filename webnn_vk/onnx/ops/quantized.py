@@ -1,1 +1,448 @@
-"""quantized"""
+"""Quantised operators: Q/DQ, QLinear*, *Integer, and ONNX Runtime's own."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...builder import MLOperand
+from ..context import NodeContext
+from ..errors import Unsupported
+from ..records import MICROSOFT, onnx_operator
+from ..types import numpy_type, type_name
+from ..values import Tensor
+from .convolution import convolve, paddings
+from .linear import matmul
+from .recurrent import lstm
+
+#: Products of bytes that float32 sums without rounding: 2²⁴ / 255².
+_EXACT_TERMS = 258
+_RANGES = {
+    "int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1), "uint2": (0, 3),
+    "int16": (-(2**15), 2**15 - 1), "uint16": (0, 2**16 - 1),
+}
+
+
+def per_axis(
+    c: NodeContext, value: Tensor, x: Tensor, axis: int, block_size: int, repeat: bool = False
+) -> MLOperand:
+    """A scale or zero point with the rank of what it applies to: one number, one per element of an
+    axis, or one per block."""
+    rank = x.rank
+    if value.size == 1 and value.rank <= 1:
+        return c.reshape(value, [1] * rank)
+    if value.rank == 1:
+        view = [1] * rank
+        view[c.axis(axis, rank)] = value.size
+        return c.reshape(value, view)
+    if value.rank != rank:
+        raise Unsupported(f"scale {list(value.shape)} for an input {list(x.shape)}")
+    at = c.axis(axis, rank)
+    if block_size and x.shape[at] % value.shape[at]:
+        # The last block is shorter: one number per element.
+        indices = np.arange(x.shape[at]) // block_size
+        return c.b.gather(value, indices.astype(np.int32), axis=at)
+    return value.operand
+
+
+@onnx_operator("QuantizeLinear", storage=True)
+@onnx_operator("QuantizeLinear", domain=MICROSOFT, storage=True)
+def quantize_linear(
+    c: NodeContext,
+    x: Tensor,
+    scale: Tensor,
+    zero_point: Tensor | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+    saturate: int = 1,
+) -> Tensor:
+    if zero_point is not None:
+        target = zero_point.type
+    else:
+        target = type_name(output_dtype) if output_dtype else "uint8"
+    carried = c.carrier(target)
+    s = per_axis(c, scale, x, axis, block_size)
+    data = c.cast(x, s.data_type) if x.operand.data_type not in ("float32", "float16") else x
+    data = c.operand(data)
+    if data.data_type != s.data_type:
+        data, s = c.cast(data, "float32"), c.cast(s, "float32")
+    if carried.startswith("float"):
+        raise Unsupported(f"quantisation to {target} would need its rounding")
+    if zero_point is None:
+        z = c.constant(np.zeros(s.shape), carried)
+    else:
+        z = per_axis(c, zero_point, x, axis, block_size)
+    result = c.b.quantize_linear(data, s, z)
+    if target in _RANGES:
+        low, high = _RANGES[target]
+        result = c.b.clamp(result, min_value=low, max_value=high)
+    return c.typed(result, target)
+
+
+@onnx_operator("DequantizeLinear", storage=True)
+@onnx_operator("DequantizeLinear", domain=MICROSOFT, storage=True)
+def dequantize_linear(
+    c: NodeContext,
+    x: Tensor,
+    scale: Tensor,
+    zero_point: Tensor | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+) -> Tensor:
+    target = type_name(output_dtype) if output_dtype else scale.type
+    if x.array is not None and x.array.dtype.kind not in "iu" and x.type.startswith("float"):
+        # float8 weights: widened at import
+        x = c.conversion.tensor(x.array.astype(numpy_type(c.carrier(scale.type))))
+        result = c.b.mul(x, per_axis(c, scale, x, axis, block_size))
+        return c.typed(c.cast(result, c.carrier(target)), target)
+    s = per_axis(c, scale, x, axis, block_size)
+    if zero_point is None:
+        z = c.constant(np.zeros(s.shape), x.operand.data_type)
+    else:
+        z = per_axis(c, zero_point, x, axis, block_size)
+    result = c.b.dequantize_linear(x, s, z)
+    return c.typed(c.cast(result, c.carrier(target)), target)
+
+
+# -- whole numbers in float32 --------------------------------------------------------------------
+def centred(c: NodeContext, x: Tensor, zero_point: Tensor | None, view: list[int]) -> MLOperand:
+    """x − zero point as float32, exact for bytes; ``view`` is a per-channel zero point's shape."""
+    data = c.cast(x, "float32")
+    if zero_point is None:
+        return data
+    if zero_point.array is not None and not zero_point.array.any():
+        return data
+    shape = [] if zero_point.size == 1 else view
+    return c.b.sub(data, c.cast(c.reshape(zero_point, shape), "float32"))
+
+
+def _scale(c: NodeContext, scale: Tensor, view: list[int]) -> MLOperand:
+    return c.cast(c.reshape(scale, [] if scale.size == 1 else view), "float32")
+
+
+def _requantized(
+    c: NodeContext, total: MLOperand, factor: MLOperand, zero_point: Tensor
+) -> MLOperand:
+    """total · factor rounded, plus the zero point, within the type's range."""
+    shape = [1] * len(total.shape)
+    one = c.constant(np.ones(shape), "float32")
+    return c.b.quantize_linear(c.b.mul(total, factor), one, c.reshape(zero_point, shape))
+
+
+def _row_view(x: Tensor) -> list[int]:
+    return [x.shape[-2] if x.rank > 1 else 1, 1]
+
+
+@onnx_operator("MatMulInteger")
+def matmul_integer(
+    c: NodeContext, a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: Tensor | None = None
+) -> MLOperand:
+    left = centred(c, a, a_zero, _row_view(a))
+    right = centred(c, b, b_zero, [1, b.shape[-1]])
+    return _exact_product(c, left, right)
+
+
+def _exact_product(c: NodeContext, left: MLOperand, right: MLOperand) -> MLOperand:
+    """int32: sums of parts that float32 holds exactly."""
+    depth = left.shape[-1]
+    total = None
+    for start in range(0, depth, _EXACT_TERMS):
+        count = min(_EXACT_TERMS, depth - start)
+        rows = len(right.shape) - (2 if len(right.shape) > 1 else 1)
+        part = matmul(
+            c, c.slice(left, len(left.shape) - 1, start, count), c.slice(right, rows, start, count)
+        )
+        part = c.b.cast(part, "int32")
+        total = part if total is None else c.b.add(total, part)
+    return total
+
+
+@onnx_operator("QLinearMatMul")
+def qlinear_matmul(
+    c: NodeContext, a: Tensor, a_scale: Tensor, a_zero: Tensor, b: Tensor, b_scale: Tensor,
+    b_zero: Tensor, y_scale: Tensor, y_zero: Tensor,
+) -> MLOperand:
+    rows, columns = _row_view(a), [1, b.shape[-1]]
+    total = matmul(c, centred(c, a, a_zero, rows), centred(c, b, b_zero, columns))
+    factor = c.b.mul(_scale(c, a_scale, rows), _scale(c, b_scale, columns))
+    return _requantized(c, total, c.b.div(factor, _scale(c, y_scale, columns)), y_zero)
+
+
+@onnx_operator("DynamicQuantizeMatMul", domain=MICROSOFT)
+def dynamic_quantize_matmul(
+    c: NodeContext, a: Tensor, b: Tensor, b_scale: Tensor, b_zero: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> MLOperand:
+    # Not rounding a to bytes is only more exact.
+    columns = [1, b.shape[-1]]
+    right = c.b.mul(centred(c, b, b_zero, columns), _scale(c, b_scale, columns))
+    result = matmul(c, a.operand, right)
+    return result if bias is None else c.b.add(result, bias)
+
+
+@onnx_operator("MatMulIntegerToFloat", domain=MICROSOFT)
+def matmul_integer_to_float(
+    c: NodeContext, a: Tensor, b: Tensor, a_scale: Tensor, b_scale: Tensor,
+    a_zero: Tensor | None = None, b_zero: Tensor | None = None, bias: Tensor | None = None,
+) -> MLOperand:
+    rows, columns = _row_view(a), [1, b.shape[-1]]
+    total = matmul(c, centred(c, a, a_zero, rows), centred(c, b, b_zero, columns))
+    result = c.b.mul(total, c.b.mul(_scale(c, a_scale, rows), _scale(c, b_scale, columns)))
+    return result if bias is None else c.b.add(result, bias)
+
+
+@onnx_operator("ConvInteger")
+def conv_integer(
+    c: NodeContext,
+    x: Tensor,
+    w: Tensor,
+    x_zero: Tensor | None = None,
+    w_zero: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: list[int] | None = None,
+    group: int = 1,
+    kernel_shape: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> MLOperand:
+    rank = x.rank - 2
+    strides, dilations = strides or [1] * rank, dilations or [1] * rank
+    padding = paddings(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
+    data = centred(c, x, x_zero, [])
+    weight = centred(c, w, w_zero, [w.shape[0], *[1] * (w.rank - 1)])
+    channels = max(1, _EXACT_TERMS // math.prod(w.shape[2:]))
+
+    def exact(data: MLOperand, weight: MLOperand, groups: int) -> MLOperand:
+        total = None
+        for start in range(0, weight.shape[1], channels):
+            count = min(channels, weight.shape[1] - start)
+            whole = count == weight.shape[1]
+            part = convolve(
+                c, data if whole else c.slice(data, 1, start, count),
+                weight if whole else c.slice(weight, 1, start, count), None, padding, strides,
+                dilations, groups,
+            )
+            part = c.b.cast(part, "int32")
+            total = part if total is None else c.b.add(total, part)
+        return total
+
+    if group == 1 or w.shape[1] <= channels:
+        return exact(data, weight, group)
+    parts = [
+        exact(d, v, 1)
+        for d, v in zip(c.b.split(data, group, axis=1), c.b.split(weight, group, axis=0),
+                        strict=True)
+    ]
+    return c.b.concat(parts, 1)
+
+
+@onnx_operator("QLinearConv")
+def qlinear_conv(
+    c: NodeContext,
+    x: Tensor,
+    x_scale: Tensor,
+    x_zero: Tensor,
+    w: Tensor,
+    w_scale: Tensor,
+    w_zero: Tensor,
+    y_scale: Tensor,
+    y_zero: Tensor,
+    bias: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: list[int] | None = None,
+    group: int = 1,
+    kernel_shape: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> MLOperand:
+    rank = x.rank - 2
+    strides, dilations = strides or [1] * rank, dilations or [1] * rank
+    padding = paddings(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
+    view = [1, w.shape[0], *[1] * rank]
+    weight = centred(c, w, w_zero, [w.shape[0], *[1] * (w.rank - 1)])
+    offset = None if bias is None else c.cast(bias, "float32")
+    total = convolve(
+        c, centred(c, x, x_zero, []), weight, offset, padding, strides, dilations, group
+    )
+    factor = c.b.mul(_scale(c, x_scale, []), _scale(c, w_scale, view))
+    return _requantized(c, total, c.b.div(factor, _scale(c, y_scale, [])), y_zero)
+
+
+# -- ONNX Runtime's operators between dequantised values -------------------------------------------
+def _real(c: NodeContext, x: Tensor, scale: Tensor, zero_point: Tensor | None) -> MLOperand:
+    return c.b.mul(centred(c, x, zero_point, []), _scale(c, scale, []))
+
+
+def _byte(
+    c: NodeContext, x: MLOperand, scale: Tensor, zero_point: Tensor | None, like: Tensor
+) -> MLOperand:
+    shape = [1] * len(x.shape)
+    kind = like.operand.data_type
+    zero = (
+        c.constant(np.zeros(shape), kind) if zero_point is None else c.reshape(zero_point, shape)
+    )
+    return c.b.quantize_linear(x, c.cast(c.reshape(scale, shape), "float32"), zero)
+
+
+@onnx_operator("QLinearAdd", "QLinearMul", domain=MICROSOFT)
+def qlinear_binary(
+    c: NodeContext, a: Tensor, a_scale: Tensor, a_zero: Tensor | None, b: Tensor, b_scale: Tensor,
+    b_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None = None,
+) -> MLOperand:
+    method = c.b.add if c.operator == "QLinearAdd" else c.b.mul
+    result = method(_real(c, a, a_scale, a_zero), _real(c, b, b_scale, b_zero))
+    return _byte(c, result, y_scale, y_zero, a)
+
+
+@onnx_operator("QLinearSigmoid", "QLinearLeakyRelu", domain=MICROSOFT)
+def qlinear_unary(
+    c: NodeContext, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor,
+    y_zero: Tensor | None = None, *, alpha: float = 0.01,
+) -> MLOperand:
+    real = _real(c, x, x_scale, x_zero)
+    if c.operator == "QLinearSigmoid":
+        return _byte(c, c.b.sigmoid(real), y_scale, y_zero, x)
+    return _byte(c, c.b.leaky_relu(real, alpha=alpha), y_scale, y_zero, x)
+
+
+@onnx_operator("QLinearSoftmax", domain=MICROSOFT)
+def qlinear_softmax(
+    c: NodeContext, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor,
+    y_zero: Tensor | None = None, *, axis: int = -1, opset: int,
+) -> MLOperand:
+    real = _real(c, x, x_scale, x_zero)
+    at = c.axis(axis, x.rank)
+    if opset >= 13:
+        result = c.b.softmax(real, at)
+    else:
+        rows = c.reshape(real, [math.prod(x.shape[:at]), math.prod(x.shape[at:])])
+        result = c.reshape(c.b.softmax(rows, 1), x.shape)
+    return _byte(c, result, y_scale, y_zero, x)
+
+
+@onnx_operator("QLinearGlobalAveragePool", domain=MICROSOFT)
+def qlinear_global_average_pool(
+    c: NodeContext, x: Tensor, x_scale: Tensor, x_zero: Tensor, y_scale: Tensor, y_zero: Tensor,
+    *, channels_last: int = 0,
+) -> MLOperand:
+    axes = list(range(1, x.rank - 1)) if channels_last else list(range(2, x.rank))
+    mean = c.b.reduce_mean(_real(c, x, x_scale, x_zero), axes=axes, keep_dimensions=True)
+    return _byte(c, mean, y_scale, y_zero, x)
+
+
+@onnx_operator("QLinearConcat", domain=MICROSOFT)
+def qlinear_concat(
+    c: NodeContext, y_scale: Tensor, y_zero: Tensor, *inputs: Tensor, axis: int
+) -> MLOperand:
+    parts = [_real(c, *inputs[i : i + 3]) for i in range(0, len(inputs), 3)]
+    whole = c.b.concat(parts, c.axis(axis, len(parts[0].shape)))
+    return _byte(c, whole, y_scale, y_zero, inputs[0])
+
+
+@onnx_operator("QGemm", domain=MICROSOFT)
+def qgemm(
+    c: NodeContext, a: Tensor, a_scale: Tensor, a_zero: Tensor, b: Tensor, b_scale: Tensor,
+    b_zero: Tensor, bias: Tensor | None = None, y_scale: Tensor | None = None,
+    y_zero: Tensor | None = None, *, alpha: float = 1.0, transA: int = 0, transB: int = 0,
+) -> MLOperand:
+    columns = [b.shape[0], 1] if transB else [1, b.shape[1]]
+    options: dict[str, Any] = {}
+    if bias is not None:
+        options["c"] = c.cast(bias, "float32")
+    total = c.b.gemm(
+        centred(c, a, a_zero, []), centred(c, b, b_zero, columns), a_transpose=bool(transA),
+        b_transpose=bool(transB), **options,
+    )
+    row = [1, max(columns)]
+    factor = c.b.mul(c.b.mul(_scale(c, a_scale, []), _scale(c, b_scale, row)), alpha)
+    if y_scale is None:
+        return c.b.mul(total, factor)
+    return _requantized(c, total, c.b.div(factor, _scale(c, y_scale, [])), y_zero)
+
+
+@onnx_operator("MatMulNBits", domain=MICROSOFT)
+def matmul_n_bits(
+    c: NodeContext,
+    a: Tensor,
+    b: Tensor,
+    scales: Tensor,
+    zero_points: Tensor | None = None,
+    g_idx: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    K: int,
+    N: int,
+    bits: int = 4,
+    block_size: int,
+    accuracy_level: int = 0,
+    weight_prepacked: int = 0,
+) -> MLOperand:
+    if bits not in (2, 4, 8) or (g_idx is not None and g_idx.size) or weight_prepacked:
+        raise Unsupported("only 2, 4 and 8 bits, not prepacked and without g_idx, are supported")
+    blocks = -(-K // block_size)
+    weight = _unpacked(c.array(b, "the weight").reshape(N, blocks, -1), bits)
+    weight = weight.reshape(N, blocks * block_size)
+    if zero_points is None:
+        zeros: MLOperand = c.constant(np.full((N, blocks), 1 << (bits - 1)), "uint8")
+    elif zero_points.type == "uint8":
+        packed = c.array(zero_points, "the zero points").reshape(N, -1)
+        zeros = c.constant(_unpacked(packed, bits)[:, :blocks], "uint8")
+    else:
+        raise Unsupported(f"zero points of type {zero_points.type}")
+    scale = c.reshape(scales, [N, blocks])
+    # Bytes on the device; the compiler sees dequantisation and product together.
+    real = c.b.dequantize_linear(c.constant(weight, "uint8"), scale, zeros)
+    real = c.transpose(c.slice(real, 1, 0, K), [1, 0])
+    result = matmul(c, a.operand, c.cast(real, a.operand.data_type))
+    return result if bias is None else c.b.add(result, bias)
+
+
+def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
+    """Small numbers from bytes along the last axis, the lowest bits first."""
+    if bits == 8:
+        return packed
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    parts = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
+    return parts.reshape(*packed.shape[:-1], -1)
+
+
+@onnx_operator("DynamicQuantizeLSTM", domain=MICROSOFT)
+def dynamic_quantize_lstm(
+    c: NodeContext,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    bias: Tensor | None,
+    lengths: Tensor | None,
+    initial_h: Tensor | None,
+    initial_c: Tensor | None,
+    peephole: Tensor | None,
+    w_scale: Tensor,
+    w_zero: Tensor,
+    r_scale: Tensor,
+    r_zero: Tensor,
+    **attributes: Any,
+) -> list[MLOperand | None]:
+    def real(weight: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
+        """[directions, inputs, 4 · hidden] of bytes as [directions, 4 · hidden, inputs]."""
+        view = [scale.shape[0], 1, -1] if scale.rank == 2 else [scale.size, 1, 1]
+        shape = [view[0], 1, scale.size // view[0]]
+        data = c.b.sub(c.cast(weight, "float32"), c.cast(c.reshape(zero, shape), "float32"))
+        data = c.b.mul(data, c.reshape(scale, shape))
+        return c.typed(c.transpose(data, [0, 2, 1]), "float32")
+
+    return lstm(
+        c, x, real(w, w_scale, w_zero), real(r, r_scale, r_zero), bias, lengths, initial_h,
+        initial_c, peephole, **attributes,
+    )
+
+

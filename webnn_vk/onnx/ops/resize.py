@@ -145,9 +145,9 @@ class AxisPlan:
         self.positions = self._positions(transform, region)
 
     def _positions(self, transform: str, region: tuple[float, float]) -> np.ndarray:
-        x, n, new, scale = np.arange(self.new_size, dtype=float), self.size, self.new_size, (
-            self.scale
-        )
+        x = np.arange(self.new_size, dtype=float)
+        n, new, scale = self.size, self.new_size, self.scale
+        length = scale * n  # not rounded down to a whole size
         match transform:
             case "half_pixel":
                 return (x + 0.5) / scale - 0.5
@@ -156,7 +156,7 @@ class AxisPlan:
             case "asymmetric":
                 return x / scale
             case "align_corners":
-                return x * (n - 1) / (new - 1) if new > 1 else np.zeros(new)
+                return x * (n - 1) / (length - 1) if length > 1 else np.zeros(new)
             case "half_pixel_symmetric":
                 adjusted = new / (scale * n)
                 return n / 2 * (1 - adjusted) + (x + 0.5) / scale - 0.5
@@ -165,7 +165,7 @@ class AxisPlan:
             case "tf_crop_and_resize":
                 start, end = region
                 if new > 1:
-                    return start * (n - 1) + x * (end - start) * (n - 1) / (new - 1)
+                    return start * (n - 1) + x * (end - start) * (n - 1) / (length - 1)
                 return np.full(new, 0.5 * (start + end) * (n - 1))
         raise Unsupported(f"coordinate_transformation_mode {transform!r} is unknown")
 
@@ -182,6 +182,7 @@ class AxisPlan:
             return self._nearest(x)
         if self.mode not in ("linear", "cubic"):
             raise Unsupported(f"mode {self.mode!r} is unknown")
+        # To shrink without aliasing, the kernel is stretched over all that one element covers.
         stretch = max(1.0, 1 / self.scale) if self.antialias else 1.0
         reach = 1 if self.mode == "linear" else 2
         half = int(np.ceil(reach * stretch))
@@ -189,7 +190,7 @@ class AxisPlan:
         distance = np.abs(x[:, None] - taps) / stretch
         weights = _triangle(distance) if self.mode == "linear" else _cubic(distance, self.cubic)
         inside = (taps >= 0) & (taps < self.size)
-        if self.exclude or self.antialias:
+        if self.exclude:
             weights = np.where(inside, weights, 0)
         if self.exclude or self.antialias:
             weights = weights / weights.sum(axis=1, keepdims=True)
