@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,8 @@ class Scope:
         self.parent = parent
         self.attributes = attributes or (parent.attributes if parent else {})
         self.values: dict[str, Value] = {}
+        #: Initializers not read yet: what makes their value.
+        self.stored: dict[str, Callable[[], Value]] = {}
         #: Names that the scope's outputs depend on: other nodes are passed over.
         self.live: set[str] = set()
 
@@ -49,6 +52,9 @@ class Scope:
         scope: Scope | None = self
         while scope is not None:
             if name in scope.values:
+                return scope.values[name]
+            if name in scope.stored:
+                scope.values[name] = scope.stored[name]()
                 return scope.values[name]
             scope = scope.parent
         raise InvalidModelError(f"{sanitize(name)!r} is used before anything makes it")
@@ -114,20 +120,24 @@ class Conversion:
     ) -> dict[str, Value]:
         """A graph's outputs by name; ``scope`` is fresh, its parent the graph around."""
         for proto in graph.initializer:
-            scope.values[proto.name] = self._initializer(proto)
+            scope.stored[proto.name] = partial(self._initializer, proto, proto.name, to_array)
         for sparse in graph.sparse_initializer:
-            array = sparse_array(sparse, self.model.external)
-            scope.values[sparse.values.name] = self.tensor(array)
+            name = sparse.values.name
+            scope.stored[name] = partial(self._initializer, sparse, name, sparse_array)
         scope.values |= inputs
         names = [v.name for v in graph.output] if outputs is None else outputs
         self.body(graph.node, scope, names)
         return {name: scope.find(name) for name in names}
 
-    def _initializer(self, proto: Any) -> Value:
+    def _initializer(self, proto: Any, name: str, read: Callable[..., np.ndarray]) -> Value:
         arrays = self.model.arrays
         if id(proto) not in arrays:
-            # The message is kept too: while it lives nothing else has its identity.
-            arrays[id(proto)] = proto, to_array(proto, self.model.external)
+            try:
+                # The message is kept too: while it lives nothing else has its identity.
+                arrays[id(proto)] = proto, read(proto, self.model.external)
+            except Unsupported as error:
+                self.problems.append(Problem(name, "initializer", str(error)))
+                return Missing()
         return self.tensor(arrays[id(proto)][1])
 
     def body(self, nodes: Iterable[NodeProto], scope: Scope, outputs: Iterable[str]) -> None:
@@ -143,7 +153,8 @@ class Conversion:
             self._nodes += 1
             if self._nodes > MAX_NODES:
                 raise InvalidModelError(f"more than {MAX_NODES} nodes when functions are expanded")
-            self._node(decode_node(node, scope.opsets, self.model.external, scope.attributes), scope)
+            external = self.model.external
+            self._node(decode_node(node, scope.opsets, external, scope.attributes), scope)
 
     # -- nodes -----------------------------------------------------------------------------------
     def _node(self, node: NodeCall, scope: Scope) -> None:

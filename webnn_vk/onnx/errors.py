@@ -36,7 +36,9 @@ class UnsupportedModelError(NotSupportedError):
         lines = "".join(f"\n  {problem}" for problem in self.problems[:_SHOWN])
         rest = len(self.problems) - _SHOWN
         more = f"\n  … and {rest} more (.problems)" if rest > 0 else ""
-        super().__init__(f"the model can't be taken, for {len(self.problems)} reasons:{lines}{more}")
+        count = len(self.problems)
+        reasons = "one reason" if count == 1 else f"{count} reasons"
+        super().__init__(f"the model can't be taken, for {reasons}:{lines}{more}")
 
     @property
     def values_needed(self) -> frozenset[str]:

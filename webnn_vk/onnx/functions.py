@@ -84,7 +84,6 @@ _REASONS = {
     "StringConcat": "WebNN has no strings",
     "StringSplit": "WebNN has no strings",
     "RegexFullMatch": "WebNN has no strings",
-    "TfIdfVectorizer": "WebNN has no operator that counts n-grams",
     **dict.fromkeys(
         ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial",
          "Bernoulli"),
@@ -96,7 +95,7 @@ _REASONS = {
 def why_not(node: NodeCall) -> str:
     """Why an operator without record and body is refused."""
     if node.domain == "ai.onnx.ml":
-        return "classical machine learning (ai.onnx.ml) is not supported"
+        return "trees, kernels and maps of ai.onnx.ml are not supported"
     if node.domain.startswith("ai.onnx.preview.training"):
         return "WebNN does not train"
     if node.domain == "" and node.operator in _REASONS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,8 @@ def _checked(proto: ModelProto, folder: Path | None) -> Model:
         if key in functions:
             raise InvalidModelError(f"function {sanitize(function.name)!r} is defined twice")
         functions[key] = function
-        _check_body(function.node, set(function.input), f"function {function.name!r}")
+        _check_text((function.name, function.domain, *function.input, *function.output))
+        _check_body(function.node, set(function.input), "function")
     graph = proto.graph
     _check_graph(graph, frozenset(), 0)
     initializers = {t.name for t in graph.initializer}
@@ -131,6 +132,7 @@ def _check_graph(graph: GraphProto, outer: frozenset[str], depth: int) -> None:
     if depth > MAX_SUBGRAPH_DEPTH:
         raise InvalidModelError(f"graphs are nested more than {MAX_SUBGRAPH_DEPTH} deep")
     known = set()
+    _check_text(t.name for t in (*graph.initializer, *graph.input, *graph.output))
     for kind, names in (
         ("input", [v.name for v in graph.input]),
         ("output", [v.name for v in graph.output]),
@@ -147,11 +149,19 @@ def _check_graph(graph: GraphProto, outer: frozenset[str], depth: int) -> None:
             raise InvalidModelError(f"output {sanitize(v.name)!r} is made by no node")
 
 
+def _check_text(names: Iterable[Any]) -> None:
+    # Protobuf gives bytes for what is no UTF-8.
+    if not all(isinstance(name, str) for name in names):
+        raise InvalidModelError("a name in the model is not valid UTF-8")
+
+
 def _check_body(
     nodes: Any, known: set[str], where: str, outer: frozenset[str] = frozenset(), depth: int = 0
 ) -> None:
     """Every name is defined before it is used, and once; ``known`` gains the nodes' outputs."""
     for node in nodes:
+        _check_text((node.name, node.op_type, node.domain, node.overload))
+        _check_text((*node.input, *node.output, *(a.name for a in node.attribute)))
         what = f"{where}: node {sanitize(node.name)!r} ({sanitize(node.op_type)})"
         for name in node.input:
             if name and name not in known and name not in outer:

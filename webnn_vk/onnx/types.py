@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ml_dtypes  # noqa: F401  (registers bfloat16, int4 … with NumPy)
+import ml_dtypes
 import numpy as np
 from onnx import TensorProto, helper
 

@@ -3,6 +3,7 @@
 from . import (  # noqa: F401
     attention,
     bits,
+    classical,
     control,
     convolution,
     elementwise,

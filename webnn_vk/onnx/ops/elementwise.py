@@ -35,8 +35,21 @@ def unary(c: NodeContext, x: Tensor, *, consumed_inputs: Any = None) -> MLOperan
     return getattr(c.b, _UNARY[c.operator])(x)
 
 
-@onnx_operator(*(n for n in _BINARY if n not in _EXACT))
-@onnx_operator(*_EXACT, storage=True)
+@onnx_operator(*_BINARY, last=6)
+def binary_along_axis(
+    c: NodeContext, a: Tensor, b: Tensor, *, axis: int | None = None, broadcast: int = 0,
+    consumed_inputs: Any = None,
+) -> MLOperand:
+    # Before opset 7 the second operand is placed at an axis rather than at the last ones.
+    if broadcast and axis is not None:
+        at = c.axis(axis, a.rank)
+        view = [1] * at + list(b.shape) + [1] * (a.rank - at - b.rank)
+        return getattr(c.b, _BINARY[c.operator])(a, c.reshape(b, view))
+    return getattr(c.b, _BINARY[c.operator])(a, b)
+
+
+@onnx_operator(*(n for n in _BINARY if n not in _EXACT), first=7)
+@onnx_operator(*_EXACT, first=7, storage=True)
 def binary(c: NodeContext, a: Tensor, b: Tensor) -> MLOperand:
     return getattr(c.b, _BINARY[c.operator])(a, b)
 
@@ -190,7 +203,17 @@ def hard_sigmoid(
     return c.b.hard_sigmoid(x, alpha=alpha, beta=beta)
 
 
-@onnx_operator("PRelu")
+@onnx_operator("PRelu", last=6)
+def prelu_channels(c: NodeContext, x: Tensor, slope: Tensor, *, consumed_inputs: Any = None) -> (
+    MLOperand
+):
+    # One slope per channel, the second dimension.
+    if slope.size == 1 or x.rank < 2:
+        return c.b.prelu(x, c.reshape(slope, [] if slope.size == 1 else slope.shape))
+    return c.b.prelu(x, c.reshape(slope, [1, slope.size, *[1] * (x.rank - 2)]))
+
+
+@onnx_operator("PRelu", first=7)
 def prelu(c: NodeContext, x: Tensor, slope: Tensor) -> MLOperand:
     operand = x.operand
     if operand.data_type in _UNSIGNED:

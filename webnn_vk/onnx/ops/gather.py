@@ -172,10 +172,3 @@ def compress(
     if not chosen.size:
         raise Unsupported("nothing is selected: the result is empty, WebNN has no such tensor")
     return c.b.gather(data, chosen.astype(np.int32), axis=axis)
-
-
-@onnx_operator("ArrayFeatureExtractor", domain="ai.onnx.ml")
-def array_feature_extractor(c: NodeContext, x: Tensor, indices: Tensor) -> MLOperand:
-    flat = c.reshape(indices, [indices.size])
-    data = x.operand if x.rank > 1 else c.reshape(x, [1, x.size])
-    return c.b.gather(data, flat, axis=len(data.shape) - 1)
