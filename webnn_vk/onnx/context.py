@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,16 @@ _WITH_NUMBERS = {
     "add", "sub", "mul", "div", "max", "min", "pow", "equal", "not_equal", "greater", "lesser",
     "greater_or_equal", "lesser_or_equal", "where",
 }
+
+
+#: Elements of a constant that an operator's function makes, at most.
+MAX_MADE = 1 << 26
+
+
+def check_made(*lengths: int) -> None:
+    """Unsupported for the shape of a constant too large to make at import."""
+    if math.prod(int(n) for n in lengths) > MAX_MADE:
+        raise Unsupported(f"it would need a table of {list(lengths)} elements")
 
 
 class Emit:

@@ -93,7 +93,8 @@ class Conversion:
         """A scalar constant, made once."""
         key = (data_type, repr(number))
         if key not in self._scalars:
-            array = np.asarray(number).astype(data_type).reshape(())
+            with np.errstate(all="ignore"):
+                array = np.asarray(number).astype(data_type).reshape(())
             self._scalars[key] = self._make_constant(self.builder, array)
         return self._scalars[key]
 
@@ -154,7 +155,13 @@ class Conversion:
             if self._nodes > MAX_NODES:
                 raise InvalidModelError(f"more than {MAX_NODES} nodes when functions are expanded")
             external = self.model.external
-            self._node(decode_node(node, scope.opsets, external, scope.attributes), scope)
+            try:
+                decoded = decode_node(node, scope.opsets, external, scope.attributes)
+            except Unsupported as error:
+                self.problems.append(Problem(node.name, node.op_type, str(error)))
+                scope.values |= {name: Missing() for name in node.output}
+                continue
+            self._node(decoded, scope)
 
     # -- nodes -----------------------------------------------------------------------------------
     def _node(self, node: NodeCall, scope: Scope) -> None:
@@ -168,8 +175,8 @@ class Conversion:
             results = self._failed(node, str(error))
         except InvalidModelError:
             raise
-        except (TypeError, ValueError, LookupError, ArithmeticError) as error:
-            # What the builder refuses, and attributes that no valid node has.
+        except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
+            # What the builder refuses, and attributes and inputs that no valid node has.
             results = self._failed(node, str(error) or type(error).__name__)
         finally:
             self._sources = outer
@@ -223,7 +230,12 @@ class Conversion:
         unknown = node.attributes.keys() - record.attributes
         if unknown:
             raise Unsupported(f"attributes {sorted(unknown)} are not supported")
+        for i, needed in enumerate(record.required):
+            if needed and (i >= len(inputs) or inputs[i] is None):
+                raise Unsupported(f"its input {i} is missing")
         if not record.raw:
+            if record.inputs is None and None in inputs:
+                raise Unsupported("one of its inputs is missing")
             for x in inputs:
                 if isinstance(x, TensorList):
                     raise Unsupported("sequences are not supported here")

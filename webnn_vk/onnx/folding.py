@@ -7,8 +7,9 @@ ask for much.
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,78 +20,95 @@ from .nodes import NodeCall
 
 #: Elements that are read and made at most; larger constants are left to the graph's compiler.
 MAX_ELEMENTS = 1 << 18
+#: The same for operators that the reference computes element by element in Python.
+_MAX_LOOPED = 1 << 12
+
 #: Results that are views or no larger than what is read: those of weights too.
 _VIEWS = {"Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Slice", "Flatten", "Split"}
-#: Never evaluated: random, or with graphs inside.
-_LEFT_OUT = {
-    "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial",
-    "Bernoulli", "If", "Loop", "Scan", "SequenceMap", "ImageDecoder", "Dropout",
+_ELEMENTWISE = {
+    "Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BitShift",
+    "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "CastLike", "Ceil", "Clip",
+    "Cos", "Cosh",
+    "DequantizeLinear", "Div", "Equal", "Erf", "Exp", "Floor", "Greater", "GreaterOrEqual", "IsInf",
+    "IsNaN", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mod", "Mul", "Neg", "Not", "Or",
+    "Pow", "QuantizeLinear", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Sinh",
+    "Sqrt", "Sub", "Sum", "Tan", "Tanh", "Where", "Xor",
 }
+#: Others whose result is no larger than all that is read.
+_SHRINKING = {
+    "ArgMax", "ArgMin", "Compress", "Concat", "CumSum", "NonZero", "ReduceL1", "ReduceL2",
+    "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+    "ReduceSum", "ReduceSumSquare", "ScatterND", "Shape", "Size", "Trilu",
+}
+# Not GatherElements: the reference's takes forever for indices far outside.
+_LOOPED = {"GatherND", "ScatterElements", "TopK", "Unique"}
 
 
 def evaluate(node: NodeCall, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray] | None:
     """The node's outputs, or None where they are better, or only, computed by the graph."""
-    if node.domain != "" or node.operator in _LEFT_OUT:
+    if node.domain != "":
         return None
     present = [x for x in inputs if x is not None]
-    if node.operator not in _VIEWS:
-        bound = _bound(node, present)
-        if bound is None or bound > MAX_ELEMENTS:
-            return None
     if any(x.dtype.kind in "OSU" for x in present):
         return None
     try:
+        if node.operator not in _VIEWS and not _small(node, present):
+            return None
         return _run(node, inputs)
     except Exception:
         # The reference has gaps; the graph's own way is tried then, and says what is wrong.
         return None
 
 
-def _bound(node: NodeCall, inputs: list[np.ndarray]) -> int | None:
-    """A bound on elements read and made, or None when it can't be told."""
+def _small(node: NodeCall, inputs: list[np.ndarray]) -> bool:
+    name = node.operator
     read = sum(x.size for x in inputs)
-    name, attributes = node.operator, node.attributes
+    if name in _LOOPED:
+        return read <= _MAX_LOOPED
+    if name in _SHRINKING:
+        return read * max(1, *(x.ndim for x in inputs), 1) <= MAX_ELEMENTS
+    if name in _ELEMENTWISE:
+        shape = np.broadcast_shapes(*(x.shape for x in inputs if name not in _BLOCKWISE))
+        return max(read, math.prod(shape)) <= MAX_ELEMENTS
+    made = _GROWING[name](node, inputs) if name in _GROWING else math.inf
+    return max(read, made) <= MAX_ELEMENTS
 
-    def product(x: Any) -> int:
-        total = 1
-        for d in np.asarray(x).reshape(-1).tolist():
-            total *= max(1, abs(int(d)))
-        return total
 
-    if name in ("ConstantOfShape",):
-        return product(inputs[0])
-    if name == "Expand":
-        return product(inputs[1]) * max(1, inputs[0].size)
-    if name == "Tile":
-        return product(inputs[1]) * max(1, inputs[0].size)
-    if name == "Range":
-        start, limit, step = (float(x.reshape(())) for x in inputs)
-        return None if step == 0 else int(max(0.0, (limit - start) / step)) + 1
-    if name == "Pad":
-        pads = inputs[1] if len(inputs) > 1 else np.asarray(attributes.get("pads", ()))
-        total = 1
-        for d in inputs[0].shape:
-            total *= d + int(np.abs(pads).sum())
-        return total
-    if name == "OneHot":
-        return product(inputs[1]) * max(1, inputs[0].size)
-    if name in ("BlackmanWindow", "HammingWindow", "HannWindow"):
-        return product(inputs[0])
-    if name == "MelWeightMatrix":
-        return product(inputs[0]) * product(inputs[1])
-    if name in ("Resize", "Upsample", "Col2Im", "DFT", "STFT", "GridSample", "AffineGrid"):
-        return None
-    if name in ("MatMul", "Einsum", "Conv", "ConvTranspose", "Gemm"):
-        return None
-    if name in ("Gather", "GatherND"):
-        data, indices = inputs[0], inputs[1]
-        return read + data.size * max(1, indices.size) // max(1, min(data.shape, default=1))
-    if name in ("EyeLike", "CenterCropPad"):
-        return max(read, product(inputs[-1]) if name == "CenterCropPad" else read)
-    try:
-        return max(read, product(np.broadcast_shapes(*(x.shape for x in inputs))))
-    except ValueError:
-        return read
+_BLOCKWISE = {"DequantizeLinear", "QuantizeLinear"}
+
+
+def _product(lengths: Any) -> float:
+    """Elements of a shape given as a tensor, as a float that can't overflow."""
+    return float(np.prod(np.maximum(np.abs(np.asarray(lengths, np.float64)), 1)))
+
+
+def _padded(node: NodeCall, inputs: list[np.ndarray]) -> float:
+    pads = inputs[1] if len(inputs) > 1 else np.asarray(node.attributes.get("pads", ()))
+    extra = float(np.abs(np.asarray(pads, np.float64)).sum())
+    return math.prod(d + extra for d in inputs[0].shape)
+
+
+def _counted(node: NodeCall, inputs: list[np.ndarray]) -> float:
+    start, limit, step = (float(x.reshape(())) for x in inputs)
+    return abs((limit - start) / step) + 1
+
+
+def _gathered(node: NodeCall, inputs: list[np.ndarray]) -> float:
+    data, indices = inputs[0], inputs[1]
+    return data.size * max(1, indices.size) / max(1, min(data.shape, default=1))
+
+
+#: Operators whose result may be larger than what is read, and how large at most.
+_GROWING: dict[str, Callable[[NodeCall, list[np.ndarray]], float]] = {
+    "ConstantOfShape": lambda node, x: _product(x[0]),
+    "Expand": lambda node, x: _product(x[1]) * max(1, x[0].size),
+    "Tile": lambda node, x: _product(x[1]) * max(1, x[0].size),
+    "OneHot": lambda node, x: _product(x[1]) * max(1, x[0].size),
+    "Pad": _padded,
+    "Range": _counted,
+    "Gather": _gathered,
+    "MelWeightMatrix": lambda node, x: _product(x[0]) * _product(x[1]),
+}
 
 
 def _run(node: NodeCall, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:

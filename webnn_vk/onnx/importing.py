@@ -20,8 +20,11 @@ from . import ops  # noqa: F401  (fills the table of records)
 from .convert import Conversion, MakeConstant
 from .errors import Problem, Unsupported, UnsupportedModelError
 from .reading import Model, Port, read_model
-from .types import carrier, numpy_type
+from .types import carrier
 from .values import Tensor, TensorList, Value
+
+#: What is no tensor of numbers.
+NO_TENSORS = ("sequence", "optional", "map", "sparse_tensor", "string")
 
 
 @dataclass(frozen=True)
@@ -177,11 +180,13 @@ def _input(
 ) -> Tensor:
     if isinstance(given, np.ndarray | np.generic):
         array = np.array(given)
-        if port.type != "unknown" and array.dtype != numpy_type(port.type):
+        if port.type in NO_TENSORS:
+            raise Unsupported(f"its type is {port.type}; WebNN has tensors of numbers")
+        if port.type != "unknown" and array.dtype.name != port.type:
             raise Unsupported(f"its value is {array.dtype}, the model has {port.type}")
         array.setflags(write=False)
         return conversion.tensor(array)
-    if port.type in ("sequence", "optional", "map", "sparse_tensor", "unknown", "string"):
+    if port.type in (*NO_TENSORS, "unknown"):
         raise Unsupported(f"its type is {port.type}; WebNN has tensors of numbers")
     data_type = carrier(port.type, conversion.narrow_double)
     if isinstance(given, MLOperand):

@@ -22,6 +22,8 @@ class Record:
     last: int
     function: Callable[..., Any]
     inputs: int | None
+    #: Which of them have to be there.
+    required: tuple[bool, ...]
     attributes: frozenset[str]
     #: Whether storage-only types (int16, int4 …) may pass: movement and quantisation.
     storage: bool
@@ -50,7 +52,9 @@ def onnx_operator(
         for name in names:
             entry = Record(
                 domain, name, first, last, function,
-                None if any_number else len(positional), attributes, storage, raw,
+                None if any_number else len(positional),
+                tuple(p.default is p.empty and "None" not in str(p.annotation) for p in positional),
+                attributes, storage, raw,
             )
             entries = _RECORDS.setdefault((domain, name), [])
             clash = [e for e in entries if e.first <= last and first <= e.last]

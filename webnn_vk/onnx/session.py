@@ -19,7 +19,7 @@ from ..ml_graph import MLGraph
 from ..tensor import MLTensor
 from .convert import Conversion
 from .errors import Problem, UnsupportedModelError
-from .importing import convert, host_constant, output_operands
+from .importing import NO_TENSORS, convert, host_constant, output_operands
 from .reading import Port, read_model
 from .types import carrier, numpy_type, to_carrier
 from .values import Tensor
@@ -28,7 +28,6 @@ from .values import Tensor
 SHARED_BYTES = 1 << 16
 #: Elements of a floating-point input that may be bound by value; integers and bools may always.
 _MAX_BOUND_FLOATS = 64
-_NO_TENSORS = ("sequence", "optional", "map", "sparse_tensor", "string")
 
 
 @dataclass(frozen=True)
@@ -191,7 +190,7 @@ class Session:
         for name, value in feeds.items():
             if name not in ports:
                 continue
-            if ports[name].type in _NO_TENSORS:
+            if ports[name].type in NO_TENSORS:
                 reason = f"its type is {ports[name].type}; WebNN has tensors of numbers"
                 raise UnsupportedModelError([Problem(name, "input", reason)])
             array = np.asarray(value)

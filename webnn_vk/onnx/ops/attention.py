@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...builder import MLOperand
-from ..context import NodeContext
+from ..context import NodeContext, check_made
 from ..errors import Unsupported
 from ..records import MICROSOFT, onnx_operator
 from ..values import Tensor
@@ -191,6 +191,7 @@ def attend(
         scores = c.b.add(scores, c.cast(term, scores.data_type))
     if causal:
         rows, columns = q.shape[2], k.shape[2]
+        check_made(rows, columns)
         seen = np.tri(rows, columns, columns - rows, dtype=bool)
         scores = c.b.where(
             c.constant(seen[None, None], "uint8"), scores,

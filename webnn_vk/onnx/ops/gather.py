@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ...builder import MLOperand
-from ..context import NodeContext
+from ..context import NodeContext, check_made
 from ..errors import Unsupported
 from ..records import onnx_operator
 from ..values import Tensor
@@ -43,6 +43,7 @@ def gather_elements(c: NodeContext, x: Tensor, indices: Tensor, *, axis: int = 0
 def gather_nd(c: NodeContext, x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> MLOperand:
     given = index_operand(c, indices)
     if batch_dims:
+        check_made(*indices.shape)
         # The batch's own coordinates go before those given.
         batch = x.shape[:batch_dims]
         grid = np.stack(np.indices(batch), -1)
@@ -149,6 +150,7 @@ def one_hot(
     c: NodeContext, indices: Tensor, depth: Tensor, values: Tensor, *, axis: int = -1
 ) -> MLOperand:
     count = int(c.array(depth, "the depth").reshape(()))
+    check_made(count)
     axis = c.axis(axis, indices.rank + 1)
     given = c.cast(indices, "int64") if indices.type != "int32" else indices.operand
     given = c.b.where(c.b.lesser(given, 0), c.b.add(given, count), given)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ...builder import MLOperand
-from ..context import NodeContext
+from ..context import NodeContext, check_made
 from ..errors import Unsupported
 from ..records import onnx_operator
 from ..values import Tensor
@@ -249,6 +249,7 @@ def pad_by(
 def _wrap(c: NodeContext, x: MLOperand, axis: int, before: int, after: int) -> MLOperand:
     if not before and not after:
         return x
+    check_made(before + x.shape[axis] + after)
     indices = np.arange(-before, x.shape[axis] + after) % x.shape[axis]
     return c.b.gather(x, indices.astype(np.int32), axis=axis)
 
@@ -300,6 +301,7 @@ def reverse_sequence(
     c: NodeContext, x: Tensor, lengths: Tensor, *, batch_axis: int = 1, time_axis: int = 0
 ) -> MLOperand:
     counts = np.array(c.ints(lengths, "the lengths"))
+    check_made(*x.shape)
     steps = np.arange(x.shape[time_axis])
     # Step t of batch b comes from lengths[b] − 1 − t while that is not negative.
     source = np.where(steps[:, None] < counts, counts - 1 - steps[:, None], steps[:, None])

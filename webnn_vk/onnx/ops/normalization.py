@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...builder import MLOperand
-from ..context import NodeContext
+from ..context import NodeContext, check_made
 from ..errors import Unsupported
 from ..records import onnx_operator
 from ..values import Tensor
@@ -214,11 +214,19 @@ def _softmax(c: NodeContext, x: MLOperand, axis: int) -> MLOperand:
     return c.b.cast(c.b.equal(best, places), x.data_type)
 
 
+def _mask(c: NodeContext, x: Tensor) -> np.ndarray | None:
+    """Nothing is dropped."""
+    if not c.wants(1):
+        return None
+    check_made(*x.shape)
+    return np.ones(x.shape, bool)
+
+
 @onnx_operator("Dropout", last=11)
 def dropout_attribute(
     c: NodeContext, x: Tensor, *, ratio: float = 0.5, is_test: int = 1, consumed_inputs: Any = None
 ) -> list[Any]:
-    return [x, np.ones(x.shape, bool) if c.wants(1) else None]
+    return [x, _mask(c, x)]
 
 
 @onnx_operator("Dropout", first=12)
@@ -234,4 +242,4 @@ def dropout(
         part = 0.5 if ratio is None else float(c.array(ratio, "the ratio").reshape(-1)[0])
         if part:
             raise Unsupported("training mode draws random numbers, WebNN has none")
-    return [x, np.ones(x.shape, bool) if c.wants(1) else None]
+    return [x, _mask(c, x)]

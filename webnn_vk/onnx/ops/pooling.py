@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...builder import MLOperand
-from ..context import NodeContext
+from ..context import NodeContext, check_made
 from ..errors import Unsupported
 from ..records import onnx_operator
 from ..values import Tensor
@@ -145,6 +145,7 @@ def positions(spatial: Sequence[int], window: Window) -> tuple[np.ndarray, np.nd
 def _indices(c: NodeContext, x: Tensor, window: Window, storage_order: int) -> MLOperand:
     """Where in the whole input each maximum lies."""
     n, channels = x.shape[:2]
+    check_made(math.prod(window.sizes), math.prod(window.kernel))
     table, inside = positions(x.shape[2:], window)
     size = math.prod(x.shape[2:])
     flat = c.reshape(x, [n * channels, size])

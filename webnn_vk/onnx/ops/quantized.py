@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...builder import MLOperand
-from ..context import NodeContext
+from ..context import NodeContext, check_made
 from ..errors import Unsupported
 from ..records import MICROSOFT, onnx_operator
 from ..types import numpy_type, type_name
@@ -42,6 +42,7 @@ def per_axis(
     at = c.axis(axis, rank)
     if block_size and x.shape[at] % value.shape[at]:
         # The last block is shorter: one number per element.
+        check_made(x.shape[at])
         indices = np.arange(x.shape[at]) // block_size
         return c.b.gather(value, indices.astype(np.int32), axis=at)
     return value.operand

@@ -135,7 +135,7 @@ def _unrolled(layer: _Layer, count: int, cell: Callable[[_Layer, int], Cell]) ->
     c = layer.c
     steps, batch = layer.x.shape[:2]
     kind = layer.x.data_type
-    zero = c.constant(np.zeros((batch, layer.hidden)), kind)
+    zero = c.b.expand(c.constant(0, kind), [batch, layer.hidden])
     by_direction = []
     for d in range(layer.directions):
         backward = layer.direction == "reverse" or d == 1

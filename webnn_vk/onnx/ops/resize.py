@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from ...builder import MLOperand
-from ..context import NodeContext
+from ..context import NodeContext, check_made
 from ..errors import Unsupported
 from ..records import onnx_operator
 from ..values import Tensor
+
+#: Gathers that one axis becomes at most, on either side.
+_MAX_TAPS = 128
 
 
 @onnx_operator("Upsample", last=8)
@@ -145,6 +148,7 @@ class AxisPlan:
         self.positions = self._positions(transform, region)
 
     def _positions(self, transform: str, region: tuple[float, float]) -> np.ndarray:
+        check_made(self.new_size)
         x = np.arange(self.new_size, dtype=float)
         n, new, scale = self.size, self.new_size, self.scale
         length = scale * n  # not rounded down to a whole size
@@ -186,6 +190,9 @@ class AxisPlan:
         stretch = max(1.0, 1 / self.scale) if self.antialias else 1.0
         reach = 1 if self.mode == "linear" else 2
         half = int(np.ceil(reach * stretch))
+        check_made(self.new_size, 2 * half)
+        if half > _MAX_TAPS:
+            raise Unsupported(f"each new element would be a sum of {2 * half} old ones")
         taps = np.floor(x)[:, None] + np.arange(-half + 1, half + 1)
         distance = np.abs(x[:, None] - taps) / stretch
         weights = _triangle(distance) if self.mode == "linear" else _cubic(distance, self.cubic)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...builder import MLOperand
-from ..context import NodeContext
+from ..context import NodeContext, check_made
 from ..errors import Unsupported
 from ..records import onnx_operator
 from ..values import Tensor
@@ -174,6 +174,7 @@ def deform_conv(
     taps, points = math.prod(kernel), math.prod(out)
     groups = n * offset_group
     moved = c.reshape(c.cast(offset, "float32"), [groups, taps, 2, points])
+    check_made(taps, 2, points)
     fixed = np.zeros((taps, 2, points), np.float32)
     for i, tap in enumerate(itertools.product(*map(range, kernel))):
         for axis in range(2):
@@ -353,6 +354,7 @@ def col2im(
 ) -> MLOperand:
     image, block = c.ints(image_shape, "the image's shape"), c.ints(block_shape, "the block's")
     rank, taps = len(image), math.prod(block)
+    check_made(max(x.shape[1], taps), taps)
     strides, dilations = strides or [1] * rank, dilations or [1] * rank
     pads = pads or [0] * (2 * rank)
     counts, extra = [], []

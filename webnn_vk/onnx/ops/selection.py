@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...builder import MLOperand
-from ..context import NodeContext
+from ..context import NodeContext, check_made
 from ..errors import Unsupported
 from ..records import onnx_operator
 from ..values import Tensor
@@ -47,6 +47,7 @@ def _top_k(c: NodeContext, x: Tensor, k: int, axis: int, largest: bool) -> list[
     length = x.shape[axis]
     if not 1 <= k <= length:
         raise Unsupported(f"k is {k} of {length} elements")
+    check_made(length)
     order = [i for i in range(x.rank) if i != axis] + [axis]
     rows = c.transpose(x, order)
     lead = rows.shape[:-1]

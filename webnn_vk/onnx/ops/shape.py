@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...builder import MLOperand
-from ..context import NodeContext
+from ..context import NodeContext, check_made
 from ..errors import Unsupported
 from ..folding import MAX_ELEMENTS
 from ..records import onnx_operator
@@ -67,14 +67,14 @@ def arange(
                                                      (delta, "delta"))
     )
     count = max(0, int(np.ceil((last.astype(float) - first.astype(float)) / float(step))))
-    if count > 2**31:
-        raise Unsupported(f"{count} elements")
+    check_made(count)
     steps = np.arange(count).astype(first.dtype)
     return (first + steps * step.astype(first.dtype)).astype(first.dtype)
 
 
 @onnx_operator("EyeLike", storage=True)
 def eye_like(c: NodeContext, x: Tensor, *, dtype: int | None = None, k: int = 0) -> np.ndarray:
+    check_made(*x.shape)
     name = x.type if dtype is None else type_name(dtype)
     return np.eye(*x.shape, k=k).astype(numpy_type(name))
 
@@ -84,6 +84,7 @@ def window(
     c: NodeContext, size: Tensor, *, output_datatype: int = 1, periodic: int = 1
 ) -> np.ndarray:
     count = c.int(size, "the size")
+    check_made(count)
     points = np.arange(count) * (2 * np.pi / (count if periodic else count - 1))
     terms = {
         "HannWindow": (0.5, -0.5, 0.0),

@@ -6,14 +6,14 @@ import numpy as np
 
 from ...builder import MLOperand
 from .. import folding
-from ..context import NodeContext
+from ..context import NodeContext, check_made
 from ..errors import Unsupported
 from ..records import onnx_operator
 from ..values import Tensor
 from .linear import matmul
 
 #: Elements of a transform's matrix at most.
-_MAX_LENGTH = 8192
+_MAX_LENGTH = 4096
 
 
 def _matrices(length: int, bins: int, inverse: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -69,6 +69,8 @@ def _dft(
     given = x.shape[axis]
     default = 2 * (given - 1) if half else given
     n = default if length is None else c.int(length, "the length")
+    if n < 1:
+        raise Unsupported(f"a transform of {n} elements")
     taken = n // 2 + 1 if half else n
     # The axis goes last but one, then the parts are separated.
     order = [i for i in range(x.rank - 1) if i != axis] + [axis, x.rank - 1]
@@ -93,6 +95,7 @@ def _real_inverse(
     c: NodeContext, real: MLOperand, imaginary: MLOperand | None, n: int
 ) -> MLOperand:
     """A real signal from the half of its spectrum that is not the other's mirror image."""
+    check_made(n, n // 2 + 1)
     bins = np.arange(n // 2 + 1)
     weight = np.where((bins == 0) | (2 * bins == n), 1, 2) / n
     turns = np.outer(bins, np.arange(n)) % n / n * (2 * np.pi)
@@ -120,6 +123,7 @@ def stft(
     else:
         raise Unsupported("neither a window nor a frame length")
     frames = (length - size) // hop + 1
+    check_made(frames, size)
     at = np.arange(frames)[:, None] * hop + np.arange(size)
     # The signal's parts, framed: [batch, frames, size].
     pieces = []
