@@ -25,6 +25,8 @@ LAYERS = (
     ("context",),
     ("builder",),
     ("navigator",),
+    ("onnx",),
+    ("onnx_backend",),
     ("tools",),
     ("__init__", "__main__"),
 )

@@ -22,7 +22,7 @@ from .values import Missing, Tensor, TensorList, Value
 from .weights import to_array
 
 #: Nodes after expanding functions and unrolling loops; a model that asks for more is refused.
-MAX_NODES = 200_000
+MAX_NODES = 60_000
 MAX_CALL_DEPTH = 40
 
 #: Makes the constant operand of an array in its WebNN data type.

@@ -40,7 +40,8 @@ def test_records_take_what_onnx_describes(record):
         assert set(schema.attributes) <= record.attributes | {
             a for n, a in LEFT_OUT if n == record.name
         }
-        variadic = schema.inputs and schema.inputs[-1].option == OpSchema.FormalParameterOption.Variadic
+        last = schema.inputs[-1].option if schema.inputs else None
+        variadic = last == OpSchema.FormalParameterOption.Variadic
         if record.inputs is None:
             assert variadic
         else:

@@ -1,0 +1,171 @@
+"""Models that run: ``load``, ``Session`` and ONNX's backend interface, on both devices."""
+
+import asyncio
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import webnn_vk
+from tests.support.onnx_models import classifier, info, model, reference
+from webnn_vk.onnx import (
+    InvalidModelError,
+    Session,
+    UnsupportedModelError,
+    build_operands,
+    load,
+)
+
+node = helper.make_node
+RNG = np.random.default_rng(0)
+
+
+def image(batch=2):
+    return RNG.normal(size=(batch, 3, 8, 8)).astype(np.float32)
+
+
+def close(got, expected, bound=1e-5):
+    assert got.dtype == expected.dtype
+    assert got.shape == expected.shape
+    assert np.abs(got - expected).max() <= bound * max(1e-30, np.abs(expected).max())
+
+
+def test_load(context):
+    proto, x = classifier(RNG), image()
+    graph = load(proto, context, {"image": x.shape}).result()
+    assert list(graph.inputs) == ["image"]
+    assert list(graph.outputs) == ["scores"]
+    got = context.compute(graph, {"image": x})["scores"]
+    close(got, reference(proto, {"image": x})[0])
+    on_cpu = context.device_info.name.startswith("CPU")
+    assert {s.device for s in graph.report().steps} == {"cpu" if on_cpu else "vulkan"}
+
+
+def test_load_is_awaitable(cpu_context):
+    async def main():
+        return await load(classifier(RNG), cpu_context, {"image": (1, 3, 8, 8)})
+
+    assert list(asyncio.run(main()).outputs) == ["scores"]
+
+
+def test_load_rejects(cpu_context, tmp_path):
+    assert isinstance(load(b"x", cpu_context).exception(), InvalidModelError)
+    assert isinstance(load(classifier(RNG), cpu_context).exception(), UnsupportedModelError)
+    assert isinstance(load(tmp_path / "no.onnx", cpu_context).exception(), FileNotFoundError)
+
+
+def test_paths_and_external_data(context, tmp_path):
+    proto, x = classifier(RNG), image()
+    expected = reference(proto, {"image": x})[0]
+    path = tmp_path / "model.onnx"
+    onnx.save(proto, path, save_as_external_data=True, location="weights", size_threshold=0)
+    assert (tmp_path / "weights").stat().st_size > 1000
+    graph = load(str(path), context, {"image": x.shape}).result()
+    close(context.compute(graph, {"image": x})["scores"], expected)
+
+
+def test_on_an_existing_builder(context):
+    proto, x = classifier(RNG), image()
+    builder = webnn_vk.MLGraphBuilder(context)
+    own = builder.input("own", {"data_type": "float32", "shape": x.shape})
+    scores = build_operands(proto, builder, {"image": builder.mul(own, builder.constant(
+        "float32", 2))})["scores"]
+    graph = builder.build({"best": builder.arg_max(scores, 1)}).result()
+    expected = reference(proto, {"image": 2 * x})[0].argmax(axis=1)
+    np.testing.assert_array_equal(context.compute(graph, {"own": x})["best"], expected)
+
+
+def test_outputs_that_are_inputs_constants_or_twice_the_same(context):
+    nodes = [node("Identity", ["x"], ["same"]), node("Neg", ["x"], ["a"]),
+             node("Identity", ["a"], ["b"])]
+    proto = model(nodes, [info("x", [2])], [info(n, [2]) for n in ("same", "a", "b", "k")],
+                  {"k": np.ones(2, np.float32)})
+    graph = load(proto, context).result()
+    got = context.compute(graph, {"x": np.array([1, 2], np.float32)})
+    assert {n: v.tolist() for n, v in got.items()} == {
+        "same": [1, 2], "a": [-1, -2], "b": [-1, -2], "k": [1, 1],
+    }
+
+
+def test_session_compiles_per_shape_and_keeps_the_last(context):
+    proto = classifier(RNG)
+    session = Session(proto, context, keep=2)
+    (argument,) = session.get_inputs()
+    assert (argument.name, argument.type, argument.shape) == (
+        "image", "tensor(float)", ["n", 3, 8, 8],
+    )
+    assert [a.name for a in session.get_outputs()] == ["scores"]
+    made = []
+    for batch in (1, 2, 1, 3, 2):
+        x = image(batch)
+        (got,) = session.run(None, {"image": x})
+        close(got, reference(proto, {"image": x})[0])
+        made.append(session.graph({"image": x}))
+    assert made[0] is made[2]
+    assert made[1] is not made[4]  # the third shape took its place
+
+
+def test_session_shares_large_weights(cpu_context):
+    w = RNG.normal(size=(256, 256)).astype(np.float32)
+    proto = model([node("MatMul", ["x", "w"], ["y"])], [info("x", ["n", 256])],
+                  [info("y", ["n", 256])], {"w": w})
+    session = Session(proto, cpu_context)
+    for rows in (1, 2, 3):
+        x = RNG.normal(size=(rows, 256)).astype(np.float32)
+        close(session.run(["y"], {"x": x})[0], x @ w)
+    assert len(session._weights) == 1
+
+
+def test_session_checks_feeds(cpu_context):
+    session = Session(classifier(RNG), cpu_context)
+    with pytest.raises(ValueError, match="feeds lack .'image'"):
+        session.run(None, {})
+    with pytest.raises(ValueError, match="unknown .'other'"):
+        session.run(None, {"image": image(), "other": 1})
+    with pytest.raises(ValueError, match="no output 'other'"):
+        session.run(["other"], {"image": image()})
+    with pytest.raises(TypeError, match="'image' is float64, the model has float32"):
+        session.run(None, {"image": image().astype(np.float64)})
+
+
+def test_values_that_decide_shapes_are_taken_from_the_feeds(context):
+    proto = model([node("Reshape", ["x", "s"], ["y"])],
+                  [info("x", [6]), info("s", [2], TensorProto.INT64)], [info("y", None)])
+    session = Session(proto, context)
+    x = np.arange(6, dtype=np.float32)
+    for shape in ([2, 3], [3, -1], [2, 3]):
+        (got,) = session.run(None, {"x": x, "s": np.array(shape)})
+        np.testing.assert_array_equal(got, x.reshape(shape))
+
+
+def test_types_at_the_border(context):
+    kinds = {"b": bool, "d": np.float64, "f": ml_dtypes.bfloat16, "h": np.float16, "i": np.int64}
+    ports = {n: helper.np_dtype_to_tensor_dtype(np.dtype(k)) for n, k in kinds.items()}
+    nodes = [node("Identity", [n], [n + "2"]) for n in kinds if n != "b"]
+    nodes.append(node("Not", ["b"], ["b2"]))
+    proto = model(nodes, [info(n, [3], p) for n, p in ports.items()],
+                  [info(n + "2", [3], p) for n, p in ports.items()])
+    values = np.array([0, 1, 1])
+    session = Session(proto, context, narrow_double=True)
+    got = session.run(None, {n: values.astype(k) for n, k in kinds.items()})
+    for (name, kind), array in zip(kinds.items(), got, strict=True):
+        assert array.dtype == kind
+        np.testing.assert_array_equal(array, ~values.astype(bool) if name == "b" else values)
+
+
+def test_the_backend_interface(monkeypatch):
+    from webnn_vk import onnx_backend
+
+    monkeypatch.setenv("WEBNN_VK_DEVICE", "cpu")
+    assert onnx_backend.supports_device("CPU")
+    assert not onnx_backend.supports_device("CUDA")
+    with pytest.raises(ValueError, match="only CPU"):
+        onnx_backend.prepare(classifier(RNG), "CUDA")
+    proto, x = classifier(RNG), image()
+    outputs = onnx_backend.run_model(proto, [x])
+    close(outputs.scores, reference(proto, {"image": x})[0])
+    a, b = np.array([1, 2], np.int32), np.array([3, 4], np.int32)
+    (total,) = onnx_backend.run_node(node("Add", ["a", "b"], ["y"]), [a, b])
+    np.testing.assert_array_equal(total, [4, 6])

@@ -1,0 +1,287 @@
+"""Files that are damaged or hostile get a clear error, and quickly."""
+
+import time
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import onnx
+import pytest
+from onnx import AttributeProto, TensorProto, helper, numpy_helper
+
+from tests.support.onnx_models import classifier, info, model
+from webnn_vk.onnx import InvalidModelError, UnsupportedModelError
+from webnn_vk.onnx.convert import Conversion
+from webnn_vk.onnx.importing import ShapeBuilder, convert, host_constant
+from webnn_vk.onnx.reading import read_model
+from webnn_vk.onnx.weights import ExternalData, to_array
+
+node = helper.make_node
+RNG = np.random.default_rng(0)
+
+
+def take(source, inputs=None):
+    """The whole import, but for a device."""
+    conversion = Conversion(read_model(source), ShapeBuilder(), host_constant)
+    return convert(conversion, inputs or {}, None)
+
+
+def relu_model(**changes):
+    proto = model([node("Relu", ["x"], ["y"])], [info("x", [2])], [info("y", [2])])
+    for name, value in changes.items():
+        setattr(proto.graph.node[0], name, value)
+    return proto
+
+
+@pytest.mark.parametrize("data", [b"", b"not a model", b"\x0a\xff\xff\xff\xff\x0f", bytes(100)])
+def test_no_model(data):
+    with pytest.raises(InvalidModelError, match="no ONNX file"):
+        read_model(data)
+
+
+def test_truncated():
+    whole = classifier(RNG).SerializeToString()
+    for length in range(0, len(whole), 97):
+        with pytest.raises(InvalidModelError):
+            read_model(whole[:length])
+
+
+def test_what_is_no_source():
+    with pytest.raises(TypeError, match="a path, bytes or onnx.ModelProto is expected, not int"):
+        read_model(3)
+    with pytest.raises(FileNotFoundError):
+        read_model("/nowhere/at/all.onnx")
+
+
+def test_files_over_two_gibibytes_are_not_read(tmp_path):
+    path = tmp_path / "large.onnx"
+    with path.open("wb") as file:
+        file.truncate(2**31)
+    with pytest.raises(InvalidModelError, match="larger than 2 GiB"):
+        read_model(path)
+
+
+def test_cycles():
+    nodes = [node("Relu", ["b"], ["a"], "first"), node("Relu", ["a"], ["b"])]
+    with pytest.raises(InvalidModelError, match="'first' .Relu. uses 'b' before anything makes it"):
+        read_model(model(nodes, [], [info("b", [1])]))
+
+
+def test_a_name_made_twice():
+    nodes = [node("Relu", ["x"], ["y"]), node("Neg", ["x"], ["y"])]
+    with pytest.raises(InvalidModelError, match="makes 'y' a second time"):
+        read_model(model(nodes, [info("x", [1])], [info("y", [1])]))
+
+
+def test_an_output_that_nothing_makes():
+    with pytest.raises(InvalidModelError, match="output 'z' is made by no node"):
+        read_model(model([], [info("x", [1])], [info("z", [1])]))
+
+
+@pytest.mark.parametrize("version", [0, 10**6])
+def test_unknown_opsets(version):
+    with pytest.raises(InvalidModelError, match="opset"):
+        read_model(model([node("Relu", ["x"], ["y"])], [info("x", [1])], [info("y", [1])],
+                         opset=version))
+
+
+def test_deeply_nested_graphs():
+    graph = helper.make_graph([node("Relu", ["x"], ["y"])], "inner", [], [info("y", [1])])
+    for _ in range(30):
+        branch = node("If", ["c"], ["y"], then_branch=graph, else_branch=graph)
+        graph = helper.make_graph([branch], "outer", [], [info("y", [1])])
+        if graph.ByteSize() > 2**24:
+            break
+        graph.node[0].attribute[1].g.ClearField("node")  # one branch goes deep
+        graph.node[0].attribute[1].g.node.append(node("Relu", ["x"], ["y"]))
+    proto = model(graph.node, [info("x", [1]), info("c", [], TensorProto.BOOL)], [info("y", [1])])
+    with pytest.raises(InvalidModelError, match="nested|no ONNX file"):
+        read_model(proto.SerializeToString())
+
+
+def test_names_that_are_no_text():
+    data = relu_model(name="abcd").SerializeToString().replace(b"abcd", b"\xff\xfe\xfd\xfc")
+    with pytest.raises(InvalidModelError, match="UTF-8"):
+        read_model(data)
+
+
+@pytest.mark.parametrize("dims", [[2**40], [-1], [3], [2**31, 2**31], [1] * 70])
+def test_initializers_whose_bytes_do_not_fit(dims):
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=dims, raw_data=bytes(8))
+    proto = model([node("Add", ["x", "w"], ["y"])], [info("x", [2])], [info("y", [2])])
+    proto.graph.initializer.append(tensor)
+    with pytest.raises(InvalidModelError, match="tensor 'w'"):
+        take(proto)
+
+
+def test_elements_in_fields_that_do_not_fit():
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2**35], float_data=[1.0])
+    with pytest.raises(InvalidModelError, match="1 elements"):
+        to_array(tensor, ExternalData(None))
+
+
+@pytest.mark.parametrize("dims", [[2**40], [2**62, 4], [2**31 - 1, 2**31 - 1]])
+def test_shape_arithmetic_can_not_ask_for_memory(dims):
+    """Operators that make more than they read are asked for their size first."""
+    constants = {"s": np.array(dims, np.int64)}
+    proto = model(
+        [node("ConstantOfShape", ["s"], ["big"]), node("Shape", ["big"], ["y"])], [],
+        [info("y", [len(dims)], TensorProto.INT64)], constants,
+    )
+    start = time.monotonic()
+    with pytest.raises(UnsupportedModelError, match="ConstantOfShape"):
+        take(proto)
+    assert time.monotonic() - start < 5
+
+
+def function_model(functions, operator):
+    proto = model([node(operator, ["x"], ["y"], domain="own")], [info("x", [2])], [info("y", [2])])
+    proto.opset_import.append(helper.make_opsetid("own", 1))
+    proto.functions.extend(functions)
+    return proto
+
+
+def function(name, body):
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
+    return helper.make_function("own", name, ["a"], ["b"], body, opsets)
+
+
+def test_functions_that_call_themselves():
+    own = function("F", [node("F", ["a"], ["b"], domain="own")])
+    with pytest.raises(InvalidModelError, match="nested more than|cyclic"):
+        take(function_model([own], "F"))
+
+
+def test_functions_that_multiply():
+    """Each calls the next ten times: a billion nodes."""
+    functions = [function("F9", [node("Relu", ["a"], ["b"])])]
+    for i in range(9):
+        body = [
+            node(f"F{i + 1}", [f"v{j}" if j else "a"], [f"v{j + 1}" if j < 9 else "b"],
+                 domain="own")
+            for j in range(10)
+        ]
+        functions.append(function(f"F{i}", body))
+    start = time.monotonic()
+    with pytest.raises(InvalidModelError, match="nodes when functions are expanded"):
+        take(function_model(functions, "F0"))
+    assert time.monotonic() - start < 120
+
+
+# -- external data ---------------------------------------------------------------------------------
+def external(tmp_path, location, length=8, offset=None, size=8):
+    """A model beside a file of weights, which it finds at ``location``."""
+    folder = tmp_path / "model"
+    folder.mkdir(exist_ok=True)
+    (folder / "weights.bin").write_bytes(np.arange(size // 4, dtype=np.float32).tobytes())
+    (tmp_path / "secret.bin").write_bytes(bytes(64))
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2])
+    tensor.data_location = TensorProto.EXTERNAL
+    entries = {"location": location, "length": str(length)}
+    if offset is not None:
+        entries["offset"] = str(offset)
+    for key, value in entries.items():
+        tensor.external_data.add(key=key, value=value)
+    proto = model([node("Add", ["x", "w"], ["y"])], [info("x", [2])], [info("y", [2])])
+    proto.graph.initializer.append(tensor)
+    path = folder / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def weight_of(path):
+    read = read_model(path)
+    return to_array(read.graph.initializer[0], read.external)
+
+
+def test_external_data_is_mapped_not_read(tmp_path):
+    array = weight_of(external(tmp_path, "weights.bin", offset=8, size=32))
+    np.testing.assert_array_equal(array, [2, 3])
+    assert not array.flags.writeable
+    assert not array.flags.owndata
+
+
+@pytest.mark.parametrize(
+    "location", ["../secret.bin", "x/../../secret.bin", "/etc/passwd", "", ".", "no.bin", "a\0b"]
+)
+def test_external_data_outside_of_the_folder_is_refused(tmp_path, location):
+    with pytest.raises(InvalidModelError, match="refused|no file|no name"):
+        take(external(tmp_path, location))
+
+
+def test_links_that_lead_out_are_refused(tmp_path):
+    path = external(tmp_path, "link.bin")
+    (path.parent / "link.bin").symlink_to(tmp_path / "secret.bin")
+    with pytest.raises(InvalidModelError, match="outside of the model's folder"):
+        take(path)
+
+
+@pytest.mark.parametrize(
+    ("length", "offset"), [(8, 4), (8, -8), (2**62, 0), (4, 0), (8, 2**63), (-8, 0)]
+)
+def test_external_data_past_its_file(tmp_path, length, offset):
+    with pytest.raises(InvalidModelError, match="tensor 'w'"):
+        take(external(tmp_path, "weights.bin", length, offset))
+
+
+def test_external_data_needs_the_path(tmp_path):
+    proto = onnx.load(external(tmp_path, "weights.bin"), load_external_data=False)
+    with pytest.raises(InvalidModelError, match="load the model by its path"):
+        take(proto)
+
+
+# -- anything at all -------------------------------------------------------------------------------
+SEEDS = [
+    classifier(RNG, (1, 3, 8, 8)).SerializeToString(),
+    relu_model().SerializeToString(),
+    model(
+        [node("If", ["c"], ["y"],
+              then_branch=helper.make_graph([node("Neg", ["x"], ["t"])], "t", [], [info("t", [2])]),
+              else_branch=helper.make_graph([node("Abs", ["x"], ["e"])], "e", [],
+                                            [info("e", [2])]))],
+        [info("x", [2]), info("c", [], TensorProto.BOOL)], [info("y", [2])],
+    ).SerializeToString(),
+]
+
+
+@hypothesis.given(
+    st.sampled_from(SEEDS),
+    st.lists(st.tuples(st.integers(0, 2**16), st.binary(max_size=4), st.integers(0, 4)),
+             min_size=1, max_size=6),
+)
+@hypothesis.settings(suppress_health_check=list(hypothesis.HealthCheck))
+def test_damaged_files(seed, changes):
+    data = bytearray(seed)
+    for at, new, gone in changes:
+        at %= len(data) + 1
+        data[at : at + gone] = new
+    try:
+        take(bytes(data))
+    except (InvalidModelError, UnsupportedModelError):
+        pass
+
+
+NUMBERS = st.sampled_from([0, 1, -1, 2, 3, 65536, 2**31 - 1, 2**31, 2**63 - 1, -(2**63)])
+
+
+@hypothesis.given(st.data())
+@hypothesis.settings(suppress_health_check=list(hypothesis.HealthCheck))
+def test_hostile_attributes(data):
+    """Any number in any attribute or initializer of a valid model."""
+    proto = onnx.ModelProto.FromString(SEEDS[0])
+    chosen = data.draw(st.sampled_from(range(len(proto.graph.node))))
+    for attribute in proto.graph.node[chosen].attribute:
+        if attribute.type == AttributeProto.INT:
+            attribute.i = data.draw(NUMBERS)
+        elif attribute.type == AttributeProto.INTS:
+            attribute.ints[:] = data.draw(st.lists(NUMBERS, max_size=5))
+    index = data.draw(st.sampled_from(range(3, 6)))
+    shape = proto.graph.initializer[index].dims
+    array = np.array(data.draw(NUMBERS)).astype(np.int64).reshape(tuple(shape))
+    proto.graph.initializer[index].CopyFrom(
+        numpy_helper.from_array(array, proto.graph.initializer[index].name)
+    )
+    try:
+        take(proto)
+    except (InvalidModelError, UnsupportedModelError):
+        pass
