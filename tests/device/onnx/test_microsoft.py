@@ -2,24 +2,23 @@
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import ValueInfoProto, helper
 
 from tests.support.onnx_models import info, model
 from webnn_vk.onnx import Session
 
 ort = pytest.importorskip("onnxruntime")
 RNG = np.random.default_rng(0)
-BYTE, FLOAT = TensorProto.UINT8, TensorProto.FLOAT
 
 
 def normal(*shape):
     return RNG.normal(size=shape).astype(np.float32)
 
 
-def same(operator, inputs, attributes=None, outputs=1, domain="com.microsoft", bound=1e-5, **more):
-    """One node with the given inputs (arrays; None for one left out): inputs of one half of the
-    cases, constants where the name starts with an underscore."""
-    return operator, inputs, attributes or {}, outputs, domain, bound, more
+def same(operator, inputs, attributes=None, outputs=1, domain="com.microsoft", bound=1e-5):
+    """A node on arrays (None for an input left out), the first an input, the others constants;
+    ``bound`` is relative to the largest value, for integers absolute."""
+    return operator, inputs, attributes or {}, outputs, domain, bound
 
 
 def proto_of(operator, inputs, attributes, outputs, domain):
@@ -29,7 +28,7 @@ def proto_of(operator, inputs, attributes, outputs, domain):
     kind = helper.np_dtype_to_tensor_dtype(inputs[0].dtype)
     return model(
         [helper.make_node(operator, names, made, domain=domain, **attributes)],
-        [info("i0", inputs[0].shape, kind)], [info(n, None, 0) for n in made], constants,
+        [info("i0", inputs[0].shape, kind)], [ValueInfoProto(name=n) for n in made], constants,
         opset=17, microsoft=True,
     )
 
@@ -43,7 +42,8 @@ def byte(*shape):
 
 
 def signed(*shape):
-    return RNG.integers(-128, 128, shape).astype(np.int8)
+    # Seven bits: with eight, ONNX Runtime's sums of two products saturate on some processors.
+    return RNG.integers(-64, 64, shape).astype(np.int8)
 
 
 ZERO, SIGNED_ZERO = np.array(120, np.uint8), np.array(3, np.int8)
@@ -149,7 +149,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_operators(context, name):
-    operator, inputs, attributes, outputs, domain, bound, _ = CASES[name]
+    operator, inputs, attributes, outputs, domain, bound = CASES[name]
     proto = proto_of(operator, inputs, attributes, outputs, domain)
     options = ort.SessionOptions()
     options.log_severity_level = 3

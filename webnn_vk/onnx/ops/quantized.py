@@ -431,7 +431,14 @@ def dynamic_quantize_lstm(
     w_zero: Tensor,
     r_scale: Tensor,
     r_zero: Tensor,
-    **attributes: Any,
+    *,
+    activations: list[str] | None = None,
+    activation_alpha: list[float] | None = None,
+    activation_beta: list[float] | None = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int = 0,
+    input_forget: int = 0,
 ) -> list[MLOperand | None]:
     def real(weight: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
         """[directions, inputs, 4 · hidden] of bytes as [directions, 4 · hidden, inputs]."""
@@ -443,7 +450,9 @@ def dynamic_quantize_lstm(
 
     return lstm(
         c, x, real(w, w_scale, w_zero), real(r, r_scale, r_zero), bias, lengths, initial_h,
-        initial_c, peephole, **attributes,
+        initial_c, peephole, activations=activations, activation_alpha=activation_alpha,
+        activation_beta=activation_beta, clip=clip, direction=direction, hidden_size=hidden_size,
+        input_forget=input_forget,
     )
 
 
