@@ -1,0 +1,107 @@
+"""docs/onnx.md: what of ONNX's backend suite is beyond WebNN, and why.
+
+    python -m tests.support.onnx_table           write it
+    python -m tests.support.onnx_table --check   fail when it is not what would be written
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import onnx
+
+import webnn_vk.onnx  # noqa: F401  (fills the table of records)
+from tests.support.onnx_cases import SUITES, cases, outside
+from webnn_vk.onnx.reading import OLDEST_OPSET
+from webnn_vk.onnx.records import all_records
+
+PATH = Path(__file__).resolve().parents[2] / "docs" / "onnx.md"
+START, END = "<!-- table -->", "<!-- /table -->"
+
+#: Cases within the predicate that fail, and why; everything else passes on every device.
+FAILING = {
+    ("node", "test_attention_4d_causal_fp16"): "float16 is rounded in another order",
+    ("node", "test_attention_4d_causal_fp16_expanded"): "float16 is rounded in another order",
+    ("node", "test_dft_inverse"): "the expectation holds rounding errors of 2e-7 where 0 is right",
+    ("node", "test_dft_inverse_opset19"): "as test_dft_inverse",
+    **{
+        ("node", f"test_bitcast_{name}"): "WebNN can't reinterpret bits"
+        for name in (
+            "2d_float32_to_int32", "float32_to_int32", "int32_to_float32",
+            "scalar_float32_to_int32",
+        )
+    },
+    ("node", "test_ai_onnx_ml_tree_ensemble_set_membership"): "decision trees are not supported",
+}
+#: Those that fail on the CPU device only.
+FAILING_ON_CPU = {
+    ("light", "light_squeezenet"): "equal channels, of 1e10 each, are rounded unequally before a "
+    "softmax",
+}
+
+
+def text() -> str:
+    """The generated part of the page."""
+    lines = [
+        f"Made with onnx {onnx.__version__} (opset {onnx.defs.onnx_opset_version()}).", "",
+        "| suite | cases | WebNN's | of them failing |", "| --- | --: | --: | --: |",
+    ]
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for suite in SUITES:
+        within = 0
+        for case in cases(suite):
+            reason = outside(case)
+            if reason is None:
+                within += 1
+            else:
+                reasons[reason].append(case.name)
+        failing = sum(key[0] == suite for key in FAILING)
+        lines.append(f"| {suite} | {len(cases(suite))} | {within} | {failing} |")
+    lines += ["", "## Beyond WebNN", "", "| reason | cases | |", "| --- | --: | --- |"]
+    for reason, names in sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0])):
+        listed = " ".join(f"`{n.removeprefix('test_')}`" for n in sorted(names))
+        lines.append(f"| {reason} | {len(names)} | {listed} |")
+    lines += ["", "## Failing", "", "| case | reason |", "| --- | --- |"]
+    lines += [f"| `{name}` | {why} |" for (_, name), why in FAILING.items()]
+    lines += [f"| `{name}` (CPU device) | {why} |" for (_, name), why in FAILING_ON_CPU.items()]
+    lines += ["", "## Operators with a record", "", _operators()]
+    return "\n".join(lines)
+
+
+def _operators() -> str:
+    by_domain: dict[str, set[str]] = defaultdict(set)
+    for record in all_records():
+        if record.last >= OLDEST_OPSET:
+            by_domain[record.domain or "ai.onnx"].add(record.name)
+    return "\n\n".join(
+        f"**{domain}**: " + " ".join(f"`{name}`" for name in sorted(names))
+        for domain, names in sorted(by_domain.items())
+    )
+
+
+def page(old: str) -> str:
+    """The page with its generated part made anew."""
+    before, rest = old.split(START)
+    after = rest.split(END)[1]
+    return f"{before}{START}\n{text()}\n{END}{after}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args(arguments).check
+    old = PATH.read_text()
+    new = page(old)
+    if not check:
+        PATH.write_text(new)
+    elif new != old:
+        print(f"{PATH.name} is out of date: python -m tests.support.onnx_table", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
