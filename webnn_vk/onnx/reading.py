@@ -13,9 +13,10 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
 
 from ..errors import sanitize
+from .embedded import without_weights
 from .errors import InvalidModelError, Unsupported
 from .types import type_name
-from .weights import ExternalData
+from .weights import ExternalData, map_file
 
 #: Protobuf's own bound; larger models keep their weights in files beside.
 MAX_FILE_BYTES = 2**31 - 1
@@ -56,7 +57,7 @@ def read_model(source: Any) -> Model:
     """
     if isinstance(source, Model):
         return source
-    folder = None
+    folder, own = None, None
     if isinstance(source, (str, os.PathLike)):
         path = Path(source)
         folder = path.parent
@@ -65,11 +66,13 @@ def read_model(source: Any) -> Model:
                 f"{path.name}: larger than 2 GiB, which protobuf can't read; store the weights as "
                 "external data"
             )
-        source = path.read_bytes()
+        own = map_file(path)
+        source = without_weights(own.data) or own.data
     if isinstance(source, (bytes, bytearray, memoryview)):
         proto = ModelProto()
         try:
-            proto.ParseFromString(bytes(source))
+            # Parsed where it lies: a mapped file is not copied first.
+            proto.ParseFromString(memoryview(source))
         except (DecodeError, RecursionError) as error:
             raise InvalidModelError(f"no ONNX file: {sanitize(str(error))[:200]}") from None
     elif isinstance(source, ModelProto):
@@ -78,10 +81,10 @@ def read_model(source: Any) -> Model:
         raise TypeError(
             f"a path, bytes or onnx.ModelProto is expected, not {type(source).__name__}"
         )
-    return _checked(proto, folder)
+    return _checked(proto, ExternalData(folder, own))
 
 
-def _checked(proto: ModelProto, folder: Path | None) -> Model:
+def _checked(proto: ModelProto, external: ExternalData) -> Model:
     if not proto.HasField("graph"):
         raise InvalidModelError("no ONNX file: it holds no graph")
     opsets: dict[str, int] = {}
@@ -111,7 +114,7 @@ def _checked(proto: ModelProto, folder: Path | None) -> Model:
     outputs = {v.name: _port(v) for v in graph.output}
     if not outputs:
         raise InvalidModelError("the model has no output")
-    return Model(graph, opsets, functions, ExternalData(folder), inputs, outputs)
+    return Model(graph, opsets, functions, external, inputs, outputs)
 
 
 def domain_name(domain: str) -> str:

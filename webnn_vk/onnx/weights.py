@@ -12,6 +12,7 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from ..errors import sanitize
+from .embedded import OWN_FILE
 from .errors import InvalidModelError, Unsupported
 from .types import numpy_type, type_name
 
@@ -25,9 +26,9 @@ _PACKED = {
 class ExternalData:
     """Files with weights beside a model: mapped into memory, never read outside ``folder``."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, own: np.ndarray | None = None) -> None:
         self._folder = folder
-        self._files: dict[str, np.ndarray] = {}
+        self._files: dict[str, np.ndarray] = {} if own is None else {OWN_FILE: own}
 
     def view(self, tensor: TensorProto, length: int) -> np.ndarray:
         """``length`` read-only bytes of a tensor that is stored externally."""
@@ -70,11 +71,16 @@ class ExternalData:
             raise InvalidModelError(
                 f"{what}: {shown!r} is outside of the model's folder or no plain file; refused"
             )
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
-        self._files[location] = np.frombuffer(mapped, np.uint8)
+        self._files[location] = map_file(path)
         return self._files[location]
+
+
+def map_file(path: Path) -> np.ndarray:
+    """A file's bytes, read-only, mapped into memory."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+    return np.frombuffer(mapped, np.uint8)
 
 
 def to_array(tensor: TensorProto, external: ExternalData) -> np.ndarray:

@@ -7,11 +7,13 @@ import hypothesis.strategies as st
 import numpy as np
 import onnx
 import pytest
+from google.protobuf.message import DecodeError
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from tests.support.onnx_models import classifier, info, model
 from webnn_vk.onnx import InvalidModelError, UnsupportedModelError
 from webnn_vk.onnx.convert import Conversion
+from webnn_vk.onnx.embedded import OWN_FILE, without_weights
 from webnn_vk.onnx.importing import ShapeBuilder, convert, host_constant
 from webnn_vk.onnx.reading import read_model
 from webnn_vk.onnx.weights import ExternalData, to_array
@@ -285,3 +287,51 @@ def test_hostile_attributes(data):
         take(proto)
     except (InvalidModelError, UnsupportedModelError):
         pass
+
+
+# -- weights in the file itself --------------------------------------------------------------------
+def test_embedded_weights_are_read_where_they_lie(tmp_path):
+    w = RNG.normal(size=(64, 64)).astype(np.float32)
+    proto = model([node("MatMul", ["x", "w"], ["y"])], [info("x", [1, 64])], [info("y", [1, 64])],
+                  {"w": w, "small": np.ones(3, np.float32)})
+    path = tmp_path / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    read = read_model(path)
+    stored = {t.name: t for t in read.graph.initializer}
+    assert not stored["w"].raw_data
+    assert len(stored["small"].raw_data) == 12
+    array = to_array(stored["w"], read.external)
+    np.testing.assert_array_equal(array, w)
+    assert not array.flags.owndata
+    assert [n.op_type for n in read.graph.node] == ["MatMul"]
+
+
+def test_a_model_can_not_name_its_own_bytes_elsewhere():
+    proto = model([node("Add", ["x", "w"], ["y"])], [info("x", [2])], [info("y", [2])])
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2])
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=OWN_FILE)
+    proto.graph.initializer.append(tensor)
+    with pytest.raises(InvalidModelError, match="load the model by its path"):
+        take(proto.SerializeToString())
+
+
+@hypothesis.given(st.binary(max_size=64), st.integers(0, 2**13), st.integers(0, 2**13))
+def test_the_walk_over_a_file_agrees_with_protobuf(junk, start, end):
+    """Damaged anywhere, the small model is what protobuf makes of the whole one, or there is
+    none."""
+    w = np.arange(2048, dtype=np.float32)
+    whole = bytearray(model([node("Neg", ["w"], ["y"])], [], [info("y", [2048])],
+                            {"w": w}).SerializeToString())
+    whole[min(start, end) : max(start, end)] = junk
+    data = bytes(whole)
+    small = without_weights(memoryview(data))
+    if small is None:
+        return
+    try:
+        expected = onnx.ModelProto.FromString(data)
+    except DecodeError:
+        return  # the small model is as damaged, or its bytes do not fit: said later
+    made = onnx.ModelProto.FromString(small)
+    assert [t.name for t in made.graph.initializer] == [t.name for t in expected.graph.initializer]
+    assert list(made.graph.node) == list(expected.graph.node)

@@ -1,0 +1,126 @@
+"""Weights inside of a model file, read where they lie.
+
+Protobuf would copy them twice: into the message, and out of it. Here the file stays mapped; its
+wire format is walked down to the large tensors of the graph, and a small model is put together in
+which they are external data of the file itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnx import TensorProto
+
+#: The location that stands for the model's own file.
+OWN_FILE = "\0own"
+#: Smaller tensors stay in the message.
+_MIN_BYTES = 1 << 12
+# Field numbers of onnx.proto, which never change.
+_GRAPH, _INITIALIZER, _RAW_DATA, _DATA_LOCATION = 7, 5, 9, 14
+_LENGTH_DELIMITED = 2
+
+
+class _Damaged(Exception):
+    pass
+
+
+def without_weights(data: memoryview) -> bytes | None:
+    """The model's bytes with its large initializers as external data at ``OWN_FILE``; None where
+    there are none, or where the file is odd: protobuf then has the say."""
+    try:
+        parts: list[bytes] = []
+        found = 0
+        for number, wire, start, value, end in _fields(data, 0, len(data)):
+            if number == _GRAPH and wire == _LENGTH_DELIMITED:
+                graph, count = _graph(data, value, end)
+                parts.append(_field(_GRAPH, graph))
+                found += count
+            else:
+                parts.append(bytes(data[start:end]))
+        return b"".join(parts) if found else None
+    except _Damaged:
+        return None
+
+
+def _graph(data: memoryview, start: int, end: int) -> tuple[bytes, int]:
+    parts: list[bytes] = []
+    found = 0
+    for number, wire, first, value, last in _fields(data, start, end):
+        small = None
+        if number == _INITIALIZER and wire == _LENGTH_DELIMITED and last - value >= _MIN_BYTES:
+            small = _tensor(data, value, last)
+        if small is None:
+            parts.append(bytes(data[first:last]))
+        else:
+            parts.append(_field(_INITIALIZER, small))
+            found += 1
+    return b"".join(parts), found
+
+
+def _tensor(data: memoryview, start: int, end: int) -> bytes | None:
+    """A tensor without its raw bytes, which it names as external data instead."""
+    parts: list[bytes] = []
+    raw: tuple[int, int] | None = None
+    for number, wire, first, value, last in _fields(data, start, end):
+        if number == _DATA_LOCATION:
+            return None
+        if number == _RAW_DATA and wire == _LENGTH_DELIMITED:
+            if raw is not None:
+                return None
+            raw = value, last - value
+        else:
+            parts.append(bytes(data[first:last]))
+    if raw is None or raw[1] < _MIN_BYTES:
+        return None
+    place = TensorProto(data_location=TensorProto.EXTERNAL)
+    place.external_data.add(key="location", value=OWN_FILE)
+    place.external_data.add(key="offset", value=str(raw[0]))
+    place.external_data.add(key="length", value=str(raw[1]))
+    # Messages one after the other are merged.
+    return b"".join(parts) + place.SerializeToString()
+
+
+def _fields(data: memoryview, start: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
+    """(number, wire type, start, start of the value, end) of a message's fields."""
+    at = start
+    while at < end:
+        first = at
+        key, at = _varint(data, at, end)
+        number, wire = key >> 3, key & 7
+        value = at
+        if wire == 0:
+            _, at = _varint(data, at, end)
+        elif wire == 1:
+            at += 8
+        elif wire == _LENGTH_DELIMITED:
+            length, value = _varint(data, at, end)
+            at = value + length
+        elif wire == 5:
+            at += 4
+        else:
+            raise _Damaged
+        if at > end:
+            raise _Damaged
+        yield number, wire, first, value, at
+
+
+def _varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
+    result = 0
+    for shift in range(0, 70, 7):
+        if at >= end:
+            raise _Damaged
+        byte = data[at]
+        at += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return result, at
+    raise _Damaged
+
+
+def _field(number: int, content: bytes) -> bytes:
+    length, head = len(content), bytearray([number << 3 | _LENGTH_DELIMITED])
+    while length >= 0x80:
+        head.append(length & 0x7F | 0x80)
+        length >>= 7
+    head.append(length)
+    return bytes(head) + content
