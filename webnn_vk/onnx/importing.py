@@ -16,6 +16,7 @@ from ..data_types import MLOperandDescriptor, check_dimensions, to_shape
 from ..errors import InvalidStateError, sanitize
 from ..ml_graph import MLGraph
 from ..promise import MLPromise
+from ..runtime import CpuDevice
 from . import ops  # noqa: F401  (fills the table of records)
 from .convert import Conversion, MakeConstant
 from .errors import Problem, Unsupported, UnsupportedModelError
@@ -232,6 +233,10 @@ def output_operands(
 
 def host_constant(builder: MLGraphBuilder, array: np.ndarray) -> MLOperand:
     """A constant that reads the model's own bytes: nothing is copied."""
+    context = getattr(builder, "_context", None)
+    if not array.flags.aligned and context and isinstance(context._device, CpuDevice):
+        # In a file weights lie anywhere; NumPy would copy them in every run.
+        array = array.copy()
     descriptor = MLOperandDescriptor(array.dtype.name, array.shape)
     builder._check_can_build("constant")
     builder._check_descriptor(descriptor, "constant")
