@@ -6,6 +6,7 @@
     readme      the table of operators in README.md
     operators   docs/operators.md, with the counts of the last conformance run
                 (docs/conformance.json: python -m tests.support.operator_table runs it)
+    onnx        docs/onnx.md: what of ONNX's backend suite is beyond WebNN
 
 ``--check`` writes nothing and fails when a file would change; a test does that.
 """
@@ -17,7 +18,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support import operator_table, readme_table, stubs
+from tests.support import onnx_table, operator_table, readme_table, stubs
 from tests.support.paths import ROOT
 
 #: Each returns the files with the text that they should hold.
@@ -25,6 +26,7 @@ GENERATORS: dict[str, Callable[[], dict[Path, str]]] = {
     "stubs": stubs.files,
     "readme": readme_table.files,
     "operators": operator_table.files,
+    "onnx": onnx_table.files,
 }
 
 

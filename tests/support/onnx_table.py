@@ -1,24 +1,13 @@
-"""docs/onnx.md: what of ONNX's backend suite is beyond WebNN, and why.
-
-    python -m tests.support.onnx_table           write it
-    python -m tests.support.onnx_table --check   fail when it is not what would be written
-"""
+"""docs/onnx.md: what of ONNX's backend suite is beyond WebNN, and why."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections import defaultdict
 from pathlib import Path
 
-import onnx
+from tests.support.paths import ROOT
 
-import webnn_vk.onnx  # noqa: F401  (fills the table of records)
-from tests.support.onnx_cases import SUITES, cases, outside
-from webnn_vk.onnx.reading import OLDEST_OPSET
-from webnn_vk.onnx.records import all_records
-
-PATH = Path(__file__).resolve().parents[2] / "docs" / "onnx.md"
+PAGE = ROOT / "docs" / "onnx.md"
 START, END = "<!-- table -->", "<!-- /table -->"
 
 #: Cases within the predicate that fail, and why; everything else passes on every device.
@@ -45,8 +34,12 @@ FAILING_ON_CPU = {
 
 def text() -> str:
     """The generated part of the page."""
+    import onnx
+
+    from tests.support.onnx_cases import SUITES, cases, outside
+
     lines = [
-        f"Made with onnx {onnx.__version__} (opset {onnx.defs.onnx_opset_version()}).", "",
+        f"{_made_with()} (opset {onnx.defs.onnx_opset_version()}).", "",
         "| suite | cases | WebNN's | of them failing |", "| --- | --: | --: | --: |",
     ]
     reasons: dict[str, list[str]] = defaultdict(list)
@@ -71,7 +64,17 @@ def text() -> str:
     return "\n".join(lines)
 
 
+def _made_with() -> str:
+    import onnx
+
+    return f"Made with onnx {onnx.__version__}"
+
+
 def _operators() -> str:
+    import webnn_vk.onnx  # noqa: F401  (fills the table of records)
+    from webnn_vk.onnx.reading import OLDEST_OPSET
+    from webnn_vk.onnx.records import all_records
+
     by_domain: dict[str, set[str]] = defaultdict(set)
     for record in all_records():
         if record.last >= OLDEST_OPSET:
@@ -82,26 +85,14 @@ def _operators() -> str:
     )
 
 
-def page(old: str) -> str:
-    """The page with its generated part made anew."""
+def files() -> dict[Path, str]:
+    """The page with its generated part made anew; as it is where another version of onnx is
+    installed than it was made with, or none."""
+    old = PAGE.read_text(encoding="utf-8")
     before, rest = old.split(START)
-    after = rest.split(END)[1]
-    return f"{before}{START}\n{text()}\n{END}{after}"
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true")
-    check = parser.parse_args(arguments).check
-    old = PATH.read_text()
-    new = page(old)
-    if not check:
-        PATH.write_text(new)
-    elif new != old:
-        print(f"{PATH.name} is out of date: python -m tests.support.onnx_table", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    own, after = rest.split(END)
+    try:
+        other = own.strip() and f"{_made_with()} " not in own
+    except ImportError:
+        other = True
+    return {PAGE: old if other else f"{before}{START}\n{text()}\n{END}{after}"}
