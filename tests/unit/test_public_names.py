@@ -5,11 +5,11 @@ import inspect
 import pytest
 
 import webnn_vk
-from webnn_vk import gpu
+from webnn_vk import gpu, onnx, onnx_backend
 
 PUBLIC = [
     *(getattr(webnn_vk, name) for name in webnn_vk.__all__ if name not in ("ml", "__version__")),
-    *(getattr(gpu, name) for name in gpu.__all__),
+    *(getattr(module, name) for module in (gpu, onnx, onnx_backend) for name in module.__all__),
 ]
 
 
