@@ -85,6 +85,22 @@ CASES = {
         "RotaryEmbedding",
         [normal(1, 3, 8), np.array([[0, 1, 2]]), normal(6, 2), normal(6, 2)], {"num_heads": 2},
     ),
+    "GroupQueryAttention": same(
+        "GroupQueryAttention",
+        [normal(1, 3, 16), normal(1, 3, 8), normal(1, 3, 8), None, None, np.array([2], np.int32),
+         np.array(3, np.int32)],
+        {"num_heads": 2, "kv_num_heads": 1}, 3,
+    ),
+    "GroupQueryAttention, packed, rotary, with a past": same(
+        "GroupQueryAttention",
+        [normal(1, 1, 64), None, None, normal(1, 1, 5, 16), normal(1, 1, 5, 16),
+         np.array([5], np.int32), np.array(6, np.int32), normal(9, 8), normal(9, 8)],
+        {"num_heads": 2, "kv_num_heads": 1, "do_rotary": 1}, 3,
+    ),
+    "QLinearAveragePool": same(
+        "QLinearAveragePool", [byte(1, 3, 6, 6), HALF, ZERO, HALF, ZERO],
+        {"kernel_shape": [2, 2], "strides": [2, 2]}, bound=1,
+    ),
     "MatMulNBits": same(
         "MatMulNBits",
         [normal(2, 32), byte(6, 2, 8), normal(12) * 0.1],

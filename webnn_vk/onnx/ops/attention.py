@@ -379,3 +379,76 @@ def multi_head_attention(
     factor = scale or 1 / math.sqrt(q.shape[3])
     result = attend(c, q, k, v, added, factor, bool(unidirectional), mask_filter_value)
     return [result, k, v]
+
+
+@onnx_operator("GroupQueryAttention", domain=MICROSOFT)
+def group_query_attention(
+    c: NodeContext,
+    query: Tensor,
+    key: Tensor | None,
+    value: Tensor | None,
+    past_key: Tensor | None,
+    past_value: Tensor | None,
+    lengths: Tensor,
+    total_length: Tensor,
+    cosines: Tensor | None = None,
+    sines: Tensor | None = None,
+    position_ids: Tensor | None = None,
+    attention_bias: Tensor | None = None,
+    *,
+    num_heads: int,
+    kv_num_heads: int,
+    do_rotary: int = 0,
+    local_window_size: int = -1,
+    rotary_interleaved: int = 0,
+    scale: float = 0.0,
+    smooth_softmax: int = 0,
+    softcap: float = 0.0,
+) -> list[MLOperand | None]:
+    if smooth_softmax or softcap or position_ids is not None or local_window_size != -1:
+        raise Unsupported("soft caps, local windows and given positions are not supported")
+    if key is None or value is None:
+        size = query.shape[2] // (num_heads + 2 * kv_num_heads)
+        parts = c.b.split(
+            query, [num_heads * size, kv_num_heads * size, kv_num_heads * size], axis=2
+        )
+    else:
+        parts = [query.operand, key.operand, value.operand]
+    q, k, v = (
+        heads_of(c, t, n)
+        for t, n in zip(parts, (num_heads, kv_num_heads, kv_num_heads), strict=True)
+    )
+    steps, before = q.shape[2], 0 if past_key is None else past_key.shape[2]
+    known = np.asarray(c.array(lengths, "the sequences' lengths")).reshape(-1)
+    # A past that fills its tensor, and sequences of one length: what exports of decoders have.
+    if (known + 1 != before + steps).any():
+        raise Unsupported("padded sequences and buffers longer than the past")
+    if do_rotary:
+        if cosines is None or sines is None:
+            raise Unsupported("rotary positions without tables")
+        at = c.conversion.tensor(np.array([before], np.int64))
+        q, k = (
+            rotary_embedding(
+                c, c.typed(t, query.type), at, cosines, sines, interleaved=rotary_interleaved,
+                rotary_embedding_dim=2 * cosines.shape[-1],
+            )
+            for t in (q, k)
+        )
+    if past_key is not None and past_value is not None:
+        k, v = c.b.concat([past_key, k], 2), c.b.concat([past_value, v], 2)
+    factor = scale or 1 / math.sqrt(q.shape[3])
+    groups = num_heads // kv_num_heads
+    wide = [_repeated(c, t, groups) for t in (k, v)]
+    added = [] if attention_bias is None else [attention_bias]
+    low = float(np.finfo(q.data_type).min)
+    return [attend(c, q, *wide, added, factor, True, low), k, v]
+
+
+def _repeated(c: NodeContext, x: MLOperand, count: int) -> MLOperand:
+    """Each head ``count`` times, one after the other."""
+    if count == 1:
+        return x
+    batch, heads, steps, size = x.shape
+    many = c.b.expand(c.reshape(x, [batch, heads, 1, steps, size]), [batch, heads, count, steps,
+                                                                     size])
+    return c.reshape(many, [batch, heads * count, steps, size])

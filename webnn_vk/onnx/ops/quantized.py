@@ -15,6 +15,7 @@ from ..types import numpy_type, type_name
 from ..values import Tensor
 from .convolution import convolve, paddings
 from .linear import matmul
+from .pooling import average_pool
 from .recurrent import lstm
 
 #: Products of bytes that float32 sums without rounding: 2²⁴ / 255².
@@ -456,3 +457,30 @@ def dynamic_quantize_lstm(
     )
 
 
+
+
+@onnx_operator("QLinearAveragePool", domain=MICROSOFT)
+def qlinear_average_pool(
+    c: NodeContext,
+    x: Tensor,
+    x_scale: Tensor,
+    x_zero: Tensor | None,
+    y_scale: Tensor,
+    y_zero: Tensor | None = None,
+    *,
+    kernel_shape: list[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    channels_last: int = 0,
+    count_include_pad: int = 0,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> MLOperand:
+    if channels_last:
+        raise Unsupported("channels in the last dimension")
+    real = c.typed(_real(c, x, x_scale, x_zero), "float32")
+    pooled = average_pool(
+        c, real, kernel_shape=kernel_shape, auto_pad=auto_pad, ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad, pads=pads, strides=strides,
+    )
+    return _byte(c, pooled, y_scale, y_zero, x)
