@@ -88,6 +88,7 @@ def _checked(proto: ModelProto, external: ExternalData) -> Model:
     if not proto.HasField("graph"):
         raise InvalidModelError("no ONNX file: it holds no graph")
     opsets: dict[str, int] = {}
+    _check_text(entry.domain for entry in proto.opset_import)
     for entry in proto.opset_import:
         opsets[domain_name(entry.domain)] = entry.version
     version = opsets.setdefault("", 1 if not opsets else onnx.defs.onnx_opset_version())
@@ -136,6 +137,7 @@ def _check_graph(graph: GraphProto, outer: frozenset[str], depth: int) -> None:
         raise InvalidModelError(f"graphs are nested more than {MAX_SUBGRAPH_DEPTH} deep")
     known = set()
     _check_text(t.name for t in (*graph.initializer, *graph.input, *graph.output))
+    _check_text(t.values.name for t in graph.sparse_initializer)
     for kind, names in (
         ("input", [v.name for v in graph.input]),
         ("output", [v.name for v in graph.output]),

@@ -33,7 +33,9 @@ class ExternalData:
     def view(self, tensor: TensorProto, length: int) -> np.ndarray:
         """``length`` read-only bytes of a tensor that is stored externally."""
         entries = {e.key: e.value for e in tensor.external_data}
-        what = f"tensor {sanitize(tensor.name)!r}"
+        what = f"tensor {sanitize(str(tensor.name))!r}"
+        if not all(isinstance(text, str) for entry in entries.items() for text in entry):
+            raise InvalidModelError(f"{what}: where its data lies is not valid UTF-8")
         data = self._open(entries.get("location", ""), what)
         try:
             offset = int(entries.get("offset", "0"))
@@ -86,7 +88,7 @@ def map_file(path: Path) -> np.ndarray:
 def to_array(tensor: TensorProto, external: ExternalData) -> np.ndarray:
     """The tensor's elements, read-only. InvalidModelError when its bytes don't fit its shape,
     Unsupported for a data type without arrays."""
-    what = f"tensor {sanitize(tensor.name)!r}"
+    what = f"tensor {sanitize(str(tensor.name))!r}"
     name = type_name(tensor.data_type)
     shape = tuple(tensor.dims)
     if any(d < 0 for d in shape) or len(shape) > 64:

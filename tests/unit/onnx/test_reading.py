@@ -335,3 +335,10 @@ def test_the_walk_over_a_file_agrees_with_protobuf(junk, start, end):
     made = onnx.ModelProto.FromString(small)
     assert [t.name for t in made.graph.initializer] == [t.name for t in expected.graph.initializer]
     assert list(made.graph.node) == list(expected.graph.node)
+
+
+def test_locations_that_are_no_text(tmp_path):
+    path = external(tmp_path, "abcd.bin")
+    path.write_bytes(path.read_bytes().replace(b"abcd", b"\xff\xfe\xfd\xfc"))
+    with pytest.raises(InvalidModelError, match="UTF-8"):
+        take(path)

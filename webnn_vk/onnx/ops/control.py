@@ -14,7 +14,7 @@ from ..records import onnx_operator
 from ..values import Missing, Tensor, TensorList, Value
 
 #: Iterations that are unrolled at most.
-MAX_ITERATIONS = 4096
+MAX_ITERATIONS = 1024
 
 
 def run_graph(c: NodeContext, graph: GraphProto, inputs: Sequence[Value]) -> list[Value]:
@@ -104,6 +104,8 @@ def scan(
     scan_output_directions: list[int] | None = None,
 ) -> list[Any]:
     states = len(inputs) - num_scan_inputs
+    if num_scan_inputs < 1 or not 0 <= states <= len(body.output):
+        raise Unsupported(f"{num_scan_inputs} of {len(inputs)} inputs are to be scanned")
     state: list[Any] = list(inputs[:states])
     given = inputs[states:]
     axes = [
