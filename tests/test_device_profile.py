@@ -17,6 +17,7 @@ def test_stored_profiles() -> None:
     for name, profile in PROFILES.items():
         # A snapshot and an invention must not be taken for each other.
         assert profile.note.startswith("snapshot" if name == "llvmpipe" else "hand-made")
+        assert profile.max_loop_iterations == (65_535 if name == "llvmpipe" else None)
         assert bool(profile.cooperative_matrices) == ("cooperative_matrix" in profile.features)
 
 
@@ -31,6 +32,7 @@ def test_json_round_trip(name: str) -> None:
 
 @pytest.mark.parametrize(("change", "message"), [
     ({"name": 3}, "3 is not of type str"),
+    ({"max_loop_iterations": "many"}, "'many' is not of type int"),
     ({"subgroup_size": 8.0}, "8.0 is not of type int"),
     ({"subgroup_size": True}, "True is not of type int"),
     ({"features": ["float16", "float17"]}, "float17"),

@@ -125,6 +125,9 @@ class DeviceProfile:
     #: (heap index, property names) per memory type, in Vulkan's order
     memory_types: tuple[tuple[int, tuple[str, ...]], ...]
     cooperative_matrices: tuple[CooperativeMatrix, ...] = ()
+    #: iterations after which the driver ends the loops of one invocation, silently, all its loops
+    #: together (a fault: `vulkan.quirks`); None: it doesn't
+    max_loop_iterations: int | None = None
     #: where the data comes from ("snapshot of …", "hand-made …"); not compared
     note: str = dataclasses.field(default="", compare=False)
 
@@ -226,6 +229,8 @@ def _convert(annotation: str, value: Any) -> Any:
     match annotation:
         case "str" | "int" | "float":
             return _scalar({"str": str, "int": int, "float": float}[annotation], value)
+        case "int | None":
+            return None if value is None else _scalar(int, value)
         case "frozenset[str]":
             return frozenset(_scalar(str, name) for name in value)
         case "tuple[int, int, int]":
