@@ -1,8 +1,7 @@
-"""What a kernel family returns: dispatches as plain data, no handles."""
+"""What a kernel family returns: compute dispatches as plain data, no handles."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -96,45 +95,9 @@ def grid(groups: int, profile: DeviceProfile) -> tuple[int, int, int]:
     return (x_max, y_max, planes)
 
 
-def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Row-major strides in elements."""
-    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
-
-
-def broadcast_strides(shape: tuple[int, ...], target: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides in elements that read ``shape`` as if broadcast to ``target`` (0 where repeated)."""
-    own = (0,) * (len(target) - len(shape)) + strides(shape)
-    dims = (1,) * (len(target) - len(shape)) + tuple(shape)
-    return tuple(s if d != 1 else 0 for s, d in zip(own, dims, strict=True))
-
-
-def collapse(
-    shape: tuple[int, ...], *operands: tuple[int, ...]
-) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """Merge adjacent dimensions over which every operand's strides are contiguous.
-
-    ``shape`` with the strides of each operand → the fewest dimensions that address the same
-    elements in the same order; dimensions of size 1 vanish.
-    """
-    dims: list[int] = []
-    merged: list[list[int]] = [[] for _ in operands]
-    for axis, size in enumerate(shape):
-        if size == 1:
-            continue
-        joins = bool(dims) and all(
-            m[-1] == o[axis] * size for m, o in zip(merged, operands, strict=True)
-        )
-        if joins:
-            dims[-1] *= size
-            for m, o in zip(merged, operands, strict=True):
-                m[-1] = o[axis]
-        else:
-            dims.append(size)
-            for m, o in zip(merged, operands, strict=True):
-                m.append(o[axis])
-    if not dims:
-        return (1,), [(0,) for _ in operands]
-    return tuple(dims), [tuple(m) for m in merged]
+def workgroup(profile: DeviceProfile, wanted: int = 256) -> int:
+    """Invocations per one-dimensional workgroup: as many as wanted, within the device's limits."""
+    return min(wanted, profile.max_workgroup_invocations, profile.max_workgroup_size[0])
 
 
 class Unsupported(Exception):

@@ -49,11 +49,6 @@ def widest(size: int, numbers: Iterable[int]) -> int:
     )
 
 
-def workgroup(profile: DeviceProfile) -> int:
-    """Invocations per workgroup of kernels without cooperation."""
-    return min(256, profile.max_workgroup_invocations, profile.max_workgroup_size[0])
-
-
 def bind(value: Value, profile: DeviceProfile, start: int, end: int) -> tuple[Binding, int]:
     """A binding with the bytes start … end of the value, and the byte it begins at. No more than
     needed is bound: dispatches that write apart need no barrier between them."""

@@ -9,11 +9,13 @@ from typing import Any
 
 from webnn_vk.codegen.spec import Buffer, KernelSpec
 
+from ..access import Access
 from ..data_types import DATA_TYPES
 from ..device_profile import DeviceProfile
-from ..graph import Node, Value
+from ..graph import Value
 from .dispatch import Binding, Dispatch, Scratch, Unsupported, grid, padded
 from .epilogue import Epilogue
+from .node import KernelNode
 
 
 @dataclass(frozen=True)
@@ -27,20 +29,20 @@ class Bound:
 
 def bound(
     name: str,
-    value: Value | Scratch,
+    target: Access | Scratch,
     profile: DeviceProfile,
     access: str = "r",
     data_type: str | None = None,
 ) -> Bound:
-    """``value`` as the kernel's buffer ``name``; ``data_type`` where it is not the value's own.
+    """All of a tensor as the kernel's buffer ``name``; ``data_type`` where it is not its own.
 
     Unsupported when a tensor needs more windows than a kernel can have.
     """
-    if isinstance(value, Scratch):
-        size = padded(value.size)
+    if isinstance(target, Scratch):
+        value, size = target, padded(target.size)
     else:
-        size = padded(value.descriptor.byte_length)
-        data_type = data_type or value.data_type
+        value, size = target.value, padded(target.value.descriptor.byte_length)
+        data_type = data_type or target.data_type
     assert data_type is not None
     if size <= profile.max_storage_buffer_range:
         return Bound(Buffer(name, data_type, access), (Binding(value),), {})
@@ -56,6 +58,12 @@ def bound(
     )
 
 
+def unread(name: str, data_type: str, other: Access | Scratch) -> Bound:
+    """A buffer that the kernel has but does not read here: some of another tensor."""
+    value = other if isinstance(other, Scratch) else other.value
+    return Bound(Buffer(name, data_type), (Binding(value, 0, 16),), {})
+
+
 def check_bindings(count: int, what: str, profile: DeviceProfile) -> None:
     """Unsupported when a kernel needs more descriptors than the device offers."""
     limit = min(profile.max_storage_buffers_per_stage, profile.max_storage_buffers_per_set)
@@ -66,11 +74,11 @@ def check_bindings(count: int, what: str, profile: DeviceProfile) -> None:
 def total_bytes(bindings: Iterable[Binding]) -> int:
     """Bytes of the tensors bound, each counted once: what a kernel moves at least."""
     values = {b.value: None for b in bindings}
-    return sum(v.size if isinstance(v, Scratch) else v.descriptor.byte_length for v in values)
+    return sum(v.descriptor.byte_length if isinstance(v, Value) else v.size for v in values)
 
 
 def dispatch(
-    node: Node,
+    node: KernelNode,
     spec: KernelSpec,
     operands: Sequence[Bound],
     epilogue: Epilogue,

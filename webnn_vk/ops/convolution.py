@@ -9,7 +9,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..data_types import FLOAT_TYPES, MAX_DIMENSION, MLOperandDescriptor
 from .arguments import U32, Enum, Operand, SequenceOf
-from .lowering import Kernel
+from .lowering import Convolution
 from .record import Check, Inferred, Like, Limits, operator
 
 _LIMITS = {
@@ -103,7 +103,7 @@ def conv2d(
     return Inferred((MLOperandDescriptor(input.data_type, shape),), normal)
 
 
-conv2d.lowers_to(Kernel("conv"))
+conv2d.lowers_to(Convolution())
 
 
 @operator("§8.9.11", **_LIMITS)
@@ -191,7 +191,7 @@ def conv_transpose2d(
     return Inferred((MLOperandDescriptor(input.data_type, shape),), normal)
 
 
-conv_transpose2d.lowers_to(Kernel("conv"))
+conv_transpose2d.lowers_to(Convolution(transposed=True))
 
 
 def _spatial(check: Check, spatial: tuple[int, ...], input: Operand, filter: Operand) -> None:

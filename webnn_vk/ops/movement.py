@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 
+from ..access import Access
 from ..data_types import (
     ALL_TYPES,
     MAX_DIMENSION,
@@ -17,7 +19,7 @@ from ..data_types import (
     cast_number,
 )
 from .arguments import I32, U32, Bool, Enum, Number, Operand, Operands, Shape, U32OrShape
-from .lowering import Kernel, View
+from .lowering import Join, Move, Pad, Triangular, View
 from .record import Check, Inferred, Like, Limits, operator
 
 # "valid number of tensors": what concat accepts and split returns.
@@ -90,7 +92,7 @@ def transpose(check: Check, input: Operand, *, permutation: Shape = None):
     )
 
 
-transpose.lowers_to(Kernel("copy"))
+transpose.lowers_to(Move(lambda input, outputs, permutation: [input.permuted(permutation)]))
 
 
 @transpose.reference(promotes=False)
@@ -131,7 +133,9 @@ def slice_(check: Check, input: Operand, starts: Shape, sizes: Shape, *, strides
     )
 
 
-slice_.lowers_to(Kernel("copy"))
+slice_.lowers_to(
+    Move(lambda input, outputs, starts, sizes, strides: [input.sliced(starts, outputs[0], strides)])
+)
 
 
 @slice_.reference(promotes=False)
@@ -141,6 +145,18 @@ def _(out, input, starts, sizes, strides):
         for start, size, stride in zip(starts, sizes, strides, strict=True)
     )
     return input[window]
+
+
+def _side_by_side(
+    whole: Access, shapes: Sequence[tuple[int, ...]], axis: int
+) -> list[Access]:
+    """The parts of these shapes that follow each other along an axis."""
+    starts = accumulate((shape[axis] for shape in shapes), initial=0)
+    before, after = (0,) * axis, (0,) * (len(whole.shape) - axis - 1)
+    return [
+        whole.sliced((*before, start, *after), shape)
+        for start, shape in zip(starts, shapes, strict=False)
+    ]
 
 
 # -- concat ----------------------------------------------------------------------------------
@@ -166,7 +182,7 @@ def concat(check: Check, inputs: Operands, axis: U32):
     return MLOperandDescriptor(first.data_type, tuple(shape))
 
 
-concat.lowers_to(Kernel("copy"))
+concat.lowers_to(Join(lambda output, inputs, axis: _side_by_side(output, inputs, axis)))
 
 
 @concat.reference(promotes=False)
@@ -204,7 +220,9 @@ def split(check: Check, input: Operand, splits: U32OrShape, *, axis: U32 = 0):
     return Inferred(outputs, {"splits": splits})
 
 
-split.lowers_to(Kernel("copy"))
+split.lowers_to(
+    Move(lambda input, outputs, splits, axis: _side_by_side(input, outputs, axis))
+)
 
 
 @split.reference(promotes=False)
@@ -227,7 +245,7 @@ def expand(check: Check, input: Operand, new_shape: Shape):
     return MLOperandDescriptor(input.data_type, new_shape)
 
 
-expand.lowers_to(Kernel("copy"))
+expand.lowers_to(Move(lambda input, outputs, new_shape: [input.broadcast(new_shape)]))
 
 
 @expand.reference(promotes=False)
@@ -248,7 +266,7 @@ def tile(check: Check, input: Operand, repetitions: Shape):
     return MLOperandDescriptor(input.data_type, shape)
 
 
-tile.lowers_to(Kernel("copy"))
+tile.lowers_to(Move(lambda input, outputs, repetitions: [input.tiled(repetitions)]))
 
 
 @tile.reference(promotes=False)
@@ -266,7 +284,7 @@ def reverse(check: Check, input: Operand, *, axes: Shape = None):
     return Inferred((check.same_as(input),), {"axes": axes})
 
 
-reverse.lowers_to(Kernel("copy"))
+reverse.lowers_to(Move(lambda input, outputs, axes: [input.reversed(axes)]))
 
 
 @reverse.reference(promotes=False)
@@ -314,7 +332,7 @@ def pad(
     )
 
 
-pad.lowers_to(Kernel("copy"))
+pad.lowers_to(Pad())
 
 
 @pad.reference(promotes=False)
@@ -334,7 +352,7 @@ def triangular(check: Check, input: Operand, *, upper: Bool = True, diagonal: I3
     return check.same_as(input)
 
 
-triangular.lowers_to(Kernel("copy"))
+triangular.lowers_to(Triangular())
 
 
 @triangular.reference(promotes=False)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..data_types import ALL_TYPES, FLOAT_TYPES, MAX_DIMENSION, MLOperandDescriptor
 from .arguments import Enum, Operand, Shape
-from .lowering import Kernel
+from .lowering import Pool
 from .record import Check, Inferred, Like, Limits, Operator, operator
 
 
@@ -20,7 +20,7 @@ def _pair(check: Check, name: str, given: tuple[int, ...] | None, default: Any, 
 
 
 def _pooling(
-    name: str, types: tuple[str, ...], formula: str, compute: Callable[..., Any]
+    name: str, types: tuple[str, ...], formula: str, kind: str, compute: Callable[..., Any]
 ) -> Operator:
     def infer(
         check: Check,
@@ -124,7 +124,7 @@ def _pooling(
         # A window that lies in the padding alone (possible when rounding up) gives 0.
         return np.where(count > 0, compute(input, windows, count), 0)
 
-    return record.lowers_to(Kernel("pool"))
+    return record.lowers_to(Pool(kind))
 
 
 def _taps(view: np.ndarray) -> list[np.ndarray] | None:
@@ -165,6 +165,10 @@ def _norm(input: np.ndarray, windows: Callable[..., np.ndarray], count: Any) -> 
     return np.sqrt(_total(windows(input * input, 0)))
 
 
-average_pool2d = _pooling("average_pool2d", FLOAT_TYPES, "Mean", _average)
-l2_pool2d = _pooling("l2_pool2d", FLOAT_TYPES, "Square root of the sum of squares", _norm)
-max_pool2d = _pooling("max_pool2d", ALL_TYPES, "Maximum (NaN when an element is NaN)", _maximum)
+average_pool2d = _pooling("average_pool2d", FLOAT_TYPES, "Mean", "average", _average)
+l2_pool2d = _pooling(
+    "l2_pool2d", FLOAT_TYPES, "Square root of the sum of squares", "l2", _norm
+)
+max_pool2d = _pooling(
+    "max_pool2d", ALL_TYPES, "Maximum (NaN when an element is NaN)", "max", _maximum
+)

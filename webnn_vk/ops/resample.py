@@ -6,7 +6,7 @@ import numpy as np
 
 from ..data_types import MAX_DIMENSION, MLOperandDescriptor
 from .arguments import Double, Enum, Operand, SequenceOf, Shape
-from .lowering import Kernel
+from .lowering import Resample
 from .record import Check, Inferred, Like, Limits, operator
 
 
@@ -95,4 +95,4 @@ def _(
     return np.rint(x) if mode == "linear" and out.data_type in ("uint8", "int8") else x
 
 
-resample2d.lowers_to(Kernel("resample"))
+resample2d.lowers_to(Resample())
