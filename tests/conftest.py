@@ -43,6 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile(profile)
     os.environ.setdefault("WEBNN_VK_VALIDATE", "1" if LAYER_INSTALLED else "0")
     os.environ.setdefault("VK_LAYER_ENABLES", _SYNCHRONISATION)
+    # Every graph that a test compiles is verified after every pass.
+    os.environ.setdefault("WEBNN_VK_VERIFY_PASSES", "1")
     folder = tempfile.mkdtemp(prefix="webnn_vk-tests-")
     config.stash[_folder] = Path(folder)
     # A cache of its own: neither a developer's cache nor a stale entry decides a test.

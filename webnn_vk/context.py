@@ -88,9 +88,10 @@ class MLContext(SharingContext):
         self._target = Target(
             device.profile,
             available,
-            fold="fold" not in settings.skip_passes,
-            fuse="fuse" not in settings.skip_passes and has_compiler,
+            has_compiler,
+            skip=settings.skip_passes,
             force_cpu=settings.force_cpu,
+            dump=settings.dump,
         )
         self._lost: MLPromise[MLContextLostInfo] = MLPromise()
         # Guards the three sets against the loss, which empties them.

@@ -14,6 +14,7 @@ from .device_info import DeviceInfo
 from .errors import InvalidStateError, NotSupportedError
 from .gpu.device import GPUDevice
 from .interop import wgpu
+from .program import check_skip
 from .promise import MLPromise
 from .runtime import CpuDevice, Timeline
 from .runtime.opening import open_gpu
@@ -42,8 +43,9 @@ class ML:
         The best GPU by default; ``power_preference`` "low-power" prefers an integrated one,
         "high-performance" a discrete one, and outranks ``accelerated``; ``accelerated=False``
         takes the CPU device. A software Vulkan device is taken only when ``settings.device`` (or
-        ``WEBNN_VK_DEVICE``) names it. Rejects with TypeError for wrong options, NotSupportedError
-        when the device asked for can't be used.
+        ``WEBNN_VK_DEVICE``) names it. Rejects with TypeError for wrong options, ValueError for a
+        pass to skip that is none or can't be, NotSupportedError when the device asked for can't be
+        used.
         """
         if power_preference not in POWER_PREFERENCES:
             return MLPromise.rejected(
@@ -57,6 +59,7 @@ class ML:
         def create() -> None:
             try:
                 chosen = Settings.given(settings)
+                check_skip(chosen.skip_passes)
                 if gpu_device is not None:
                     promise.resolve(_context_on(gpu_device, chosen))
                     return

@@ -18,7 +18,7 @@ def small() -> Graph:
 def test_text_form():
     assert str(small()) == (
         "input %a: float32[2, 3]\n"
-        "constant %c0: float32[3]\n"
+        "constant %c0: float32[3] = [0.0, 1.0, 2.0]\n"
         "%0: float32[2, 3] = add [sum](a=%a, b=%c0)\n"
         "%1: float32[2, 3] = relu(input=%0)\n"
         "output y = %1"

@@ -3,7 +3,6 @@ import pytest
 
 from tests.graphs import graph_input, graph_of, stored_profile
 from webnn_vk.graph import Emitter, Node
-from webnn_vk.passes import Placement
 from webnn_vk.program import (
     BarrierStep,
     CopyStep,
@@ -43,7 +42,7 @@ def test_a_chain_is_one_dispatch_when_fused_and_many_with_barriers_when_not():
     assert kinds(compile_program(chain("exp", "neg", "relu"), Target(profile))) == [
         ["DispatchStep"]
     ]
-    plain = compile_program(chain("exp", "neg", "relu"), Target(profile, fuse=False))
+    plain = compile_program(chain("exp", "neg", "relu"), Target(profile, skip=("fuse",)))
     assert kinds(plain) == [
         ["DispatchStep", "BarrierStep", "DispatchStep", "BarrierStep", "DispatchStep"]
     ]
@@ -51,7 +50,7 @@ def test_a_chain_is_one_dispatch_when_fused_and_many_with_barriers_when_not():
 
 
 def test_outputs_are_written_in_place_and_intermediates_share_memory():
-    program = compile_program(chain(*["exp", "neg"] * 4), Target(stored_profile(), fuse=False))
+    program = compile_program(chain(*["exp", "neg"] * 4), Target(stored_profile(), skip=("fuse",)))
     (segment,) = program.segments
     dispatches = [s for s in segment.steps if isinstance(s, DispatchStep)]
     assert dispatches[0].bindings[0].space == "input"
@@ -72,13 +71,13 @@ def test_views_cost_nothing_until_they_are_outputs():
     a = graph_input("a", (2, 6))
     inner = emit.reshape(emit.exp(a), (3, 4))
     y = emit.reshape(emit.neg(inner), (12,))
-    program = compile_program(graph_of(emit, {"y": y}, a), Target(stored_profile(), fuse=False))
+    program = compile_program(graph_of(emit, {"y": y}, a), Target(stored_profile(), skip=("fuse",)))
     assert kinds(program) == [["DispatchStep", "BarrierStep", "DispatchStep"]]
     # A view of a view is the first one's source, whose memory nothing takes meanwhile.
     emit = Emitter()
     twice = emit.reshape(emit.reshape(emit.exp(a), (3, 4)), (2, 6))
     graph = graph_of(emit, {"y": emit.mul(twice, emit.sqrt(a))}, a)
-    (segment,) = compile_program(graph, Target(stored_profile(), fuse=False)).segments
+    (segment,) = compile_program(graph, Target(stored_profile(), skip=("fuse",))).segments
     first, second, _, third = segment.steps
     assert third.bindings[:2] == (first.bindings[-1], second.bindings[-1])
     assert first.bindings[-1] != second.bindings[-1]
@@ -99,7 +98,7 @@ def test_one_value_under_two_names_is_copied_to_the_second():
 def test_forced_operators_go_to_the_cpu_with_copies_at_the_borders_only():
     graph = chain("exp", "neg", "abs", "relu", "sqrt")
     program = compile_program(
-        graph, Target(stored_profile(), force_cpu=("neg", "abs"), fuse=False)
+        graph, Target(stored_profile(), force_cpu=("neg", "abs"), skip=("fuse",))
     )
     assert kinds(program) == [
         ["DispatchStep", "BarrierStep", "CopyStep"],
@@ -116,12 +115,12 @@ def test_forced_operators_go_to_the_cpu_with_copies_at_the_borders_only():
 def test_the_work_for_cpu_nodes_grows_with_their_number(monkeypatch: pytest.MonkeyPatch):
     asked = 0
 
-    def on_cpu(self: Placement, node: Node) -> bool:
+    def on_cpu(self: Node) -> bool:
         nonlocal asked
         asked += 1
-        return self.device[node] == "cpu"
+        return self.device == "cpu"
 
-    monkeypatch.setattr(Placement, "on_cpu", on_cpu)
+    monkeypatch.setattr(Node, "on_cpu", property(on_cpu))
     graph, target = chain(*["tanh"] * 200), Target(stored_profile(), force_cpu=["tanh"])
     program = compile_program(graph, target)
     assert program.report.count("cpu") == 200
@@ -129,7 +128,7 @@ def test_the_work_for_cpu_nodes_grows_with_their_number(monkeypatch: pytest.Monk
 
 
 def test_what_has_no_shader_goes_to_the_cpu_and_says_why():
-    target = Target(stored_profile(), available=lambda spec: False, fuse=False)
+    target = Target(stored_profile(), available=lambda spec: False, skip=("fuse",))
     program = compile_program(chain("exp"), target)
     assert [s.device for s in program.report.steps] == ["cpu"]
     assert "no shader" in program.report.steps[0].reason
@@ -146,7 +145,7 @@ def test_folding_is_reported_and_can_be_left_out():
     c = emit.neg(emit.constant(np.array([1, 2], np.float32)), label="c")
     graph = graph_of(emit, {"y": emit.add(a, c)}, a)
     assert compile_program(graph, Target(stored_profile())).report.folded == ("neg [c]",)
-    unfolded = compile_program(graph, Target(stored_profile(), fold=False)).report
+    unfolded = compile_program(graph, Target(stored_profile(), skip=("fold",))).report
     assert unfolded.folded == ()
     assert [step.operators for step in unfolded.steps] == [("neg [c]", "add")]
 

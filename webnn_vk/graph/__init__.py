@@ -2,5 +2,16 @@
 
 from .emit import Emitter
 from .ir import Fused, Graph, Node, Value
+from .literals import random_elements
+from .parse import GraphTextError, parse
 
-__all__ = ["Emitter", "Fused", "Graph", "Node", "Value"]
+__all__ = [
+    "Emitter",
+    "Fused",
+    "Graph",
+    "GraphTextError",
+    "Node",
+    "Value",
+    "parse",
+    "random_elements",
+]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..data_types import DATA_TYPES, MLOperandDescriptor
-from ..ops import OPERATORS, Operator
+from ..ops import ALL_OPERATORS, Operator
 from ..ops.arguments import Operands
 from .ir import Node, Value
 
@@ -24,7 +24,7 @@ class Emitter:
 
     def __getattr__(self, name: str) -> Any:
         try:
-            return partial(self._call, OPERATORS[name])
+            return partial(self._call, ALL_OPERATORS[name])
         except KeyError:
             raise AttributeError(f"no operator is called {name}") from None
 
@@ -53,6 +53,20 @@ class Emitter:
         node = make_node(operator, operands, arguments, label)
         self.nodes.append(node)
         return node.outputs
+
+    def like(self, node: Node, **changes: Any) -> Any:
+        """The output value(s) of a node like ``node`` (its label included) with some operands and
+        arguments changed, by name."""
+        operands = {name: changes.pop(name, v) for name, v in node.gather(lambda v: v).items()}
+        arguments = dict(node.arguments)
+        for p in node.operator.arguments:
+            if p.name in changes:
+                what = f"{node.operator.name}: {p.name}"
+                arguments[p.name] = p.argument.convert(changes.pop(p.name), what)
+        if changes:
+            raise TypeError(f"{node.operator.name} has no {', '.join(changes)}")
+        outputs = self.apply(node.operator, operands, arguments, node.label)
+        return outputs[0] if len(outputs) == 1 else list(outputs)
 
     def constant(self, array: np.ndarray | Any, data_type: str | None = None) -> Value:
         """A constant from an array (copied) or a number."""

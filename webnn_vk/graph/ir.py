@@ -1,4 +1,4 @@
-"""Values, nodes and graphs: immutable, in topological order, with a verifier.
+"""Values, nodes and graphs: immutable, in topological order, with a verifier and a text form.
 
 A ``Value`` is an input, a constant or a node's output. A ``Node`` applies one operator record to
 named operands. Passes make new graphs; nothing here is changed in place.
@@ -6,6 +6,7 @@ named operands. Passes make new graphs; nothing here is changed in place.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,6 +18,13 @@ from ..data_types import MLOperandDescriptor
 from ..ops import Operator
 from ..ops.arguments import Operands
 from ..ops.record import prefix
+from .literals import (
+    argument_text,
+    constant_text,
+    input_text,
+    label_text,
+    name_text,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +50,11 @@ class Value:
     def shape(self) -> tuple[int, ...]:
         return self.descriptor.shape
 
+    @cached_property
+    def elements_text(self) -> str:
+        """A constant's elements in the graph's text form."""
+        return constant_text(self.descriptor, self.data)
+
 
 @dataclass(frozen=True)
 class Fused:
@@ -65,6 +78,8 @@ class Node:
     ``operands`` holds the values present, in the operator's order; a sequence operand ``inputs`` is
     spread as ``inputs[0]``, ``inputs[1]`` …. ``arguments`` are the operator's other parameters in
     normal form. ``epilogue`` are element-wise operators applied to the single output in turn.
+    ``device`` is "vulkan" or "cpu", or empty before placement, with the ``reason`` for it.
+    ``origins`` are the titles of the builder's nodes that this one comes from.
     """
 
     operator: Operator
@@ -75,10 +90,19 @@ class Node:
     epilogue: tuple[Fused, ...] = ()
     # Descriptors of the operator's own outputs, before the epilogue.
     results: tuple[MLOperandDescriptor, ...] = field(default=())
+    device: str = ""
+    reason: str = ""
+    origins: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.results:
             object.__setattr__(self, "results", tuple(v.descriptor for v in self.outputs))
+        if not self.origins:
+            object.__setattr__(self, "origins", (prefix(self.operator.name, self.label),))
+
+    @property
+    def on_cpu(self) -> bool:
+        return self.device == "cpu"
 
     @property
     def inputs(self) -> tuple[Value, ...]:
@@ -193,18 +217,46 @@ class Graph:
                 raise ValueError(f"output {name!r} is never computed")
 
     def __str__(self) -> str:
-        """The graph's text form: one line per input, constant, node and output."""
-        names: dict[Value, str] = {v: f"%{name}" for name, v in self.inputs.items()}
+        """The graph's text form, which ``parse`` reads: one line per input, constant, node and
+        output."""
+        names: dict[Value, str] = {v: input_text(name) for name, v in self.inputs.items()}
         lines = [f"input {names[v]}: {v.descriptor}" for v in self.inputs.values()]
+        tensors: dict[int, int] = {}
         for i, v in enumerate(self.constants()):
             names[v] = f"%c{i}"
-            lines.append(f"constant {names[v]}: {v.descriptor}")
+            if v.data is not None:
+                elements = v.elements_text
+            else:
+                elements = f"tensor({tensors.setdefault(id(v.source), len(tensors))})"
+            lines.append(f"constant {names[v]}: {v.descriptor} = {elements}")
         for i, node in enumerate(self.nodes):
             for j, v in enumerate(node.outputs):
                 names[v] = f"%{i}" if len(node.outputs) == 1 else f"%{i}.{j}"
-            operands = [f"{key}={names[v]}" for key, v in node.operands.items()]
-            arguments = [f"{key}={value!r}" for key, value in node.arguments.items()]
             results = ", ".join(f"{names[v]}: {v.descriptor}" for v in node.outputs)
-            lines.append(f"{results} = {node.title}({', '.join(operands + arguments)})")
-        lines += [f"output {name} = {names[v]}" for name, v in self.outputs.items()]
+            lines.append(f"{results} = {_node_text(node, names)}")
+        lines += [f"output {name_text(name)} = {names[v]}" for name, v in self.outputs.items()]
         return "\n".join(lines)
+
+
+def _node_text(node: Node, names: Mapping[Value, str]) -> str:
+    if node.epilogue:
+        # To look at only: fused nodes are not read back.
+        operands = [f"{key}={names[v]}" for key, v in node.operands.items()]
+        head = node.title
+    else:
+        # The operands present; those of a sequence in brackets.
+        operands = []
+        for name, given in node.gather(names.__getitem__).items():
+            if given is not None:
+                text = f"[{', '.join(given)}]" if isinstance(given, list) else given
+                operands.append(f"{name}={text}")
+        head = node.operator.name + (f" {label_text(node.label)}" if node.label else "")
+    arguments = [f"{key}={argument_text(value)}" for key, value in node.arguments.items()]
+    text = f"{head}({', '.join(operands + arguments)})"
+    if node.device:
+        text += f" on {name_text(node.device)}"
+    if node.reason:
+        text += f" because {json.dumps(node.reason)}"
+    if node.origins != (prefix(node.operator.name, node.label),):
+        text += f" from {', '.join(map(json.dumps, node.origins))}"
+    return text

@@ -21,7 +21,7 @@ from ..data_types import ALL_TYPES, DATA_TYPES, MLOperandDescriptor
 from ..device_profile import DeviceProfile
 from ..graph import Value
 from ..graph.emit import make_node
-from ..ops import OPERATORS, Operator
+from ..ops import ALL_OPERATORS, Operator
 from ..ops.arguments import DataTypeName
 from ..ops.lowering import Elementwise
 from .dispatch import Binding, Dispatch, Unsupported, grid, workgroup
@@ -391,7 +391,7 @@ class ElementwiseFamily(Family):
 
     def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
         """One module per element-wise operator, data types and capacity."""
-        for operator in OPERATORS.values():
+        for operator in ALL_OPERATORS.values():
             if isinstance(operator.lowering, Elementwise):
                 for node in _samples(operator):
                     chain, operands = _structure(node)

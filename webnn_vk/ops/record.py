@@ -14,13 +14,20 @@
 The function's signature is the builder method's; its body performs the specification's validation
 and shape steps on descriptors and returns the output descriptor(s). Everything else that needs to
 know the operator (builder method, limits, CPU fallback, tables, random tests) is derived.
+
+There are two vocabularies of the same records. ``@operator`` makes one of the specification's:
+a builder method with limits and a place in the tables. ``@compiler_operator`` makes one that only
+passes introduce (an attention, a packed product): text form, verifier, reference and kernels know
+it, the public interface does not.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -30,7 +37,11 @@ from ..errors import sanitize
 from .arguments import Argument, Operand, Operands
 from .lowering import Lowering
 
+# The specification's operators, and the compiler's own, by name.
 OPERATORS: dict[str, Operator] = {}
+COMPILER_OPERATORS: dict[str, Operator] = {}
+# Both, for whoever reads graphs: no name stands for two operators.
+ALL_OPERATORS: Mapping[str, Operator] = MappingProxyType(ChainMap(OPERATORS, COMPILER_OPERATORS))
 
 
 @dataclass(frozen=True)
@@ -133,7 +144,8 @@ class Inferred:
 
 @dataclass(eq=False)
 class Operator:
-    """An operator of the draft. See the module's docstring for how one is written."""
+    """An operator: see the module's docstring for how one is written. ``section`` is the draft's,
+    empty for the compiler's own."""
 
     name: str
     section: str
@@ -271,8 +283,20 @@ def prefix(operator: str, label: str = "") -> str:
 
 
 def operator(section: str, **limits: Limits | Like) -> Callable[[Callable[..., Any]], Operator]:
-    """Make an operator record of a validation function (see the module's docstring)."""
+    """Make a record of the specification's vocabulary of a validation function (see the module's
+    docstring)."""
+    return _registering(OPERATORS, section, limits)
 
+
+def compiler_operator(**limits: Limits | Like) -> Callable[[Callable[..., Any]], Operator]:
+    """Make a record of the compiler's own vocabulary of a validation function: no builder method,
+    no limits, no row in the documentation."""
+    return _registering(COMPILER_OPERATORS, "", limits)
+
+
+def _registering(
+    registry: dict[str, Operator], section: str, limits: Mapping[str, Limits | Like]
+) -> Callable[[Callable[..., Any]], Operator]:
     def make(function: Callable[..., Any]) -> Operator:
         parameters = []
         for p in list(inspect.signature(function, eval_str=True).parameters.values())[1:]:
@@ -283,11 +307,11 @@ def operator(section: str, **limits: Limits | Like) -> Callable[[Callable[..., A
         record = Operator(name, section, function, tuple(parameters), dict(limits))
         unknown = {r.operand for r in limits.values() if isinstance(r, Like)} - set(limits)
         missing = {p.name for p in record.operands} - set(limits)
-        if unknown or missing or name in OPERATORS:
+        if unknown or missing or name in ALL_OPERATORS:
             raise ValueError(f"{name}: limits lack {unknown | missing}, or the name is taken")
         for row in limits.values():
             assert isinstance(row, Like) or set(row.types) <= set(DATA_TYPES)
-        OPERATORS[name] = record
+        registry[name] = record
         return record
 
     return make

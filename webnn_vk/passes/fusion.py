@@ -74,5 +74,9 @@ def _join(producer: Node, node: Node, accepts: Accepts) -> Node | None:
     if not accepts(replace(producer, operands=operands), step):
         return None
     return replace(
-        producer, operands=operands, epilogue=(*producer.epilogue, step), outputs=node.outputs
+        producer,
+        operands=operands,
+        epilogue=(*producer.epilogue, step),
+        outputs=node.outputs,
+        origins=tuple(dict.fromkeys(producer.origins + node.origins)),
     )

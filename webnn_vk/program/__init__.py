@@ -1,6 +1,6 @@
 """The executable form of a graph: steps over memory locations, as plain data."""
 
-from .compile import Target, compile_program
+from .compile import Target, check_skip, compile_program
 from .program import (
     BarrierStep,
     CopyStep,
@@ -23,5 +23,6 @@ __all__ = [
     "Program",
     "ReportStep",
     "Target",
+    "check_skip",
     "compile_program",
 ]

@@ -14,7 +14,6 @@ from ..graph import Graph, Node, Value
 from ..kernels import Binding, Dispatch, Scratch
 from ..kernels.dispatch import padded
 from ..ops.lowering import View
-from ..passes import Placement
 from .arena import ALIGNMENT, ArenaPlanner
 from .hazards import HazardTracker
 from .program import (
@@ -32,9 +31,8 @@ from .program import (
 class Layout:
     """See the module's docstring; after ``finish()`` its attributes make up a program."""
 
-    def __init__(self, graph: Graph, placement: Placement, profile: DeviceProfile) -> None:
+    def __init__(self, graph: Graph, profile: DeviceProfile) -> None:
         self.graph = graph
-        self.placement = placement
         self.profile = profile
         block_limit = min(profile.max_memory_allocation_size, profile.max_buffer_size)
         self.arena = ArenaPlanner(block_limit // ALIGNMENT * ALIGNMENT)
@@ -62,7 +60,7 @@ class Layout:
         self._host_last_use = {
             value: i
             for i, node in enumerate(graph.nodes)
-            if placement.on_cpu(node)
+            if node.on_cpu
             for value in node.inputs
         }
         self._on_device = self._find_device_values()
@@ -72,7 +70,7 @@ class Layout:
     def _find_roots(self) -> dict[Value, Value]:
         roots: dict[Value, Value] = {}
         for node in self.graph.nodes:
-            if isinstance(node.operator.lowering, View) and not self.placement.on_cpu(node):
+            if isinstance(node.operator.lowering, View) and not node.on_cpu:
                 source = node.inputs[0]
                 roots[node.output] = roots.get(source, source)
         return roots
@@ -93,7 +91,7 @@ class Layout:
         """Roots that need device memory: touched by a device node, or an output."""
         found = {self._root(v) for v in self.graph.outputs.values()}
         for node in self.graph.nodes:
-            if not self.placement.on_cpu(node):
+            if not node.on_cpu:
                 found.update(self._root(v) for v in (*node.inputs, *node.outputs))
         return found
 
@@ -214,7 +212,7 @@ class Layout:
         """Bring a value that the CPU computed onto the device, at its first use there."""
         root = self._root(value)
         producer = self.graph.producers.get(root)
-        if root in self._places or producer is None or not self.placement.on_cpu(producer):
+        if root in self._places or producer is None or not producer.on_cpu:
             return
         self._copy(self._host_place(root), self.place(root))
 
@@ -222,7 +220,7 @@ class Layout:
         """Leave in the host block what the CPU nodes that follow will read."""
         upcoming = []
         for node in self.graph.nodes[self._index :]:
-            if not self.placement.on_cpu(node):
+            if not node.on_cpu:
                 break
             upcoming.append(node)
         made = {v for node in upcoming for v in node.outputs}
@@ -230,7 +228,7 @@ class Layout:
             if value in made or value.data is not None or value in self._host_places:
                 continue
             producer = self.graph.producers.get(value)
-            if producer is not None and self.placement.on_cpu(producer):
+            if producer is not None and producer.on_cpu:
                 continue
             self._fetch(value)
             self._copy(self.place(value), self._host_place(value))
