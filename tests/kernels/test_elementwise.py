@@ -18,7 +18,7 @@ from webnn_vk import MLGraphBuilder
 from webnn_vk.codegen.spirv import capabilities
 from webnn_vk.data_types import DATA_TYPES, MLOperandDescriptor
 from webnn_vk.graph import Node, Value
-from webnn_vk.kernels import Unsupported, elementwise
+from webnn_vk.kernels import FAMILIES, Unsupported, elementwise
 from webnn_vk.kernels.elementwise import Mode
 from webnn_vk.kernels.expression import reciprocal
 from webnn_vk.ops import OPERATORS
@@ -181,7 +181,7 @@ def test_rank_8_with_alternating_broadcasts() -> None:
 @MASKED
 def test_catalogue_holds_every_unfused_plan(masked: bool) -> None:
     device = stored_profile("nvidia_h200").masked(("int64",) if masked else ())
-    known = set(elementwise.catalogue(device.features))
+    known = set(FAMILIES["elementwise"].catalogue(device.features))
     for name in OPERATOR_NAMES:
 
         @settings(max_examples=20)
@@ -194,12 +194,13 @@ def test_catalogue_holds_every_unfused_plan(masked: bool) -> None:
 
 def test_catalogue_is_small() -> None:
     features = stored_profile("nvidia_h200").features
-    both = {*elementwise.catalogue(frozenset()), *elementwise.catalogue(features)}
+    family = FAMILIES["elementwise"]
+    both = {*family.catalogue(frozenset()), *family.catalogue(features)}
     assert len(both) < 450
 
 
 def test_masked_features_are_not_used() -> None:
-    for spec in elementwise.catalogue(frozenset()):
+    for spec in FAMILIES["elementwise"].catalogue(frozenset()):
         assert capabilities(compile_spec(spec)) == {"Shader"}, spec.option("statements")
 
 

@@ -9,8 +9,7 @@ from tests.drivers import require_vulkan
 from tests.kernels.comparing import WAYS, assert_close, profile_for, random_array, random_shape
 from tests.kernels.running import node_of, run, stored_profile
 from webnn_vk.data_types import FLOAT_TYPES
-from webnn_vk.kernels import plan
-from webnn_vk.kernels.norm import catalogue
+from webnn_vk.kernels import FAMILIES, plan
 
 
 def _affine(rng: np.random.Generator, data_type: str, shape: tuple[int, ...]) -> dict:
@@ -78,7 +77,8 @@ def test_a_mean_far_from_zero_costs_no_digits() -> None:
 @pytest.mark.parametrize("profile", ["nvidia_h200", "llvmpipe", "adreno_minimum"])
 def test_plans_are_in_the_catalogue(profile: str) -> None:
     device = stored_profile(profile)
-    known = set(catalogue(device.features))
+    families = FAMILIES["norm"], FAMILIES["batch_norm"]
+    known = {spec for family in families for spec in family.catalogue(device.features)}
     rng = np.random.default_rng(4)
     for data_type in FLOAT_TYPES:
         x, channel = np.zeros((2, 3, 4, 500), data_type), np.zeros(3, data_type)

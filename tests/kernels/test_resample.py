@@ -8,8 +8,7 @@ import pytest
 from tests.drivers import require_vulkan
 from tests.kernels.comparing import WAYS, assert_close, profile_for, random_array
 from tests.kernels.running import node_of, run, stored_profile
-from webnn_vk.kernels import plan
-from webnn_vk.kernels.resample import catalogue
+from webnn_vk.kernels import FAMILIES, plan
 
 TYPES = ("float32", "float16", "uint8", "int8")
 
@@ -58,7 +57,7 @@ def test_products_beyond_32_bits(mode: str) -> None:
 @pytest.mark.parametrize("profile", ["nvidia_h200", "adreno_minimum"])
 def test_plans_are_in_the_catalogue(profile: str) -> None:
     device = stored_profile(profile)
-    known = set(catalogue(device.features))
+    known = set(FAMILIES["resample"].catalogue(device.features))
     for data_type in TYPES:
         for mode in ("nearest-neighbor", "linear"):
             x = np.zeros((1, 2, 3, 4), data_type)

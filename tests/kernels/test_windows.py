@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.graphs import stored_profile
+from webnn_vk.access import Access
 from webnn_vk.data_types import MLOperandDescriptor
 from webnn_vk.graph import Value
 from webnn_vk.kernels import Scratch, Unsupported
@@ -14,14 +15,15 @@ from webnn_vk.kernels.windows import bound, check_bindings, total_bytes
 DEVICE = stored_profile("llvmpipe").replace(max_storage_buffer_range=1024)
 
 
-def value(count: int, data_type: str = "float32") -> Value:
-    return Value(MLOperandDescriptor(data_type, (count,)), name="x")
+def value(count: int, data_type: str = "float32") -> Access:
+    return Access.dense(Value(MLOperandDescriptor(data_type, (count,)), name="x"))
 
 
 def test_what_fits_is_bound_whole() -> None:
     for target in (value(256), value(1), Scratch(1024)):
         made = bound("x", target, DEVICE, "w", data_type="float32")
-        assert made.bindings == (Binding(target),) and made.constants == {}
+        memory = target.value if isinstance(target, Access) else target
+        assert made.bindings == (Binding(memory),) and made.constants == {}
         assert (made.buffer.name, made.buffer.access, made.buffer.windows) == ("x", "w", 1)
 
 
@@ -42,7 +44,7 @@ def test_windows_follow_each_other(
     assert made.buffer.data_type == data_type and made.buffer.windows == len(ends)
     starts = [0, *ends[:-1]]
     assert made.bindings == tuple(
-        Binding(target, start, end - start) for start, end in zip(starts, ends, strict=True)
+        Binding(target.value, start, end - start) for start, end in zip(starts, ends, strict=True)
     )
     assert made.constants == {"W_x": elements}
 
@@ -70,5 +72,5 @@ def test_descriptors_are_counted_against_both_limits() -> None:
 
 def test_each_tensor_counts_once() -> None:
     x, scratch = value(600), Scratch(100)
-    bindings = (*bound("x", x, DEVICE).bindings, Binding(scratch), Binding(x))
+    bindings = (*bound("x", x, DEVICE).bindings, Binding(scratch), Binding(x.value))
     assert total_bytes(bindings) == 2400 + 100

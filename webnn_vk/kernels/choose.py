@@ -8,7 +8,7 @@ from typing import Any
 from ..device_profile import DeviceProfile
 from . import heuristics
 from .dispatch import Unsupported
-from .schedule import NOTHING_TUNED, Schedule, Tuned
+from .schedule import NOTHING_TUNED, Schedule, Tuned, problem_class
 
 
 def choose(
@@ -22,7 +22,7 @@ def choose(
     heuristics for this kind of device say. Unsupported without candidates."""
     if not candidates:
         raise Unsupported(f"no {family} kernel of this device computes {problem}")
-    measured = tuned.get(family, problem)
+    measured = tuned.get((family, problem_class(problem))) if tuned else None
     if measured in candidates:
         return measured
     if len(candidates) == 1:

@@ -83,12 +83,15 @@ def split(shape: tuple[int, ...], axes: Collection[int]) -> Split:
     )
 
 
+_KEPT_BACK = 15_000
+
+
 # -- loops ----------------------------------------------------------------------------------------
 def loop_budget(profile: DeviceProfile) -> int | None:
-    """Iterations that a kernel may count on, None: any number. A quarter of what the driver
-    allows is kept back for the loops around and the tests that fail."""
+    """Iterations that a kernel may count on, None: any number. Some are kept back for the loops
+    around and for conditions that fail."""
     limit = profile.max_loop_iterations
-    return None if limit is None else limit - limit // 4
+    return None if limit is None else max(1, limit - _KEPT_BACK)
 
 
 def check_iterations(count: float, profile: DeviceProfile) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 
@@ -29,17 +30,9 @@ class Schedule:
         return " ".join([self.kernel, *(f"{key}={value}" for key, value in self.numbers)])
 
 
-@dataclass(frozen=True)
-class Tuned:
-    """Schedules that measurements chose: (family, problem class) → schedule, for one device."""
-
-    schedules: Mapping[tuple[str, str], Schedule] = field(default_factory=dict)
-
-    def get(self, family: str, problem: Any) -> Schedule | None:
-        return self.schedules.get((family, problem_class(problem)))
-
-
-NOTHING_TUNED = Tuned()
+#: Schedules that measurements chose for one device: (family, problem class) → schedule.
+Tuned = Mapping[tuple[str, str], Schedule]
+NOTHING_TUNED: Tuned = MappingProxyType({})
 
 
 def problem_class(problem: Any) -> str:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tests.graphs import stored_profile
 from webnn_vk.kernels import Unsupported
-from webnn_vk.kernels.axes import ITERATIONS, chunks, lanes, split, workgroup
+from webnn_vk.kernels.heuristics import rules
+from webnn_vk.kernels.rows import Rows, chunked_schedules, lanes, launch, loop_budget, split
 
 
 def test_split_merges_dimensions() -> None:
@@ -45,22 +46,34 @@ def test_a_split_addresses_every_element_once(shape: tuple[int, ...], axes: set[
 
 def test_choices_follow_the_device() -> None:
     gpu, software = stored_profile("nvidia_h200"), stored_profile("llvmpipe")
-    assert lanes(384, 384, True, gpu) == 128
-    assert lanes(384, 384, True, software) == 1
-    assert lanes(100000, 512, False, gpu) == 1
-    assert lanes(1, 1 << 20, True, gpu) == 256
+    assert lanes(Rows(384, 384, True), gpu) == 128
+    assert lanes(Rows(384, 384, True), software) == 1
+    assert lanes(Rows(100000, 512, False), gpu) == 1
+    assert lanes(Rows(1, 1 << 20, True), gpu) == 256
     minimum = stored_profile("adreno_minimum")
-    assert lanes(1, 1 << 20, True, minimum) <= minimum.max_workgroup_invocations
-    assert workgroup(100, software) == 16 and workgroup(1000, software) == 64
+    assert lanes(Rows(1, 1 << 20, True), minimum) <= minimum.max_workgroup_invocations
+    assert launch(100, 1, software) == (16, 7) and launch(1000, 1, software) == (64, 16)
+    assert launch(100, 1, gpu) == (64, 2) and launch(100, 32, gpu) == (32, 100)
 
 
 def test_long_rows_stay_below_the_iterations_that_llvmpipe_makes() -> None:
     device = stored_profile("llvmpipe")
-    assert ITERATIONS < 65535
+    budget = loop_budget(device)
+    assert budget is not None and budget < 65535
     for rows in (1, 70):
         for length in (1000, 60_000, 1_000_000, 10_000_000):
-            assert 3 * length / lanes(rows, length, True, device, 3) <= ITERATIONS
-            assert length / chunks(rows, length, device) <= ITERATIONS
-    assert lanes(1, 10_000_000, True, device, 3) == 1024
+            assert 3 * length / lanes(Rows(rows, length, True, 3), device) <= budget
+            for schedule in chunked_schedules(Rows(rows, length, True), device):
+                assert length / schedule["chunks"] / schedule["lanes"] <= budget
+    assert lanes(Rows(1, 10_000_000, True, 3), device) == 1024
     with pytest.raises(Unsupported, match="292969 iterations"):
-        lanes(1, 100_000_000, True, device, 3)
+        lanes(Rows(1, 100_000_000, True, 3), device)
+    assert loop_budget(stored_profile("nvidia_h200")) is None
+
+
+def test_few_long_rows_are_cut_into_chunks_that_fill_the_device() -> None:
+    gpu, software = stored_profile("nvidia_h200"), stored_profile("llvmpipe")
+    assert [rules(gpu).chunks(rows, 1 << 22) for rows in (1, 4, 512, 1000)] == [256, 128, 1, 1]
+    assert [rules(software).chunks(rows, 1 << 20) for rows in (1, 4, 512)] == [256, 64, 1]
+    chunks = {s["chunks"] for s in chunked_schedules(Rows(4, 1 << 22, True), gpu)}
+    assert chunks == {1, 128}
