@@ -10,6 +10,7 @@ import numpy as np
 
 from webnn_vk import MLContext, MLGraphBuilder
 from webnn_vk.data_types import MLOperandDescriptor
+from webnn_vk.graph import Emitter, Graph, Value
 from webnn_vk.ops import OPERATORS
 
 
@@ -45,6 +46,28 @@ class Example:
                 given[name] = operand(name, arrays, constant)
         made = getattr(builder, self.operator)(**given)
         return (made if isinstance(made, list) else [made]), feeds
+
+    def graph(self) -> Graph:
+        """The use as a graph of one node, made without a context."""
+        emit = Emitter()
+        inputs: dict[str, Value] = {}
+
+        def operand(name: str, array: np.ndarray, constant: bool) -> Value:
+            if constant:
+                return emit.constant(array)
+            descriptor = MLOperandDescriptor(array.dtype.name, array.shape)
+            return inputs.setdefault(name, Value(descriptor, name=name))
+
+        given: dict[str, Any] = dict(self.arguments)
+        for name, arrays in self.operands.items():
+            constant = name in self.constants
+            if isinstance(arrays, list):
+                given[name] = [operand(f"{name}{i}", a, constant) for i, a in enumerate(arrays)]
+            else:
+                given[name] = operand(name, arrays, constant)
+        made = getattr(emit, self.operator)(**given)
+        outputs = made if isinstance(made, list) else [made]
+        return Graph(inputs, {f"y{i}": v for i, v in enumerate(outputs)}, tuple(emit.nodes))
 
     def types(self) -> frozenset[tuple[str, str]]:
         """(operand or output name, data type) of what it uses."""
