@@ -13,7 +13,7 @@ from tests.support.graphs import assert_same, data_of, evaluate, graph_input, gr
 from webnn_vk.data_types import ALL_TYPES, DATA_TYPES, MLOperandDescriptor
 from webnn_vk.graph import Emitter, Graph, GraphTextError, Value, parse, random_elements
 from webnn_vk.graph.literals import digest
-from webnn_vk.ops import OPERATORS
+from webnn_vk.ops import ALL_OPERATORS
 
 TEXT = """
 # A model of every form.
@@ -70,7 +70,7 @@ def test_random_graphs_read_back(random_graph):
     assert_same(read_back(graph), graph)
 
 
-@pytest.mark.parametrize("name", sorted(OPERATORS))
+@pytest.mark.parametrize("name", sorted(ALL_OPERATORS))
 def test_every_operator_reads_back(name):
     @settings(max_examples=20)
     @given(examples(name))
