@@ -251,7 +251,9 @@ def _node_text(node: Node, names: Mapping[Value, str]) -> str:
                 text = f"[{', '.join(given)}]" if isinstance(given, list) else given
                 operands.append(f"{name}={text}")
         head = node.operator.name + (f" {label_text(node.label)}" if node.label else "")
-    arguments = [f"{key}={argument_text(value)}" for key, value in node.arguments.items()]
+    arguments = [
+        f"{p.name}={argument_text(node.arguments[p.name])}" for p in node.operator.arguments
+    ]
     text = f"{head}({', '.join(operands + arguments)})"
     if node.device:
         text += f" on {name_text(node.device)}"

@@ -258,7 +258,7 @@ class _Reader:
         if line.follows("+"):
             raise line.fail("a fused node is not read back")
         operands, arguments = self._given(line, operator)
-        _fill_defaults(line, operator, operands, arguments, at)
+        arguments = _completed(line, operator, operands, arguments, at)
         try:
             node = make_node(operator, operands, arguments, label)
         except TypeError as error:
@@ -323,18 +323,21 @@ class _Reader:
         return values
 
 
-def _fill_defaults(
+def _completed(
     line: _Line, operator: Operator, operands: dict[str, Any], arguments: dict[str, Any], at: int
-) -> None:
+) -> dict[str, Any]:
+    """All the operator's arguments in its order: those given, and the defaults of the others."""
     for p in operator.parameters:
-        given = operands if p.is_operand else arguments
-        if p.name not in given:
-            if not p.optional:
-                raise line.fail(f"{operator.name} needs {p.name}", at)
-            default = p.default
-            if not p.is_operand and default is not None:
-                default = p.argument.convert(default, f"{operator.name}: {p.name}")
-            given[p.name] = default
+        if p.name not in (operands if p.is_operand else arguments) and not p.optional:
+            raise line.fail(f"{operator.name} needs {p.name}", at)
+    return {
+        p.name: arguments[p.name]
+        if p.name in arguments
+        else None
+        if p.default is None
+        else p.argument.convert(p.default, p.name)
+        for p in operator.arguments
+    }
 
 
 def _placed(line: _Line, node: Node) -> Node:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.conformance.differential import values
 from tests.conformance.differential.example import Example
-from webnn_vk.ops import OPERATORS, Operator
+from webnn_vk.ops import ALL_OPERATORS, Operator
 from webnn_vk.ops.arguments import (
     U32,
     Bool,
@@ -167,7 +167,7 @@ def examples(
     operand of the given data type."""
     from tests.conformance.differential.relations import RELATIONS
 
-    record = OPERATORS[name]
+    record = ALL_OPERATORS[name]
     draft = Draft(draw, record, flavours, first_type)
     assert not any(p.argument is Operands for p in record.operands) or name in RELATIONS
     made = RELATIONS.get(name, _generic)(draft)
