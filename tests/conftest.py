@@ -19,6 +19,7 @@ import pytest
 
 from tests import spirv_count
 from tests.drivers import NO_DRIVER, require_vulkan
+from tests.support import golden
 
 _LAYER_FILES = (
     Path("/usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json"),
@@ -36,6 +37,10 @@ _SYNCHRONISATION = (
 hypothesis.settings.register_profile("dev", deadline=None, max_examples=50)
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=200, derandomize=True)
 hypothesis.settings.register_profile("long", deadline=None, max_examples=5000)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    golden.add_option(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 # From the bottom up; a module may import its own layer and those before it.
 LAYERS = (
-    ("background", "errors", "data_types", "device_profile", "promise", "settings"),
+    ("background", "errors", "data_types", "device_profile", "integers", "promise", "settings"),
     ("ops",),
     ("graph",),
     ("passes",),

@@ -1,4 +1,4 @@
-"""Graph → program: passes, kernel choice, memory plan, barriers."""
+"""Graph → program: passes and kernel choice; ``assemble`` does the rest."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from .. import kernels
 from ..device_profile import DeviceProfile
 from ..graph import Graph, Node
 from ..kernels import Dispatch
+from ..kernels.lowered import Alias, DeviceWork, HostWork, LoweredGraph
 from ..ops import OPERATORS
 from ..ops.lowering import View
 from ..passes import (
@@ -23,9 +24,9 @@ from ..passes import (
     remove_dead_code,
     schedule,
 )
-from .layout import Layout
-from .program import HostSegment, Program
-from .report import GraphReport, ReportStep
+from .assemble import assemble
+from .constants import Constants
+from .program import Program
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ class Target:
     force_cpu: Collection[str] = ()
 
 
-def compile_program(graph: Graph, target: Target) -> Program:
-    """Compile; ValueError where ``force_cpu`` names no operator."""
+def compile_program(graph: Graph, target: Target) -> tuple[Program, Constants]:
+    """The program and what its constants are. ValueError where ``force_cpu`` names no operator."""
     unknown = sorted(set(target.force_cpu) - set(OPERATORS))
     if unknown:
         raise ValueError(
@@ -57,32 +58,19 @@ def compile_program(graph: Graph, target: Target) -> Program:
         graph, folded = fold_constants(graph)
     if target.profile is None:
         graph = remove_dead_code(graph)
-        program = _host_program(graph, tuple(folded))
+        works = tuple(HostWork(node, "the CPU device was chosen") for node in graph.nodes)
+        lowered = LoweredGraph(graph.inputs, graph.outputs, works, tuple(folded))
     else:
-        program = _device_program(graph, target, target.profile, folded)
+        lowered = _lower_for_device(graph, target, target.profile, folded)
+    program, constants = assemble(lowered, target.profile)
     seconds = {"compile": time.perf_counter() - start}
-    return replace(program, report=replace(program.report, build_seconds=seconds))
+    report = replace(program.report, build_seconds=seconds)
+    return replace(program, report=report), constants
 
 
-def _host_program(graph: Graph, folded: tuple[str, ...]) -> Program:
-    last = {value: i for i, node in enumerate(graph.nodes) for value in node.inputs}
-    kept = set(graph.outputs.values()) | set(graph.inputs.values())
-    dead: list[list] = [[] for _ in graph.nodes]
-    for i, node in enumerate(graph.nodes):
-        for value in node.outputs:
-            if value not in kept:
-                dead[last.get(value, i)].append(value)
-    segment = HostSegment(graph.nodes, dead=tuple(map(tuple, dead)))
-    constants = tuple(graph.constants())
-    steps = tuple(_host_step(node, "the CPU device was chosen") for node in graph.nodes)
-    weights = sum(v.descriptor.byte_length for v in constants)
-    report = GraphReport(steps, folded, weight_bytes=weights)
-    return Program(graph.inputs, graph.outputs, (segment,), constants, (), 0, b"", report)
-
-
-def _device_program(
+def _lower_for_device(
     graph: Graph, target: Target, profile: DeviceProfile, folded: list[str]
-) -> Program:
+) -> LoweredGraph:
     forced = frozenset(target.force_cpu)
     graph = decompose(graph, keep=lambda node: node.operator.name in forced)
     if target.fold:
@@ -117,56 +105,17 @@ def _device_program(
             placement.reason.setdefault(node, "")
     graph = schedule(graph, placement)
     graph.verify()
-    return _lay_out(graph, placement, plans, profile, tuple(folded))
+    works = tuple(_work(node, placement, plans, profile) for node in graph.nodes)
+    return LoweredGraph(graph.inputs, graph.outputs, works, tuple(folded))
 
 
-def _lay_out(
-    graph: Graph,
-    placement: Placement,
-    plans: dict[Node, list[Dispatch]],
-    profile: DeviceProfile,
-    folded: tuple[str, ...],
-) -> Program:
-    layout = Layout(graph, placement, profile)
-    steps = []
-    for node in graph.nodes:
-        if placement.on_cpu(node):
-            layout.host_node(node)
-            steps.append(_host_step(node, placement.reason[node]))
-        elif isinstance(node.operator.lowering, View):
-            layout.view_node(node)
-        else:
-            dispatches = plans[node] if node in plans else kernels.plan(node, profile)
-            layout.device_node(node, dispatches)
-            steps.append(
-                ReportStep(
-                    tuple(node.title.split(" + ")),
-                    "vulkan",
-                    placement.reason[node] or "has a kernel for it",
-                    dispatches[0].kernel if dispatches else "",
-                    dispatches[0].variant if dispatches else "",
-                    len(dispatches),
-                    sum(d.flops for d in dispatches),
-                    sum(d.bytes for d in dispatches),
-                )
-            )
-    layout.finish()
-    weights = sum(v.descriptor.byte_length for v in layout.constants)
-    report = GraphReport(
-        tuple(steps), folded, arena_bytes=sum(layout.arena.sizes), weight_bytes=weights
-    )
-    return Program(
-        graph.inputs,
-        graph.outputs,
-        tuple(layout.segments),
-        tuple(layout.constants),
-        tuple(layout.arena.sizes),
-        layout.host_size,
-        bytes(layout.params),
-        report,
-    )
-
-
-def _host_step(node: Node, reason: str) -> ReportStep:
-    moved = sum(v.descriptor.byte_length for v in (*node.inputs, *node.outputs))
-    return ReportStep(tuple(node.title.split(" + ")), "cpu", reason, "numpy", "", 0, 0, moved)
+def _work(
+    node: Node, placement: Placement, plans: dict[Node, list[Dispatch]], profile: DeviceProfile
+) -> DeviceWork | HostWork | Alias:
+    if placement.on_cpu(node):
+        return HostWork(node, placement.reason[node])
+    if isinstance(node.operator.lowering, View):
+        return Alias(node.output, node.inputs[0])
+    dispatches = plans[node] if node in plans else kernels.plan(node, profile)
+    reason = placement.reason[node] or "has a kernel for it"
+    return DeviceWork(tuple(node.title.split(" + ")), tuple(dispatches), reason)

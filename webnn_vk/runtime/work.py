@@ -130,4 +130,21 @@ class Await:
         pass  # what comes behind it fails by itself
 
 
-Work = Allocate | Write | Read | RunGraph | Run | Submit | Await
+@dataclass(slots=True)
+class SetUp:
+    """Fill ``writes`` once from ``reads``: the recording that ``record`` makes, when the memory of
+    both has been found, is run and given up."""
+
+    record: Callable[[], Any]
+    reads: Sequence[Storage]
+    writes: Sequence[Storage]
+    failed: Callable[[Exception], Any]
+
+    def fail(self, error: Exception) -> None:
+        error = _as(OperationError, error)
+        for storage in self.writes:
+            storage.error = error
+        self.failed(error)
+
+
+Work = Allocate | Write | Read | RunGraph | Run | Submit | Await | SetUp
