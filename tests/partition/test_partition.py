@@ -52,8 +52,8 @@ def transfers(program: Program) -> tuple[int, int]:
 
 
 def crossings(graph: RandomGraph, operators: frozenset[str]) -> tuple[int, int]:
-    """(memories that the CPU reads and did not make, memories that the device or an output reads and
-    the CPU made), counted on the graph as drawn."""
+    """(memories that the CPU reads and did not make, memories that the device or an output reads
+    and the CPU made), counted on the graph as drawn."""
     first = len(graph.sources)
     needed = set(graph.outputs)
     for i in reversed(range(len(graph.steps))):
