@@ -5,14 +5,13 @@ from collections.abc import Iterator
 import pytest
 
 import webnn_vk
-from tests.graphs import PROFILES, stored_profile
 from tests.support import golden, models
+from tests.support.profiles import NAMES, stored_profile
 from webnn_vk import Settings
 from webnn_vk.program import Target, compile_program
 from webnn_vk.program.text import describe
 
 GRAPHS = {"minilm": models.minilm, "mobilenet_v2": models.mobilenet, "lstm": models.lstm}
-NAMES = sorted(path.stem for path in PROFILES.glob("*.json"))
 
 
 @pytest.fixture(scope="module")
