@@ -253,6 +253,11 @@ class _Run:
             self._keep(work.staged)
             self._transfer(CopyCommand(work.staged, 0, storage.backing, offset, size))
             return
+        if work.fresh and storage.backing.mapped is not None:
+            np.frombuffer(storage.backing.mapped, np.uint8)[offset : offset + size] = work.data
+            storage.backing.flush()
+            work.data = None
+            return
         for start in range(0, size, PIECE_BYTES):
             piece = work.data[start : start + PIECE_BYTES]
             staged = self._stage(len(piece))

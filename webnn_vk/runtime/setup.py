@@ -66,13 +66,14 @@ class Setup:
         with self._device.packed.lock:
             works: list[Work] = []
             if self._params is not None:
-                works.append(Write(self._params, np.frombuffer(program.params, np.uint8)))
+                data = np.frombuffer(program.params, np.uint8)
+                works.append(Write(self._params, data, fresh=True))
             made = [part for part in program.setup if not self._share(part)]
             uses = {part.constant for part in made}
             for number in sorted(program.resident_constants()):
                 if constants.storage(number) is None:
                     storage = self.storages[self._slot_of[number]]
-                    works.append(Write(storage, constants.read(number)))
+                    works.append(Write(storage, constants.read(number), fresh=True))
             for group in self._groups(made, uses):
                 works += self._pack(group, record, failed)
             identities = [(part, constants.identity(part.constant)) for part in made]
@@ -133,7 +134,7 @@ class Setup:
         for number, offset in offsets.items():
             data = self._constants.read(number)
             assert passing is not None
-            yield Write(passing, data, part=(offset, len(data)))
+            yield Write(passing, data, part=(offset, len(data)), fresh=True)
 
         def scratch_places(part: SetupPart) -> Iterator[tuple[int, tuple[Any, int]]]:
             index = self._program.slots[part.target].index

@@ -44,13 +44,15 @@ class Write:
     """Replace a tensor's bytes; ``data`` belongs to the record and is not changed by anyone.
 
     ``staged`` is transfer memory that holds the data already. ``part``: the bytes (offset, size)
-    to replace, all of them when None.
+    to replace, all of them when None. ``fresh``: no work before it uses the memory, so that the
+    host may write to it in place where it can.
     """
 
     storage: Storage
     data: np.ndarray | None
     staged: Any = None
     part: tuple[int, int] | None = None
+    fresh: bool = False
 
     def fail(self, error: Exception) -> None:
         self.storage.error = _as(OperationError, error)

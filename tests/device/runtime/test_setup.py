@@ -31,6 +31,16 @@ def context():
         yield context
 
 
+@pytest.fixture
+def staged(monkeypatch):
+    """Constants reach the device through staging memory, as where the host can't see its memory."""
+
+    def write(storage, data, part=None, fresh=False):
+        return Write(storage, data, part=part)
+
+    monkeypatch.setattr(setup, "Write", write)
+
+
 def constant(rows: int, columns: int, seed: int = 0) -> Value:
     data = np.random.default_rng(seed).standard_normal((rows, columns), np.float32)
     return Value(MLOperandDescriptor("float32", data.shape), data=data)
@@ -170,6 +180,14 @@ def test_equal_content_is_not_shared_and_other_shapes_neither(context):
     np.testing.assert_array_equal(got, data.reshape(4, 12).T.reshape(-1))
 
 
+def test_through_staging_memory(context, staged):
+    value, plain = constant(30, 40), constant(8, 8)
+    graph = load(context, shown(context, [Packed(value, Transposed())], [plain]))
+    got = run(context, graph)
+    np.testing.assert_array_equal(got["packed0"], value.data.T.reshape(-1))
+    np.testing.assert_array_equal(got["plain0"], plain.data)
+
+
 def test_a_constant_tensor_is_packed_after_it_was_written(context):
     """The set-up stands on the timeline behind the tensor's writes, however late these run."""
     device = context._device
@@ -186,7 +204,7 @@ def test_a_constant_tensor_is_packed_after_it_was_written(context):
 
 
 @pytest.mark.parametrize("nth", range(1, 4))
-def test_memory_that_runs_out_fails_the_build_and_leaves_nothing(nth):
+def test_memory_that_runs_out_fails_the_build_and_leaves_nothing(staged, nth):
     require_vulkan()
     context, driver = open_over(FaultyDriver)
     with context:
