@@ -1,4 +1,4 @@
-"""`python -m bench [models|startup|interop|dispatch]`: what the library costs here, in a table."""
+"""`python -m bench [models|startup|interop|dispatch|memory]`: what the library costs here."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ def main() -> int:
         "what",
         nargs="?",
         default="models",
-        choices=("models", "startup", "interop", "dispatch"),
+        choices=("models", "startup", "interop", "dispatch", "memory"),
         help="models: MiniLM and MobileNetV2 on Vulkan and on the CPU device, side by side; "
         "startup: a new process, from import to the first MiniLM embedding; "
         "interop: ways to a tensor's contents; "
-        "dispatch: dispatches per second of one addition, beside wgpu-py",
+        "dispatch: dispatches per second of one addition, beside wgpu-py; "
+        "memory: resident memory before, while and after a large model is built",
     )
     parser.add_argument("--device", help="as in `webnn-vk demo`; default: any Vulkan device")
     parser.add_argument("--runs", type=int, help="runs per figure (default: 5 to 15)")
+    parser.add_argument("--megabytes", type=int, help="weights of the model (memory)")
     options = parser.parse_args()
     try:
         if options.what == "startup":
@@ -36,6 +38,10 @@ def main() -> int:
             from . import dispatch
 
             dispatch.main(options.device, options.runs or 5)
+        elif options.what == "memory":
+            from . import memory
+
+            memory.main(options.device, options.megabytes or memory.MEGABYTES)
         else:
             from . import steady
 

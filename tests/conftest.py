@@ -17,7 +17,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests.support import spirv_count
+from tests.support import golden, spirv_count
 from tests.support.drivers import NO_DRIVER, require_vulkan
 
 _LAYER_FILES = (
@@ -36,6 +36,10 @@ _SYNCHRONISATION = (
 hypothesis.settings.register_profile("dev", deadline=None, max_examples=50)
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=200, derandomize=True)
 hypothesis.settings.register_profile("long", deadline=None, max_examples=5000)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    golden.add_option(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -36,25 +36,33 @@ from .tensor import MLTensor
 class MLOperand:
     """A tensor in the graph being built (§8.6)."""
 
-    __slots__ = ("_builder", "_producer", "_value")
+    # The builder holds the value, and lets go of it when the graph is built: operands that a
+    # program still has then keep neither constants nor nodes alive.
+    __slots__ = ("_builder", "_descriptor", "_number")
 
-    def __init__(self, builder: MLGraphBuilder, value: Value, producer: Node | None = None) -> None:
+    def __init__(
+        self, builder: MLGraphBuilder, descriptor: MLOperandDescriptor, number: int
+    ) -> None:
         self._builder = builder
-        self._value = value
-        self._producer = producer
+        self._descriptor = descriptor
+        self._number = number
+
+    @property
+    def _value(self) -> Value:
+        return self._builder._values[self._number]
 
     @property
     def data_type(self) -> str:
         """The data type's name."""
-        return self._value.data_type
+        return self._descriptor.data_type
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Dimensions in elements."""
-        return self._value.shape
+        return self._descriptor.shape
 
     def __repr__(self) -> str:
-        return f"<MLOperand {self._value.descriptor}>"
+        return f"<MLOperand {self._descriptor}>"
 
 
 class MLGraphBuilder:
@@ -73,8 +81,11 @@ class MLGraphBuilder:
         self._has_built = False
         self._inputs: list[Value] = []
         self._nodes: list[Node] = []
+        # The values of the operands handed out, by their numbers.
+        self._values: list[Value] = []
         # Of two threads that build at once, the second finds the graph built.
         self._building = threading.Lock()
+        self._numbering = threading.Lock()
 
     # -- inputs and constants ------------------------------------------------------------------
     def input(self, name: str, descriptor: Any) -> MLOperand:
@@ -89,7 +100,7 @@ class MLGraphBuilder:
         self._check_descriptor(described, f"input {sanitize(name)!r}")
         value = Value(described, name=name)
         self._inputs.append(value)
-        return MLOperand(self, value)
+        return self._operand(value)
 
     def constant(self, *args: Any, **named: Any) -> MLOperand:
         """A constant (§8.9.3), in one of four forms:
@@ -130,7 +141,7 @@ class MLGraphBuilder:
     def _constant_value(self, descriptor: MLOperandDescriptor, data: np.ndarray) -> MLOperand:
         data = data.reshape(descriptor.shape)
         data.setflags(write=False)
-        return MLOperand(self, Value(descriptor, data=data))
+        return self._operand(Value(descriptor, data=data))
 
     def _constant_tensor(self, tensor: MLTensor) -> MLOperand:
         self._context._own(tensor, "constant")
@@ -138,7 +149,13 @@ class MLGraphBuilder:
         if not tensor.constant:
             raise TypeError(f"constant: {tensor!r} is not a constant tensor")
         self._check_can_build("constant")
-        return MLOperand(self, _TensorValue(_plain(tensor._descriptor), storage, tensor))
+        return self._operand(_TensorValue(_plain(tensor._descriptor), storage, tensor))
+
+    def _operand(self, value: Value) -> MLOperand:
+        # One step: several threads may add to one builder.
+        with self._numbering:
+            self._values.append(value)
+            return MLOperand(self, value.descriptor, len(self._values) - 1)
 
     # -- operators -----------------------------------------------------------------------------
     def _apply(self, record: Operator, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -173,7 +190,7 @@ class MLGraphBuilder:
         for descriptor in node.results:
             self._check_descriptor(descriptor, f"{where}: the output")
         self._nodes.append(node)
-        made = [MLOperand(self, value, node) for value in node.outputs]
+        made = [self._operand(value) for value in node.outputs]
         return made if record.many else made[0]
 
     # -- build ---------------------------------------------------------------------------------
@@ -186,7 +203,8 @@ class MLGraphBuilder:
             with self._building:
                 graph = self._graph(outputs)
                 self._has_built = True
-                self._nodes.clear()
+                for collected in (self._nodes, self._values, self._inputs):
+                    collected.clear()
         except (TypeError, InvalidStateError) as error:
             return MLPromise.rejected(error)
         return self._context._build(graph)
@@ -209,7 +227,8 @@ class MLGraphBuilder:
                 raise TypeError("build: an output's name is empty")
             if operand._builder is not self:
                 raise TypeError(f"build: output {sanitize(name)!r} belongs to another builder")
-            if operand._producer is None:
+            value = operand._value
+            if value.name is not None or value.is_constant:
                 raise TypeError(
                     f"build: output {sanitize(name)!r} is an input or a constant; pass it through "
                     "identity()"

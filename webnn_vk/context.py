@@ -30,7 +30,7 @@ from .graph import Graph
 from .interop import host_memory
 from .limits import op_support_limits
 from .ml_graph import MLGraph, check_names, match
-from .program import Program, Target, compile_program
+from .program import Constants, Program, Target, compile_program
 from .promise import MLPromise
 from .runtime import (
     Allocate,
@@ -350,9 +350,10 @@ class MLContext(SharingContext):
 
     def _build(self, graph: Graph) -> MLPromise[MLGraph]:
         """Compile on a thread of its own: other work on the timeline goes on meanwhile."""
-        return self._promise(lambda: self._start_build(graph))
+        return self._promise(lambda: self._start_build([graph]))
 
-    def _start_build(self, graph: Graph) -> MLPromise[MLGraph]:
+    def _start_build(self, graphs: list[Graph]) -> MLPromise[MLGraph]:
+        """``graphs`` is emptied: with its only reference go the constants' host copies."""
         promise = self._new_promise()
 
         def failed(error: Exception) -> None:
@@ -361,23 +362,21 @@ class MLContext(SharingContext):
         def build() -> None:
             try:
                 with self._timeline.building():
-                    program = compile_program(graph, self._target)
-                    executable = self._load(program)
+                    program, constants = compile_program(graphs.pop(), self._target)
+                    executable = self._load(program, constants)
                 report = program.report
                 report.build_seconds.update(executable.build_seconds)
                 made = MLGraph(self, executable, report)
                 self._register(self._graphs, made)
-                uploads = [work.storage for work in executable.uploads]
 
-                def uploaded() -> None:
-                    error = next((s.error for s in uploads if s.error is not None), None)
+                def set_up() -> None:
+                    error = executable.setup_error()
                     if error is None:
                         promise.resolve(made)
                     else:
                         failed(error)
 
-                self._timeline.enqueue(*executable.uploads, Run(uploaded, failed))
-                executable.uploads.clear()
+                executable.set_up(self._timeline.enqueue, Run(set_up, failed))
             except DeviceLostError as error:
                 self._timeline.lose(str(error))
                 promise.reject(InvalidStateError(f"the context is lost: {error}"))
@@ -388,13 +387,13 @@ class MLContext(SharingContext):
             promise.reject(InvalidStateError("the interpreter is exiting"))
         return promise
 
-    def _load(self, program: Program) -> Executable:
+    def _load(self, program: Program, constants: Constants) -> Executable:
         try:
-            return self._device.load(program)
+            return self._device.load(program, constants)
         except MemoryError:
             # Once what runs now is over, what was destroyed before is given back.
             self._timeline.fence().wait()
-            return self._device.load(program)
+            return self._device.load(program, constants)
 
     # -- end -----------------------------------------------------------------------------------
     def destroy(self) -> None:

@@ -22,8 +22,8 @@ class MLGraph:
         self._context = context
         self._executable: Executable | None = executable
         self._report = report
-        self._inputs = executable.program.input_descriptors
-        self._outputs = executable.program.output_descriptors
+        self._inputs = dict(executable.program.inputs)
+        self._outputs = dict(executable.program.outputs)
 
     @property
     def inputs(self) -> dict[str, MLOperandDescriptor]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -56,28 +56,13 @@ class Value:
         return constant_text(self.descriptor, self.data)
 
 
-@dataclass(frozen=True)
-class Fused:
-    """An element-wise operator applied in the kernel that produces a value.
-
-    ``operands`` maps the operator's operand names to names in the node's ``operands``, or to None
-    for the value computed so far.
-    """
-
-    operator: Operator
-    operands: Mapping[str, str | None]
-    arguments: Mapping[str, Any]
-    output: MLOperandDescriptor
-    label: str = ""
-
-
 @dataclass(frozen=True, eq=False)
 class Node:
     """One application of an operator.
 
     ``operands`` holds the values present, in the operator's order; a sequence operand ``inputs`` is
     spread as ``inputs[0]``, ``inputs[1]`` …. ``arguments`` are the operator's other parameters in
-    normal form. ``epilogue`` are element-wise operators applied to the single output in turn.
+    normal form.
     ``device`` is "vulkan" or "cpu", or empty before placement, with the ``reason`` for it.
     ``origins`` are the titles of the builder's nodes that this one comes from.
     """
@@ -87,18 +72,18 @@ class Node:
     arguments: Mapping[str, Any]
     outputs: tuple[Value, ...]
     label: str = ""
-    epilogue: tuple[Fused, ...] = ()
-    # Descriptors of the operator's own outputs, before the epilogue.
-    results: tuple[MLOperandDescriptor, ...] = field(default=())
     device: str = ""
     reason: str = ""
     origins: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.results:
-            object.__setattr__(self, "results", tuple(v.descriptor for v in self.outputs))
         if not self.origins:
             object.__setattr__(self, "origins", (prefix(self.operator.name, self.label),))
+
+    @property
+    def results(self) -> tuple[MLOperandDescriptor, ...]:
+        """The outputs' descriptors."""
+        return tuple(v.descriptor for v in self.outputs)
 
     @property
     def on_cpu(self) -> bool:
@@ -122,9 +107,8 @@ class Node:
 
     @property
     def title(self) -> str:
-        """``matmul [q] + add + gelu``: for reports and messages."""
-        parts = [(self.operator, self.label)] + [(f.operator, f.label) for f in self.epilogue]
-        return " + ".join(prefix(op.name, label) for op, label in parts)
+        """``matmul [q]``: for reports and messages."""
+        return prefix(self.operator.name, self.label)
 
     def gather(self, lookup: Any) -> dict[str, Any]:
         """The operator's operands as ``evaluate``/``validate`` take them, each value mapped by
@@ -139,18 +123,8 @@ class Node:
         return result
 
     def evaluate(self, lookup: Any) -> list[np.ndarray]:
-        """The NumPy reference on the arrays that ``lookup`` gives for the operands, epilogue
-        included."""
-        arrays = self.operator.evaluate(self.results, self.gather(lookup), self.arguments)
-        for step in self.epilogue:
-            operands = {
-                p.name: None for p in step.operator.operands
-            } | {
-                name: arrays[0] if own is None else lookup(self.operands[own])
-                for name, own in step.operands.items()
-            }
-            arrays = step.operator.evaluate((step.output,), operands, step.arguments)
-        return arrays
+        """The NumPy reference on the arrays that ``lookup`` gives for the operands."""
+        return self.operator.evaluate(self.results, self.gather(lookup), self.arguments)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,13 +168,6 @@ class Graph:
             for value in node.inputs:
                 if not value.is_constant and value not in known:
                     raise ValueError(f"{node.title} reads a value before it is computed")
-            for step in node.epilogue:
-                missing = {own for own in step.operands.values() if own} - set(node.operands)
-                if missing:
-                    raise ValueError(f"{node.title}: the epilogue reads unknown {sorted(missing)}")
-            final = (node.epilogue[-1].output,) if node.epilogue else node.results
-            if final != tuple(v.descriptor for v in node.outputs):
-                raise ValueError(f"{node.title}: outputs do not match their descriptors")
             inferred = node.operator.validate(
                 node.gather(lambda v: v.descriptor), node.arguments, node.label
             )
@@ -239,18 +206,13 @@ class Graph:
 
 
 def _node_text(node: Node, names: Mapping[Value, str]) -> str:
-    if node.epilogue:
-        # To look at only: fused nodes are not read back.
-        operands = [f"{key}={names[v]}" for key, v in node.operands.items()]
-        head = node.title
-    else:
-        # The operands present; those of a sequence in brackets.
-        operands = []
-        for name, given in node.gather(names.__getitem__).items():
-            if given is not None:
-                text = f"[{', '.join(given)}]" if isinstance(given, list) else given
-                operands.append(f"{name}={text}")
-        head = node.operator.name + (f" {label_text(node.label)}" if node.label else "")
+    # The operands present; those of a sequence in brackets.
+    operands = []
+    for name, given in node.gather(names.__getitem__).items():
+        if given is not None:
+            text = f"[{', '.join(given)}]" if isinstance(given, list) else given
+            operands.append(f"{name}={text}")
+    head = node.operator.name + (f" {label_text(node.label)}" if node.label else "")
     arguments = [
         f"{p.name}={argument_text(node.arguments[p.name])}" for p in node.operator.arguments
     ]

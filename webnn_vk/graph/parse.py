@@ -255,8 +255,6 @@ class _Reader:
                 else line.match(_LABEL, "a label").rstrip(" \t")
             )
             line.expect("]")
-        if line.follows("+"):
-            raise line.fail("a fused node is not read back")
         operands, arguments = self._given(line, operator)
         arguments = _completed(line, operator, operands, arguments, at)
         try:

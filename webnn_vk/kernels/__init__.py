@@ -12,12 +12,14 @@ from ..device_profile import DeviceProfile
 from ..graph import Node
 from .dispatch import Binding, Dispatch, Packed, Packing, Scratch, Unsupported
 from .families import FAMILIES, catalogue, family_of
-from .lower import Kernels, lower_graph
+from .lower import KERNEL_PASSES, Kernels, lower_graph
 from .lowered import Alias, DeviceWork, HostWork, LoweredGraph
 from .node import KernelGraph, KernelNode
+from .schedule import Schedule
 
 __all__ = [
     "FAMILIES",
+    "KERNEL_PASSES",
     "Alias",
     "Binding",
     "DeviceWork",
@@ -29,6 +31,7 @@ __all__ = [
     "LoweredGraph",
     "Packed",
     "Packing",
+    "Schedule",
     "Scratch",
     "Unsupported",
     "catalogue",

@@ -6,7 +6,6 @@ from .dump import Dump
 from .fold import FOLD, fold_constants
 from .fold_batch_norm import FOLD_BATCH_NORM
 from .fold_pad import FOLD_PAD
-from .fusion import fuse_elementwise
 from .patterns import Anything, Constant, Match, Maybe, Op
 from .pipeline import Compilation, Notes, Pass, check_skipped, run_passes
 from .place import ORDER, PLACE, order, place
@@ -41,7 +40,6 @@ __all__ = [
     "check_skipped",
     "decompose",
     "fold_constants",
-    "fuse_elementwise",
     "order",
     "place",
     "remove_dead_code",

@@ -124,7 +124,7 @@ class _Walk:
         pending = list(reversed(self.graph.nodes))
         while pending:
             node = self.known.apply(pending.pop())
-            found = None if node.epilogue else self._first(node)
+            found = self._first(node)
             if found is None:
                 self.nodes[node] = None
                 self.producers.update(dict.fromkeys(node.outputs, node))
@@ -147,7 +147,7 @@ class _Walk:
         for rule in self.by_root.get(root.operator.name, ()):
             for match in rule.pattern.matches(root, self):
                 if any(
-                    n.device != root.device or n.operator.name in self.kept or n.epilogue
+                    n.device != root.device or n.operator.name in self.kept
                     for n in match.nodes
                 ):
                     continue

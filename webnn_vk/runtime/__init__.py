@@ -4,7 +4,7 @@ from .cpu import CpuDevice
 from .device import Device, Executable, Storage
 from .driver_device import DriverDevice
 from .timeline import Fence, Timeline
-from .work import Allocate, Await, Read, Run, RunGraph, Submit, Write
+from .work import Allocate, Await, Read, Run, RunGraph, SetUp, Submit, Write
 
 __all__ = [
     "Allocate",
@@ -17,6 +17,7 @@ __all__ = [
     "DriverDevice",
     "Read",
     "Run",
+    "SetUp",
     "Storage",
     "Submit",
     "Timeline",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ..device_profile import DeviceProfile
-from ..program import Program
+from ..program import Constants, Program
 
 if TYPE_CHECKING:
     from .work import Work
@@ -36,6 +36,12 @@ class Storage:
         self.error: Exception | None = None
         self._recycle = recycle
 
+    def release(self) -> None:
+        """Give the memory back before the last reference goes. No work to come may use it."""
+        backing, self.backing = self.backing, None
+        if backing is not None:
+            self._recycle((self.serial, backing))
+
     def __del__(self) -> None:
         # Only an append to a deque: this may run anywhere, even inside the allocator.
         if self.backing is not None:
@@ -43,15 +49,21 @@ class Storage:
 
 
 class Executable(Protocol):
-    """A program ready to run on one device."""
+    """A program on one device, ready to run once it is set up."""
 
     program: Program
-    #: Work that has to run before the first dispatch (uploads of constants).
-    uploads: list[Work]
     #: Seconds by stage.
     build_seconds: dict[str, float]
     #: Floating-point operations of one dispatch.
     flops: int
+
+    def set_up(self, enqueue: Callable[..., None], *after: Work) -> None:
+        """Queue the work that has to be over before the first dispatch (constants uploaded and
+        packed), and ``after`` behind it. To be called once; from then on the constants that the
+        device holds are nowhere else in the library."""
+
+    def setup_error(self) -> Exception | None:
+        """What the set-up failed with, once it is over."""
 
 
 @dataclass
@@ -106,7 +118,7 @@ class Device(Protocol):
     def stage(self, data: np.ndarray) -> Any:
         """Transfer memory holding a copy of ``data``, or None when copying it is cheaper later."""
 
-    def load(self, program: Program) -> Executable:
+    def load(self, program: Program, constants: Constants) -> Executable:
         """Make everything a program needs (slow: shaders, pipelines, memory)."""
 
     def execute(self, works: Sequence[Work]) -> Batch:

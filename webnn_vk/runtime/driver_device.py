@@ -15,8 +15,8 @@ import numpy as np
 from webnn_vk.codegen.store import ShaderStore
 
 from ..errors import InvalidStateError, NotSupportedError, UnknownError
-from ..kernels.dispatch import padded
-from ..program import HostSegment, Program
+from ..integers import padded
+from ..program import Constants, HostSegment, Program
 from ..vulkan.driver import (
     BarrierCommand,
     Command,
@@ -36,7 +36,8 @@ from ..vulkan.errors import (
 from .device import Batch, DeviceLostError, Executable, Storage, again, poisoned
 from .executable import DriverExecutable
 from .host import Arrays
-from .work import Allocate, Await, Read, Run, RunGraph, Submit, Work, Write
+from .packed import PackedForms
+from .work import Allocate, Await, Read, Run, RunGraph, SetUp, Submit, Work, Write
 
 #: Transfers move in pieces of this many bytes, so that staging memory stays small.
 PIECE_BYTES = 32 << 20
@@ -68,6 +69,7 @@ class DriverDevice:
         self.profile = driver.profile
         self.name = driver.profile.name
         self.settle: Callable[[], None] = lambda: None
+        self.packed = PackedForms()
         # Weak: a destroyed graph goes, whatever tensors it ran on.
         self._executables: set[weakref.ref[DriverExecutable]] = set()
         self._graveyard: deque[tuple[int, Any]] = deque()
@@ -144,10 +146,10 @@ class DriverDevice:
         staged.flush()
         return staged
 
-    def load(self, program: Program) -> Executable:
+    def load(self, program: Program, constants: Constants) -> Executable:
         self.bury()
         with _translated():
-            return DriverExecutable(self, program)
+            return DriverExecutable(self, program, constants)
 
     # -- running -------------------------------------------------------------------------------
     def execute(self, works: Sequence[Work]) -> Batch:
@@ -212,6 +214,8 @@ class _Run:
                 self._promised.append((work, function))
             case Submit():
                 self._submit_recordings(work)
+            case SetUp():
+                self._set_up(work)
             case Allocate(storage, exportable):
                 storage.backing = self.device._allocate(storage.size, exportable)
             case Await(wait):
@@ -248,6 +252,11 @@ class _Run:
         if work.staged is not None:
             self._keep(work.staged)
             self._transfer(CopyCommand(work.staged, 0, storage.backing, offset, size))
+            return
+        if work.fresh and storage.backing.mapped is not None:
+            np.frombuffer(storage.backing.mapped, np.uint8)[offset : offset + size] = work.data
+            storage.backing.flush()
+            work.data = None
             return
         for start in range(0, size, PIECE_BYTES):
             piece = work.data[start : start + PIECE_BYTES]
@@ -317,6 +326,16 @@ class _Run:
                 self._recordings.append(part)
         for storage in work.outputs.values():
             storage.error = None
+
+    def _set_up(self, work: SetUp) -> None:
+        error = poisoned([*work.reads, *work.writes])
+        if error is not None:
+            work.fail(error)
+            return
+        recording = work.record()
+        self._flush()
+        self._recordings.append(recording)
+        self._transient.append(recording)
 
     def _submit_recordings(self, work: Submit) -> None:
         error = poisoned(work.reads)

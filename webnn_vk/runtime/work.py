@@ -44,13 +44,15 @@ class Write:
     """Replace a tensor's bytes; ``data`` belongs to the record and is not changed by anyone.
 
     ``staged`` is transfer memory that holds the data already. ``part``: the bytes (offset, size)
-    to replace, all of them when None.
+    to replace, all of them when None. ``fresh``: no work before it uses the memory, so that the
+    host may write to it in place where it can.
     """
 
     storage: Storage
     data: np.ndarray | None
     staged: Any = None
     part: tuple[int, int] | None = None
+    fresh: bool = False
 
     def fail(self, error: Exception) -> None:
         self.storage.error = _as(OperationError, error)
@@ -130,4 +132,21 @@ class Await:
         pass  # what comes behind it fails by itself
 
 
-Work = Allocate | Write | Read | RunGraph | Run | Submit | Await
+@dataclass(slots=True)
+class SetUp:
+    """Fill ``writes`` once from ``reads``: the recording that ``record`` makes, when the memory of
+    both has been found, is run and given up."""
+
+    record: Callable[[], Any]
+    reads: Sequence[Storage]
+    writes: Sequence[Storage]
+    failed: Callable[[Exception], Any]
+
+    def fail(self, error: Exception) -> None:
+        error = _as(OperationError, error)
+        for storage in self.writes:
+            storage.error = error
+        self.failed(error)
+
+
+Work = Allocate | Write | Read | RunGraph | Run | Submit | Await | SetUp

@@ -205,7 +205,6 @@ A = "input %a: float32[2, 3]\n"
     (A + "%b = concat(%a, axis=0)", 2, 13, "'[' is expected"),
     (A + "%b = relu(%a) on", 2, 17, "a device is expected"),
     (A + "%b = relu(%a) because slow", 2, 23, "a reason in quotes is expected"),
-    (A + "%b = matmul + relu(%a)", 2, 13, "a fused node is not read back"),
     (A + "output y = %b", 2, 12, "%b is not computed before"),
     (A + "output y = %a\noutput y = %a", 3, 8, "output 'y' is there already"),
     ("constant %c: int8[2] = [1, 300]", 1, 28, "300 is no int8"),
