@@ -9,23 +9,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 
-from ..access import strides
 from ..data_types import DATA_TYPES, FLOAT_TYPES
 from ..device_profile import DeviceProfile
 from . import epilogue as fused
 from . import matmul
 from .choose import choose
-from .dispatch import Dispatch, check_positions
+from .dispatch import Dispatch, Packed, check_positions
 from .expression import used_features
 from .family import Family
-from .matmul import Matmul, Product
+from .matmul import MATMUL, Product, pack_panels
 from .node import KernelNode
+from .packing import is_weight, permuted
 from .rows import check_iterations
-from .schedule import Schedule
+from .schedule import Schedule, Tuned
 from .windows import bound, dispatch
 
 _SIZES = ("N", "IC", "OC", "G", "H", "W", "OH", "OW")
@@ -68,9 +68,9 @@ def geometry(node: KernelNode) -> Geometry:
     groups = arguments["groups"]
     x = dict(zip(layout, node.operands["input"].shape, strict=True))
     y = dict(zip(layout, node.results[0].shape, strict=True))
-    w_shape = node.operands["filter"].shape
-    w = dict(zip(filter_layout, w_shape, strict=True))
-    step = dict(zip(filter_layout, strides(w_shape), strict=True))
+    kernel = node.operands["filter"]
+    w = dict(zip(filter_layout, kernel.shape, strict=True))
+    step = dict(zip(filter_layout, kernel.strides, strict=True))
     inputs, outputs = x["c"] // groups, y["c"] // groups
     last = layout == "nhwc"
     numbers = {
@@ -89,9 +89,6 @@ def geometry(node: KernelNode) -> Geometry:
     return Geometry(tuple(numbers.items()), transposed, last, data_types)
 
 
-_MATMUL = Matmul()
-
-
 class Conv(Family):
     """See the module's docstring."""
 
@@ -100,13 +97,13 @@ class Conv(Family):
 
     def problem(self, node: KernelNode) -> Geometry | Product:
         g = geometry(node)
-        return _product(g) if _is_product(node, g) else g
+        return _product(node, g) if _is_product(node, g) else g
 
     def candidates(
         self, problem: Geometry | Product, profile: DeviceProfile
     ) -> Sequence[Schedule]:
         if isinstance(problem, Product):
-            candidates = _MATMUL.candidates(problem, profile)
+            candidates = MATMUL.candidates(problem, profile)
             return [choose("matmul", candidates, problem, profile)]
         g = problem
         direct = [
@@ -126,12 +123,31 @@ class Conv(Family):
             if _unrolls(g, tall, rows)
         ]
 
+    def takes(self, node: KernelNode, operand: str) -> bool:
+        if isinstance(node.operands[operand].value, Packed):
+            return True
+        return super().takes(node, operand)
+
+    def pack(self, node: KernelNode, profile: DeviceProfile, tuned: Tuned) -> KernelNode:
+        """Filters of products in panels; others with the channels that are loaded together last."""
+        problem, kernel = self.problem(node), node.operands["filter"]
+        if isinstance(problem, Product) and problem.operands[1] == "filter":
+            return pack_panels(self, node, profile, tuned)
+        if not is_weight(kernel):
+            return node
+        order = _filter_order(problem)
+        layout = node.arguments["filter_layout"]
+        if not order or [d for d in order if d in layout] == list(layout):
+            return node
+        access = permuted(kernel, tuple(layout.index(d) for d in order))
+        return replace(node, operands={**node.operands, "filter": access})
+
     def lower(
         self, node: KernelNode, problem: Geometry | Product, schedule: Schedule,
         profile: DeviceProfile,
     ) -> list[Dispatch]:
         if isinstance(problem, Product):
-            return _MATMUL.lower(node, problem, schedule, profile)
+            return MATMUL.lower(node, problem, schedule, profile)
         g = problem
         _check(g)
         values = {
@@ -174,6 +190,19 @@ class Conv(Family):
                 yield _spec("conv_depthwise", buffers, False, addend, vector, features, extra)
                 for transposed in flags:
                     yield _spec("conv", buffers, transposed, addend, vector, features, extra)
+
+
+def _filter_order(problem: Geometry | Product) -> str:
+    """The order of the filter's dimensions that the kernel reads best; "" where any will do."""
+    if isinstance(problem, Product):
+        # A product of filter and pixels: rows of input channels.
+        return "oihw"
+    if problem.IC == 1:
+        return ""
+    if problem.channels_last:
+        # Input channels side by side are loaded four at a time.
+        return "ohwi"
+    return "hwio"
 
 
 def _check(g: Geometry) -> None:
@@ -239,16 +268,17 @@ def _is_product(node: KernelNode, g: Geometry) -> bool:
     )
 
 
-def _product(g: Geometry) -> Product:
+def _product(node: KernelNode, g: Geometry) -> Product:
     """A 1x1 convolution as a product: of pixels and filter where channels come last, else of
     filter and pixels."""
     # Which channel is the filter's fast dimension: [outputs, inputs] or [inputs, outputs].
     inputs_last = g.fc == 1 and (g.fo != 1 or g.IC == 1)
-    width = g.IC if inputs_last else g.OC
+    width = g.fo if inputs_last else g.fc
     if g.channels_last:
         product = Product(
             g.N * g.H * g.W, g.OC, g.IC, g.IC, width, g.OC, b_transposed=inputs_last,
             c_strides=(0, 1), operands=("input", "filter", "bias"),
+            panel=matmul.panel_of(node.operands["filter"]),
         )
     else:
         pixels = g.H * g.W

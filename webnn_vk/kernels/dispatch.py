@@ -10,7 +10,7 @@ import numpy as np
 
 from webnn_vk.codegen.spec import KernelSpec
 
-from ..data_types import MLOperandDescriptor
+from ..data_types import DATA_TYPES, MLOperandDescriptor
 from ..device_profile import DeviceProfile
 from ..graph import Value
 
@@ -46,7 +46,26 @@ class Packed:
 
     @property
     def size(self) -> int:
+        """In bytes."""
         return self.packing.byte_length(self.value.descriptor)
+
+    @property
+    def data_type(self) -> str:
+        return self.value.data_type
+
+    @property
+    def descriptor(self) -> MLOperandDescriptor:
+        """The packed form as a tensor of one dimension."""
+        elements = self.size // DATA_TYPES[self.data_type].size
+        return MLOperandDescriptor(self.data_type, (elements,))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.descriptor.shape
+
+    @property
+    def is_constant(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,10 @@ class Family:
         where there are none, with the reason."""
         raise NotImplementedError
 
+    def pack(self, node: KernelNode, profile: DeviceProfile, tuned: Tuned) -> KernelNode:
+        """The node with constants in the form that its kernel on this device wants."""
+        return node
+
     def lower(
         self, node: KernelNode, problem: Any, schedule: Schedule, profile: DeviceProfile
     ) -> list[Dispatch]:

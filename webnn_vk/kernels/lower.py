@@ -28,10 +28,22 @@ def _fuse(graph: KernelGraph, compilation: Compilation) -> KernelGraph:
     return fuse(graph, compilation.profile)
 
 
+def _pack(graph: KernelGraph, compilation: Compilation) -> KernelGraph:
+    profile = compilation.profile
+    if profile is None:
+        return graph
+    return replace(graph, nodes=tuple(
+        family_of(node).pack(node, profile, compilation.tuned)
+        if isinstance(node, KernelNode) and graph.apart.isdisjoint(node.sources) else node
+        for node in graph.nodes
+    ))
+
+
 FUSE = Pass("fuse", _fuse)
 ABSORB = Pass("absorb", lambda graph, compilation: absorb(graph))
+PACK = Pass("pack", _pack)
 #: From placed nodes to kernels.
-KERNEL_PASSES = (FUSE, ABSORB)
+KERNEL_PASSES = (FUSE, ABSORB, PACK)
 
 
 @dataclass(frozen=True)

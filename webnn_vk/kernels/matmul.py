@@ -17,18 +17,20 @@ from ..access import Access, collapse
 from ..data_types import DATA_TYPES, FLOAT_TYPES
 from ..device_profile import DeviceProfile
 from . import epilogue as fused
-from .dispatch import Binding, Dispatch, Scratch, grid
+from .choose import choose
+from .dispatch import Binding, Dispatch, Packed, Scratch, grid
 from .elements import alignment
 from .expression import used_features
 from .family import Family
 from .node import KernelNode
+from .packing import Panels, is_weight
 from .rows import loop_budget
-from .schedule import Schedule
+from .schedule import Schedule, Tuned
 
 _PARAMS = (
     *(Param(name) for name in (
-        "M", "N", "K", "batches", "lda", "ldb", "ldo", "a_base", "b_base", "c_base", "out_base",
-        "c_row", "c_column",
+        "M", "N", "K", "batches", "lda", "ldb", "ldo", "b_panel", "a_base", "b_base", "c_base",
+        "out_base", "c_row", "c_column",
     )),
     Param("alpha", "float"),
     Param("beta", "float"),
@@ -53,7 +55,7 @@ class Product:
     Numbers are elements. a is stored [M, K] with ``lda`` elements a row, or [K, M] when transposed;
     b [K, N] or [N, K] alike; out has ``ldo`` elements a row. ``batch`` sizes come with the strides
     of a, b and out; ``starts`` are the first elements of a, b, c and out. ``operands`` name what
-    the node calls a, b and c.
+    the node calls a, b and c. ``panel``: b is packed in panels of so many columns (0: it is not).
     """
 
     m: int
@@ -73,6 +75,7 @@ class Product:
     beta: float = 1.0
     starts: tuple[int, int, int, int] = (0, 0, 0, 0)
     operands: tuple[str, str, str] = ("a", "b", "c")
+    panel: int = 0
 
     @property
     def batches(self) -> int:
@@ -131,13 +134,19 @@ class Matmul(Family):
             (0, 0) if c is None else c.broadcast((m, n)).strides,
             node.arguments.get("alpha", 1.0), node.arguments.get("beta", 1.0),
             (a.offset, b.offset, 0 if c is None else c.offset, out.offset),
+            panel=panel_of(b),
         ))
 
     def candidates(self, problem: Product, profile: DeviceProfile) -> Sequence[Schedule]:
         p = problem
+        if p.panel:
+            return [s for s in self._tilings(p, profile) if tile_shape(p, s)[1] == p.panel]
         if p.n == 1 and (p.ldb == 1 or p.b_transposed):
             small = (8, 1) if p.a_transposed else (1, 8)
             return [Schedule("matvec", (("LX", x), ("LY", y))) for x, y in (small, (32, 4))]
+        return self._tilings(p, profile)
+
+    def _tilings(self, p: Product, profile: DeviceProfile) -> list[Schedule]:
         direct = [
             Schedule("matmul", (("LX", 8), ("LY", y), ("TM", tm), ("TN", tn)))
             for y, tm, tn in ((1, 4, 4), (1, 4, 8), (1, 8, 4), (1, 8, 8), (8, 4, 4))
@@ -155,6 +164,9 @@ class Matmul(Family):
             )
         ]
         return direct + tiled
+
+    def pack(self, node: KernelNode, profile: DeviceProfile, tuned: Tuned) -> KernelNode:
+        return pack_panels(self, node, profile, tuned)
 
     def lower(
         self, node: KernelNode, problem: Product, schedule: Schedule, profile: DeviceProfile
@@ -211,6 +223,9 @@ class Matmul(Family):
                                 yield spec(kernel, tb, False, False, c_type="float32", out=out)
 
 
+MATMUL = Matmul()
+
+
 # -- problems
 
 
@@ -258,6 +273,44 @@ def normalize(p: Product) -> Product:
             starts=(b_start, a_start, c_start, out_start), operands=(b, a, c),
         )
     return p
+
+
+# -- packing
+
+
+def panel_of(b: Access) -> int:
+    """Columns of the panels that b is packed in; 0 where it isn't."""
+    packed = b.value
+    return packed.packing.columns if isinstance(packed, Packed) else 0
+
+
+def pack_panels(
+    family: Family, node: KernelNode, profile: DeviceProfile, tuned: Tuned
+) -> KernelNode:
+    """The node with a constant b packed in panels as wide as the tiles that the device computes,
+    so that a workgroup reads on and on; the node itself where that can't be or wins nothing."""
+    p = family.problem(node)
+    assert isinstance(p, Product)
+    name = p.operands[1]
+    b = node.operands[name]
+    if not is_weight(b) or any(p.b_batch) or p.n == 1:
+        return node
+    schedule = choose("matmul", MATMUL.candidates(p, profile), p, profile, tuned)
+    if schedule.kernel == "matvec":
+        return node
+    columns = tile_shape(p, schedule)[1]
+    size = -(-p.n // columns) * columns * p.k * DATA_TYPES[b.data_type].size
+    budget = loop_budget(profile)
+    if size > profile.max_storage_buffer_range or (budget is not None and p.k > budget):
+        return node  # b would be cut, which panels are not made for
+    if not p.b_transposed and p.ldb == p.n and p.n <= columns:
+        return node  # one panel already
+    rows, across = (1, p.ldb) if p.b_transposed else (p.ldb, 1)
+    packed = Packed(b.value, Panels(p.k, p.n, columns, rows, across, p.starts[1]))
+    # Where k and n step in the packed form, as the operand has its dimensions.
+    step = {rows: columns, across: 1}
+    strides = tuple(step.get(s, 0) if n > 1 else 0 for n, s in zip(b.shape, b.strides, strict=True))
+    return replace(node, operands={**node.operands, name: Access(packed, b.shape, strides)})
 
 
 # -- slicing
@@ -381,7 +434,7 @@ def _dispatch(
     pad = (0,) * missing
     params = {
         "M": p.m, "N": p.n, "K": p.k, "batches": p.batches, "lda": p.lda, "ldb": p.ldb,
-        "ldo": p.ldo, "a_base": bases[0], "b_base": bases[1],
+        "ldo": p.ldo, "b_panel": _panel_step(p, columns), "a_base": bases[0], "b_base": bases[1],
         "c_base": bases[2], "out_base": bases[3], "c_row": p.c_strides[0],
         "c_column": p.c_strides[1], "alpha": p.alpha, "beta": p.beta,
         "batch_sizes": ((1,) * missing + p.batch[-_BATCH_RANK:])[1:],
@@ -403,6 +456,13 @@ def _dispatch(
         2 * p.batches * p.m * p.n * p.k + extra.flops,
         itemsize * (p.batches * (p.m * p.k + p.k * p.n + p.m * p.n)) + extra.bytes,
     )
+
+
+def _panel_step(p: Product, columns: int) -> int:
+    """Elements from one tile's columns of b to the next one's."""
+    if p.panel:
+        return p.panel * p.k
+    return columns * (p.ldb if p.b_transposed else 1)
 
 
 def _spans(p: Product) -> tuple[int, int, int, int]:
