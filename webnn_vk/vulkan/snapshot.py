@@ -78,15 +78,26 @@ def _read(owner: Instance, index: int, handle: Any) -> PhysicalDevice:
     family = choose_queue_family([(item.queueFlags, item.queueCount) for item in families])
     bits = families[family].timestampValidBits if family >= 0 else 0
     profile = _profile(owner, handle, extensions, bits)
-    unusable = None
+    return PhysicalDevice(index, profile, why_unusable(profile, family), handle, family,
+                          extensions)
+
+
+def why_unusable(profile: DeviceProfile, queue_family: int) -> str | None:
+    """Why a device can't be used, or None; ``queue_family`` is what `choose_queue_family` found."""
     if profile.api_version[:2] < NEEDED_API:
-        unusable = (f"driver too old: Vulkan {profile.api_version[0]}.{profile.api_version[1]}, "
-                    f"{NEEDED_API[0]}.{NEEDED_API[1]} is needed")
-    elif "timeline_semaphore" not in profile.features:
-        unusable = "the driver has no timeline semaphores"
-    elif family < 0:
-        unusable = "the device has no compute queue"
-    return PhysicalDevice(index, profile, unusable, handle, family, extensions)
+        return (f"driver too old: Vulkan {profile.api_version[0]}.{profile.api_version[1]}, "
+                f"{NEEDED_API[0]}.{NEEDED_API[1]} is needed")
+    if "timeline_semaphore" not in profile.features:
+        return "the driver has no timeline semaphores"
+    if queue_family < 0:
+        return "the device has no compute queue"
+    # Null devices (RADV_FORCE_FAMILY) and drivers without their hardware report no memory.
+    if not any(size for size, _ in profile.memory_heaps):
+        return "the device reports no memory heaps"
+    usable = [names for heap, names in profile.memory_types if profile.memory_heaps[heap][0]]
+    if not any("host_visible" in names for names in usable):
+        return "the device has no memory that the host can write to"
+    return None
 
 
 def choose_queue_family(families: list[tuple[int, int]]) -> int:
