@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ..data_types import FLOAT_TYPES, MAX_DIMENSION, MLOperandDescriptor
+from ..data_types import FLOAT_TYPES, MLOperandDescriptor
 from .arguments import U32, Enum, Operand, SequenceOf
 from .lowering import Kernel
 from .record import Check, Inferred, Like, Limits, operator
@@ -97,7 +97,16 @@ def conv2d(
             (width, columns, padding[2], padding[3], strides[1], dilations[1]),
         )
     )
-    _spatial(check, spatial, input, filter)
+    check.dimensions(
+        spatial, f"input {input} and filter {filter} give an output of height and width"
+    )
+    begin, end = padding[::2], padding[1::2]
+    padded = [sum(sizes) for sizes in zip((height, width), begin, end, strict=True)]
+    check.dimensions(padded, f"input is {input}, padding {list(padding)}: the padded extents")
+    check.dimensions(
+        [(t - 1) * d + 1 for t, d in zip((rows, columns), dilations, strict=True)],
+        f"filter is {filter}, dilations {list(dilations)}: the dilated extents",
+    )
     shape = arrange((n, outputs, *spatial), "nchw", input_layout)
     normal = {"padding": padding, "strides": strides, "dilations": dilations}
     return Inferred((MLOperandDescriptor(input.data_type, shape),), normal)
@@ -157,9 +166,7 @@ def conv_transpose2d(
         f"{groups} groups",
     )
     outputs = per_group * groups
-    check.that(
-        outputs <= MAX_DIMENSION, f"{per_group} · {groups} output channels exceed {MAX_DIMENSION}"
-    )
+    check.dimensions([outputs], f"{per_group} · {groups} output channels")
     check.shape("bias", bias, (outputs,))
     smallest = tuple(
         (size - 1) * stride + (taps - 1) * dilation + 1 - begin - end
@@ -180,7 +187,14 @@ def conv_transpose2d(
         spatial = output_sizes
     else:
         spatial = tuple(s + p for s, p in zip(smallest, output_padding, strict=True))
-    _spatial(check, spatial, input, filter)
+    check.dimensions(
+        spatial, f"input {input} and filter {filter} give an output of height and width"
+    )
+    check.dimensions(
+        [sum(sizes) for sizes in zip(spatial, padding[::2], padding[1::2], strict=True)],
+        f"input is {input}, filter {filter}, strides {list(strides)}, dilations {list(dilations)}: "
+        f"the extents before the padding {list(padding)} is cut off",
+    )
     shape = arrange((n, outputs, *spatial), "nchw", input_layout)
     normal = {
         "padding": padding,
@@ -192,14 +206,6 @@ def conv_transpose2d(
 
 
 conv_transpose2d.lowers_to(Kernel("conv"))
-
-
-def _spatial(check: Check, spatial: tuple[int, ...], input: Operand, filter: Operand) -> None:
-    check.that(
-        all(1 <= size <= MAX_DIMENSION for size in spatial),
-        f"input {input} and filter {filter} give an output of height and width {list(spatial)}; "
-        f"1 … {MAX_DIMENSION} is expected",
-    )
 
 
 # -- references: unfolded input times filter through BLAS

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data_types import ALL_TYPES, FLOAT_TYPES, MAX_DIMENSION, MLOperandDescriptor
+from ..data_types import ALL_TYPES, FLOAT_TYPES, MLOperandDescriptor
 from .arguments import Enum, Operand, Shape
 from .lowering import Kernel
 from .record import Check, Inferred, Like, Limits, Operator, operator
@@ -60,10 +60,22 @@ def _pooling(
                 sizes in (floor, ceil),
                 f"output_sizes is {list(sizes)}; {list(floor)} or {list(ceil)} is expected",
             )
-        check.that(
-            all(1 <= s <= MAX_DIMENSION for s in sizes),
+        given = (
             f"input is {input}, window_dimensions {list(window)}, padding {list(padding)}, strides "
-            f"{list(strides)}, dilations {list(dilations)}: the output would be {list(sizes)}",
+            f"{list(strides)}, dilations {list(dilations)}:"
+        )
+        check.dimensions(sizes, f"{given} the output would be")
+        reach = [(w - 1) * d + 1 for w, d in zip(window, dilations, strict=True)]
+        check.dimensions([window[0] * window[1]], f"{given} the elements of a window would be")
+        check.dimensions(reach, f"{given} the dilated windows would be")
+        check.dimensions(
+            [s + b + e for s, b, e in zip(spatial, padding[::2], padding[1::2], strict=True)],
+            f"{given} the padded extents would be",
+        )
+        # Rounded up, the last window may end beyond the padding.
+        check.dimensions(
+            [(n - 1) * s + r for n, s, r in zip(sizes, strides, reach, strict=True)],
+            f"{given} the extents that the windows cover would be",
         )
         shape = input.shape[:height] + sizes + input.shape[height + 2 :]
         normal = {
