@@ -11,7 +11,7 @@ from ..data_types import ALL_TYPES, FLOAT_TYPES
 from ..device_profile import DeviceProfile
 from ..graph import Node
 from . import axes, positions, reduce
-from .dispatch import Dispatch, check_positions
+from .dispatch import Dispatch, Unsupported, check_positions
 from .epilogue import Epilogue, build, nothing
 from .expression import used_features
 from .windows import bound, dispatch
@@ -20,6 +20,10 @@ EPILOGUE = True
 
 _OPERATORS = {"average_pool2d": "average", "l2_pool2d": "l2", "max_pool2d": "max"}
 _REDUCTIONS = {"average": ("sum", "mean"), "l2": ("square", "sqrt"), "max": ("order", "")}
+
+# Taps that an invocation goes through at most, those in the padding included: drivers take a device
+# away whose shader runs for seconds. Larger windows are rare, and combined axis by axis on the CPU.
+_TAPS = 1 << 22
 
 _PARAMS = (
     *positions.PARAMS,
@@ -48,6 +52,8 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
             )
         ),
     )
+    if window[0] * window[1] > _TAPS:
+        raise Unsupported(f"{window[0]} × {window[1]} taps in one invocation; {_TAPS} at most")
     operands = bound("x", x, profile), bound("out", node.output, profile, "w")
     epilogue = build(node)
     spec = _spec(op, tuple(o.buffer for o in operands), epilogue, profile.features)
