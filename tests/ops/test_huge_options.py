@@ -133,3 +133,124 @@ def test_refused_by_name_or_compiled(cpu_context: MLContext, name: str) -> None:
         record.evaluate(inferred.outputs, operands, inferred.arguments)
 
     check()
+
+
+#: (operator, shapes of the operands, arguments, what the message says): sizes that are too large.
+REFUSED = [
+    # spec: §8.9.10, calculate conv output size: no check of what is on the way to the output size
+    ("conv2d", [(1, 1, 4, 4), (1, 1, 1, 1)],
+     {"padding": [2**31 - 4, 0, 0, 0], "strides": [9**9, 1]}, r"padded extents \[2147483648, 4\]"),
+    ("conv2d", [(1, 1, 4, 4), (1, 1, 2, 2)],
+     {"padding": [2**32 - 1, 2**32 - 1, 0, 0], "strides": [2**31, 1]}, "padded extents"),
+    ("conv2d", [(1, 1, 4, 4), (1, 1, 2, 2)], {"padding": [0, 2**31, 0, 0], "strides": [2**31, 1]},
+     "padded extents"),
+    ("conv2d", [(1, 1, 4, 4), (1, 1, 2, 2)],
+     {"padding": [0, 2**32 - 1, 0, 0], "dilations": [2**31, 1], "strides": [9**9, 1]},
+     "padded extents"),
+    ("conv2d", [(1, 1, 4, 4), (1, 1, 2, 2)], {"padding": [2**31, 0, 0, 0]}, "output of height"),
+    ("conv2d", [(1, 1, 4, 4), (1, 1, 2, 2)], {"dilations": [2**32 - 1] * 2}, "output of height"),
+    # spec: §8.9.11, calculate convtranspose output size
+    ("conv_transpose2d", [(1, 1, 4, 4), (1, 1, 2, 2)],
+     {"padding": [2**32 - 1, 2**31 - 9, 0, 0], "strides": [2**31 - 1, 1]},
+     "extents before the padding"),
+    ("conv_transpose2d", [(1, 1, 4, 4), (1, 1, 2, 2)],
+     {"padding": [2**31 - 9, 0, 0, 0], "dilations": [2**31, 1]}, "extents before the padding"),
+    ("conv_transpose2d", [(1, 1, 2, 2), (1, 1, 1, 1)],
+     {"strides": [2**31 - 2, 1], "padding": [9, 0, 0, 0], "output_padding": [1, 0]},
+     "extents before the padding"),
+    ("conv_transpose2d", [(1, 1, 2, 2), (1, 1, 1, 1)],
+     {"strides": [2**31 - 2, 1], "padding": [9, 0, 0, 0], "output_sizes": [2**31 - 9, 2]},
+     "extents before the padding"),
+    ("conv_transpose2d", [(1, 1, 2, 2), (1, 1, 1, 1)], {"strides": [2**32 - 1, 1]}, "output of"),
+    ("conv_transpose2d", [(1, 1, 2, 2), (1, 1024, 1, 1)], {"groups": 2**32 - 1}, "channels"),
+    # spec: §8.9.37, steps 15 to 20
+    ("max_pool2d", [(1, 1, 4, 4)], {"padding": [2**31 - 4, 0, 0, 0], "strides": [9**9, 1]},
+     "padded extents"),
+    ("max_pool2d", [(1, 1, 4, 4)],
+     {"window_dimensions": [2, 1], "padding": [2**31, 0, 0, 0], "dilations": [2**31, 1],
+      "strides": [9**9, 1]}, "dilated windows"),
+    ("average_pool2d", [(1, 1, 4, 4)],
+     {"window_dimensions": [46341, 46341], "padding": [46341] * 4}, "elements of a window"),
+    ("l2_pool2d", [(1, 1, 4, 4)],
+     {"window_dimensions": [2**31 - 1, 2], "padding": [2**31 - 5, 0, 0, 0]},
+     "elements of a window"),
+    ("max_pool2d", [(1, 1, 4, 4)],
+     {"window_dimensions": [2, 2], "strides": [2**32 - 1, 1], "output_shape_rounding": "ceil"},
+     r"extents that the windows cover would be \[4294967297, 4\]"),
+    ("max_pool2d", [(1, 1, 4, 4)],
+     {"window_dimensions": [2, 2], "strides": [2**31 - 2, 1], "output_sizes": [2, 3]},
+     "extents that the windows cover"),
+    # spec: §8.9.36, §8.9.41, §8.9.53, §8.9.9, §8.9.19, §8.9.42: dimensions of the output
+    ("pad", [(4,)], {"beginning_padding": [2**31 - 1], "ending_padding": [0]}, "2147483651"),
+    ("resample2d", [(1, 1, 2, 2)], {"scales": [1e30, 1]}, "scales"),
+    ("resample2d", [(1, 1, 2, 2)], {"scales": [math.nan, 1]}, "finite"),
+    ("resample2d", [(1, 1, 2, 2)], {"scales": [1, math.inf]}, "finite"),
+    ("resample2d", [(1, 1, 2, 2)], {"scales": [1e-46, 1]}, "valid dimensions"),
+    ("resample2d", [(1, 1, 2, 2)], {"sizes": [2**31, 1]}, "valid dimensions"),
+    ("resample2d", [(1, 1, 2, 2)], {"sizes": [2**16, 2**16]}, "elements"),
+    ("tile", [(2**16, 2)], {"repetitions": [2**16, 1]}, "4294967296"),
+    ("tile", [(2**15, 2)], {"repetitions": [1, 2**16]}, "elements"),
+    ("expand", [(1, 1)], {"new_shape": [2**16, 2**16]}, "elements"),
+    ("expand", [(1, 1)], {"new_shape": [2**32 - 1, 1]}, "dimension"),
+    ("reshape", [(4,)], {"new_shape": [2**32 - 1, 4]}, "dimension"),
+    # The element count and the byte length of what operands alone lead to
+    ("matmul", [(2**16, 1), (1, 2**15)], {}, "elements"),
+    ("matmul", [(2**15, 1), (1, 2**15)], {}, "max_tensor_byte_length"),
+    ("gemm", [(2**16, 1), (1, 2**15)], {}, "elements"),
+    ("prelu", [(2**16, 1), (2**15,)], {}, "elements"),
+    ("add", [(2**16, 1), (2**15,)], {}, "elements"),
+    ("split", [(2**20,)], {"splits": 8193}, "8192"),
+    ("split", [(2**20,)], {"splits": [1] * 20_000}, "8192"),
+    ("arg_max", [(4,)], {"axis": 2**32 - 1}, "axis 4294967295"),
+    ("cumulative_sum", [(4,)], {"axis": 2**32 - 1}, "axis 4294967295"),
+    ("reduce_sum", [(4,)], {"axes": [0] * 100_000}, "duplicates"),
+    ("triangular", [(4, 4)], {"diagonal": 2**31}, "outside"),
+    ("slice", [(4,)], {"starts": [2**32 - 1], "sizes": [1]}, "exceeds the 4 elements"),
+    ("slice", [(4,)], {"starts": [0], "sizes": [4], "strides": [2**32 - 1]}, "greater than"),
+    ("pad", [(4,)], {"beginning_padding": [2**31], "ending_padding": [0], "mode": "reflection"},
+     "to reflect"),
+    ("clamp", [(4,)], {"min_value": 10**5000, "max_value": -(10**5000)}, "16610 bits"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "shapes", "arguments", "message"), REFUSED)
+def test_refused(
+    cpu_context: MLContext, name: str, shapes: list, arguments: dict, message: str
+) -> None:
+    builder = MLGraphBuilder(cpu_context)
+    operands = [
+        builder.input(f"{i}", {"data_type": "float32", "shape": shape})
+        for i, shape in enumerate(shapes)
+    ]
+    begun = time.perf_counter()
+    with pytest.raises(TypeError, match=rf"^{name} \[the label\]: .*{message}"):
+        getattr(builder, name)(*operands, **arguments, label="the label")
+    assert time.perf_counter() - begun < _PROMPT
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "arguments", "shape"),
+    [
+        ("conv2d", [(1, 1, 4, 4), (1, 1, 1, 1)],
+         {"padding": [2**31 - 5, 0, 0, 0], "strides": [9**9, 1]}, (1, 1, 6, 4)),
+        ("conv2d", [(1, 1, 4, 4), (1, 1, 1, 1)], {"strides": [2**32 - 1] * 2}, (1, 1, 1, 1)),
+        ("max_pool2d", [(1, 1, 4, 4)],
+         {"window_dimensions": [46340, 46340], "padding": [46340, 0, 46340, 0]}, (1, 1, 5, 5)),
+        ("max_pool2d", [(1, 1, 4, 4)],
+         {"window_dimensions": [1, 4], "strides": [2**31 - 2, 1], "padding": [0, 9**9, 0, 0],
+          "output_shape_rounding": "ceil"}, (1, 1, 2, 1)),
+        ("triangular", [(4, 4)], {"diagonal": 2**31 - 1}, (4, 4)),
+        ("triangular", [(4, 4)], {"diagonal": -(2**31)}, (4, 4)),
+        ("clamp", [(4,)], {"min_value": -(10**5000), "max_value": 10**5000}, (4,)),
+        ("tile", [(2**15, 1)], {"repetitions": [1, 2**14 - 1]}, (2**15, 2**14 - 1)),
+    ],
+)  # fmt: skip
+def test_accepted_at_the_limit(
+    cpu_context: MLContext, name: str, shapes: list, arguments: dict, shape: tuple
+) -> None:
+    builder = MLGraphBuilder(cpu_context)
+    operands = [
+        builder.input(f"{i}", {"data_type": "float32", "shape": shape})
+        for i, shape in enumerate(shapes)
+    ]
+    assert getattr(builder, name)(*operands, **arguments).shape == shape

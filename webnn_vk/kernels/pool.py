@@ -11,7 +11,7 @@ from ..data_types import ALL_TYPES, FLOAT_TYPES
 from ..device_profile import DeviceProfile
 from ..graph import Node
 from . import axes, positions, reduce
-from .dispatch import Dispatch, Unsupported, check_positions
+from .dispatch import Dispatch, Unsupported
 from .epilogue import Epilogue, build, nothing
 from .expression import used_features
 from .windows import bound, dispatch
@@ -41,17 +41,8 @@ def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
     if window == spatial and arguments["dilations"] == (1, 1) and not any(padding):
         split = axes.split(x.shape, (height, height + 1))
         return reduce.reduction(node, x, *_REDUCTIONS[op], split, profile)
-    check_positions(
-        padding[0],
-        padding[2],
-        *(
-            (out - 1) * stride + (taps - 1) * dilation
-            for out, stride, taps, dilation in zip(
-                arguments["output_sizes"], arguments["strides"], window, arguments["dilations"],
-                strict=True,
-            )
-        ),
-    )
+    # Positions before the input wrap around to beyond its end, never into it: the record has seen
+    # to it that the extents that padding and windows reach are below 2³¹.
     if window[0] * window[1] > _TAPS:
         raise Unsupported(f"{window[0]} × {window[1]} taps in one invocation; {_TAPS} at most")
     operands = bound("x", x, profile), bound("out", node.output, profile, "w")
