@@ -9,8 +9,8 @@ from typing import Any
 from webnn_vk.device_profile import CooperativeMatrix, DeviceProfile
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan.instance import Instance, instance
+from webnn_vk.vulkan.requirements import why_unusable
 
-NEEDED_API = (1, 2)
 _DEVICE_TYPES = {1: "integrated", 2: "discrete", 3: "virtual", 4: "cpu"}
 _NVIDIA = 0x10DE
 _MEMORY_PROPERTIES = ("DEVICE_LOCAL", "HOST_VISIBLE", "HOST_COHERENT", "HOST_CACHED",
@@ -80,24 +80,6 @@ def _read(owner: Instance, index: int, handle: Any) -> PhysicalDevice:
     profile = _profile(owner, handle, extensions, bits)
     return PhysicalDevice(index, profile, why_unusable(profile, family), handle, family,
                           extensions)
-
-
-def why_unusable(profile: DeviceProfile, queue_family: int) -> str | None:
-    """Why a device can't be used, or None; ``queue_family`` is what `choose_queue_family` found."""
-    if profile.api_version[:2] < NEEDED_API:
-        return (f"driver too old: Vulkan {profile.api_version[0]}.{profile.api_version[1]}, "
-                f"{NEEDED_API[0]}.{NEEDED_API[1]} is needed")
-    if "timeline_semaphore" not in profile.features:
-        return "the driver has no timeline semaphores"
-    if queue_family < 0:
-        return "the device has no compute queue"
-    # Null devices (RADV_FORCE_FAMILY) and drivers without their hardware report no memory.
-    if not any(size for size, _ in profile.memory_heaps):
-        return "the device reports no memory heaps"
-    usable = [names for heap, names in profile.memory_types if profile.memory_heaps[heap][0]]
-    if not any("host_visible" in names for names in usable):
-        return "the device has no memory that the host can write to"
-    return None
 
 
 def choose_queue_family(families: list[tuple[int, int]]) -> int:

@@ -5,56 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.support.cases.conv import OPERATORS, random_case
 from tests.support.comparing import WAYS, assert_close, profile_for, random_array
 from tests.support.drivers import require_vulkan
-from tests.support.profiles import stored_profile
 from tests.support.running import node_of
-from webnn_vk.data_types import FLOAT_TYPES, MLOperandDescriptor
-from webnn_vk.kernels import catalogue, plan
-
-OPERATORS = ("conv2d", "conv_transpose2d")
-FILTER_LAYOUTS = {
-    "conv2d": ("oihw", "hwio", "ohwi", "ihwo"),
-    "conv_transpose2d": ("iohw", "hwoi", "ohwi"),
-}
-
-
-def _case(rng: np.random.Generator, name: str, data_type: str) -> tuple:
-    def pick(*values):
-        return values[rng.integers(len(values))]
-
-    groups, inputs, outputs = pick(1, 1, 2, 4), pick(1, 3, 4, 8), pick(1, 2, 5, 8, 12)
-    rows, columns = pick((1, 1), (1, 1), (3, 3), (2, 3), (4, 1), (5, 5))
-    input_layout, filter_layout = pick("nchw", "nhwc"), pick(*FILTER_LAYOUTS[name])
-    size = {
-        "n": pick(1, 2), "c": groups * inputs, "h": int(rng.integers(6, 12)),
-        "w": int(rng.integers(6, 12)),
-    }
-    transposed = name == "conv_transpose2d"
-    taps = {
-        "o": outputs * (1 if transposed else groups), "i": inputs * (groups if transposed else 1),
-        "h": rows, "w": columns,
-    }
-    arguments = {}
-    if rng.random() < 0.6:
-        strides = [int(s) for s in rng.integers(1, 4, 2)]
-        arguments = {
-            "padding": [int(p) for p in rng.integers(0, 3, 4)],
-            "strides": strides,
-            "dilations": [pick(1, 2) if rows < 4 else 1, pick(1, 2) if columns < 4 else 1],
-        }
-        if transposed:
-            # Padding cuts the output, which has to keep a row.
-            arguments["padding"] = [int(p) for p in rng.integers(0, 2, 4)]
-            arguments["output_padding"] = [int(rng.integers(s)) for s in strides]
-    x = random_array(rng, data_type, tuple(size[d] for d in input_layout))
-    w = random_array(rng, data_type, tuple(taps[d] for d in filter_layout))
-    bias = random_array(rng, data_type, (groups * outputs,)) if rng.random() < 0.5 else None
-    return node_of(
-        name, x, w, bias=bias, groups=groups, input_layout=input_layout,
-        filter_layout=filter_layout, **arguments,
-    )
-
+from webnn_vk.data_types import FLOAT_TYPES
+from webnn_vk.kernels import plan
 
 # Sums of up to 200 products of numbers up to 2, of which float32 keeps 24 bits each.
 _ERROR = 5e-5
@@ -70,7 +26,7 @@ def test_random(name: str, data_type: str, way: str) -> None:
     if way == "windows":
         profile = profile.replace(max_storage_buffer_range=8192)
     for _ in range(10 if way == "windows" else 25):
-        assert_close(*_case(rng, name, data_type), profile, _ERROR)
+        assert_close(*random_case(rng, name, data_type), profile, _ERROR)
 
 
 @pytest.mark.parametrize("way", ["software", "discrete"])
@@ -141,46 +97,3 @@ def test_infinite_weights(name: str, channels: int) -> None:
         name, x, w, strides=[2, 2], padding=[1, 1, 1, 1], input_layout="nhwc", filter_layout="ohwi"
     )
     assert_close(node, arrays, profile_for("software"), _ERROR)
-
-
-def _describe(*shape: int) -> MLOperandDescriptor:
-    return MLOperandDescriptor("float32", shape)
-
-
-def _planned(
-    profile: str, x: tuple[int, ...], w: tuple[int, ...], name: str = "conv2d", **arguments
-):
-    node, _ = node_of(name, _describe(*x), _describe(*w), **arguments)
-    return plan(node, stored_profile(profile))
-
-
-def test_plans() -> None:
-    (expand,) = _planned("llvmpipe", (1, 16, 112, 112), (96, 16, 1, 1))
-    assert expand.kernel == "matmul" and expand.params["N"] == 112 * 112
-    (expand,) = _planned(
-        "nvidia_h200", (4, 28, 28, 64), (128, 1, 1, 64), input_layout="nhwc", filter_layout="ohwi"
-    )
-    assert expand.kernel == "matmul_tiled" and expand.params["M"] == 4 * 28 * 28
-    (strided,) = _planned("llvmpipe", (1, 16, 8, 8), (8, 16, 1, 1), strides=[2, 2])
-    assert strided.kernel == "conv" and strided.flops == 2 * 8 * 16 * 16
-    (depthwise,) = _planned("llvmpipe", (1, 96, 56, 56), (96, 1, 3, 3), groups=96)
-    assert depthwise.kernel == "conv_depthwise"
-    # A huge filter would unroll for ever.
-    (huge,) = _planned("llvmpipe", (1, 4, 56, 56), (4, 1, 31, 31), groups=4)
-    assert huge.kernel == "conv"
-    (last,) = _planned(
-        "llvmpipe", (1, 28, 28, 64), (64, 3, 3, 64), input_layout="nhwc", filter_layout="ohwi"
-    )
-    assert [b.width for b in last.spec.buffers] == [4, 4, 1]
-
-
-@pytest.mark.parametrize("profile", ["nvidia_h200", "llvmpipe", "adreno_minimum"])
-def test_plans_are_in_the_catalogue(profile: str) -> None:
-    device = stored_profile(profile)
-    known = set(catalogue(device.features))
-    rng = np.random.default_rng(5)
-    for name in OPERATORS:
-        for data_type in FLOAT_TYPES:
-            for _ in range(20):
-                node, _ = _case(rng, name, data_type)
-                assert all(dispatch.spec in known for dispatch in plan(node, device))

@@ -5,40 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.device.kernels.test_gather import random_indices
-from tests.support.moving import (
-    assert_every_bit_kept,
-    assert_moved_in_parts,
-    assert_plans_in_catalogue,
-)
-from tests.support.profiles import stored_profile
-from tests.support.running import device_profile, node_of, random_bits, run
-from webnn_vk.data_types import ALL_TYPES, MLOperandDescriptor
+from tests.support.cases.scatter import OPERATORS, any_case, random_case
+from tests.support.moving import assert_every_bit_kept, assert_moved_in_parts
+from tests.support.running import device_profile, node_of, run
+from webnn_vk.data_types import ALL_TYPES
 from webnn_vk.graph import Emitter
-from webnn_vk.kernels import plan
 from webnn_vk.ops.gather import INDEX_TYPES
-
-OPERATORS = ("scatter_elements", "scatter_nd")
-
-
-def _case(rng: np.random.Generator, name: str, data_type: str, index_type: str) -> tuple:
-    rank = int(rng.integers(1, 6))
-    shape = tuple(int(n) for n in rng.choice((1, 2, 3, 4, 5, 8, 16), rank))
-    x = random_bits(rng, data_type, shape)
-    if name == "scatter_nd":
-        count = int(rng.integers(1, rank + 1))
-        outer = tuple(int(n) for n in rng.integers(1, 6, int(rng.integers(0, 3))))
-        parts = [random_indices(rng, index_type, outer, n) for n in shape[:count]]
-        updates = random_bits(rng, data_type, (*outer, *shape[count:]))
-        return node_of(name, x, np.stack(parts, -1).astype(index_type), updates)
-    axis = int(rng.integers(rank))
-    own = (*shape[:axis], int(rng.integers(1, 9)), *shape[axis + 1 :])
-    indices = random_indices(rng, index_type, own, shape[axis])
-    return node_of(name, x, indices, random_bits(rng, data_type, own), axis=axis)
-
-
-def _any_case(rng: np.random.Generator, name: str, i: int) -> tuple:
-    return _case(rng, name, ALL_TYPES[i % 8], INDEX_TYPES[i % 3])
 
 
 @pytest.mark.parametrize("masked", (False, True), ids=("native", "emulated"))
@@ -46,14 +18,14 @@ def _any_case(rng: np.random.Generator, name: str, i: int) -> tuple:
 @pytest.mark.parametrize("name", OPERATORS)
 def test_random_scatters_keep_every_bit(name: str, index_type: str, masked: bool) -> None:
     def case(rng: np.random.Generator, name: str, i: int) -> tuple:
-        return _case(rng, name, ALL_TYPES[i % 8], index_type)
+        return random_case(rng, name, ALL_TYPES[i % 8], index_type)
 
     assert_every_bit_kept(case, name, len(name) + len(index_type), 24, masked)
 
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_tensors_over_the_binding_limit_are_covered_in_ranges(name: str) -> None:
-    assert_moved_in_parts(_any_case, name, len(name), 18, 8_000, 6)
+    assert_moved_in_parts(any_case, name, len(name), 18, 8_000, 6)
 
 
 def test_the_last_of_several_updates_wins() -> None:
@@ -85,20 +57,3 @@ def test_one_value_as_input_and_updates() -> None:
     emit.scatter_elements(x, indices, x)
     (out,) = run(emit.nodes[-1], {x: x.data, indices: indices.data}, device_profile())
     assert out.tolist() == [30, 20, 20]
-
-
-def test_words_of_the_places_fit_a_binding() -> None:
-    """100 MiB of int8 need 400 MiB of words: four ranges on a device with 128 MiB bindings."""
-    x = MLOperandDescriptor("int8", (100 * 2**20,))
-    node, _ = node_of("scatter_elements", x, np.zeros(5, np.int32), np.zeros(5, np.int8))
-    profile = stored_profile("llvmpipe")
-    dispatches = plan(node, profile)
-    assert [d.variant for d in dispatches].count("clear") == 4
-    for dispatch in dispatches:
-        for binding in dispatch.bindings:
-            size = binding.size or getattr(binding.value, "size", 0)
-            assert size <= profile.max_storage_buffer_range
-
-
-def test_every_planned_kernel_is_in_the_catalogue() -> None:
-    assert_plans_in_catalogue(_any_case, OPERATORS, 30)

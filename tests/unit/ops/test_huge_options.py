@@ -16,10 +16,10 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from tests.differential.drafting import examples
-from tests.differential.example import Example
-from tests.differential.values import SMALL
-from tests.graphs import stored_profile
+from tests.conformance.differential.drafting import examples
+from tests.conformance.differential.example import Example
+from tests.conformance.differential.values import SMALL
+from tests.support.profiles import stored_profile
 from webnn_vk import MLContext, MLGraphBuilder, MLOperand
 from webnn_vk.data_types import MLOperandDescriptor, check_dimensions
 from webnn_vk.ops import OPERATORS
