@@ -186,9 +186,8 @@ class MLGraphBuilder:
                 if isinstance(given, list)
                 else None if given is None else given._value
             )
-        node = make_node(record, values, arguments, label)
-        for descriptor in node.results:
-            self._check_descriptor(descriptor, f"{where}: the output")
+        limit = self._context._device.max_tensor_byte_length
+        node = make_node(record, values, arguments, label, limit)
         self._nodes.append(node)
         made = [self._operand(value) for value in node.outputs]
         return made if record.many else made[0]
@@ -264,10 +263,7 @@ class MLGraphBuilder:
             raise InvalidStateError(f"{what}: the context is lost")
 
     def _check_descriptor(self, descriptor: MLOperandDescriptor, what: str) -> None:
-        error = check_dimensions(descriptor)
-        limit = self._context._device.max_tensor_byte_length
-        if error is None and descriptor.byte_length > limit:
-            error = f"{descriptor.byte_length} bytes exceed max_tensor_byte_length {limit}"
+        error = check_dimensions(descriptor, self._context._device.max_tensor_byte_length)
         if error is not None:
             raise TypeError(f"{what}: {descriptor}: {error}")
 

@@ -187,10 +187,7 @@ class MLContext(SharingContext):
         return self._promise(create)
 
     def _checked(self, descriptor: MLOperandDescriptor, what: str) -> Any:
-        error = check_dimensions(descriptor)
-        limit = self._device.max_tensor_byte_length
-        if error is None and descriptor.byte_length > limit:
-            error = f"{descriptor.byte_length} bytes exceed max_tensor_byte_length {limit}"
+        error = check_dimensions(descriptor, self._device.max_tensor_byte_length)
         if error is not None:
             raise TypeError(f"{what}: {descriptor}: {error}")
         return descriptor

@@ -146,9 +146,10 @@ class DeviceProfile:
 
     @property
     def local_heap_size(self) -> int:
-        """Size in bytes of the largest device-local heap."""
+        """Size in bytes of the largest device-local heap, or of any where none is local; 0 without
+        heaps (such a device is listed, and never used)."""
         local = [size for size, device_local in self.memory_heaps if device_local]
-        return max(local or [size for size, _ in self.memory_heaps])
+        return max(local or [size for size, _ in self.memory_heaps], default=0)
 
     @property
     def max_tensor_byte_length(self) -> int:

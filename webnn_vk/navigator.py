@@ -119,9 +119,10 @@ def _create(settings: Settings, power_preference: str, accelerated: bool) -> MLC
         raise NotSupportedError(str(error)) from error
     if index is None:
         names = ", ".join(f"{d.profile.name}: {d.unusable or 'software'}" for d in found)
+        software = any(d.unusable is None for d in found)
         _say_once(
-            f"no GPU ({names or 'no Vulkan device'}); the CPU device is used. "
-            "WEBNN_VK_DEVICE=vulkan takes a software Vulkan device"
+            f"no GPU ({names or 'no Vulkan device'}); the CPU device is used"
+            + ". WEBNN_VK_DEVICE=vulkan takes a software Vulkan device" * software
         )
         return _cpu_context(settings, accelerated)
     return _vulkan_context(found[index], settings, accelerated)

@@ -99,6 +99,8 @@ def test_max_tensor_byte_length() -> None:
 def test_local_heap_size() -> None:
     assert NVIDIA.local_heap_size == 141 * 2**30
     assert NVIDIA.replace(memory_heaps=((5, False), (7, False))).local_heap_size == 7
+    none = NVIDIA.replace(memory_heaps=(), memory_types=())
+    assert (none.local_heap_size, none.max_tensor_byte_length) == (0, 0)
 
 
 def test_replace_checks() -> None:

@@ -80,8 +80,9 @@ def make_node(
     operands: Mapping[str, Value | Sequence[Value] | None],
     arguments: Mapping[str, Any],
     label: str = "",
+    max_byte_length: int | None = None,
 ) -> Node:
-    """One validated node with fresh output values."""
+    """One validated node with fresh output values, each of at most ``max_byte_length`` bytes."""
     described: dict[str, Any] = {}
     flat: dict[str, Value] = {}
     for p in operator.operands:
@@ -94,6 +95,6 @@ def make_node(
         else:
             described[p.name] = given.descriptor
             flat[p.name] = given
-    inferred = operator.validate(described, arguments, label)
+    inferred = operator.validate(described, arguments, label, max_byte_length)
     outputs = tuple(Value(d) for d in inferred.outputs)
     return Node(operator, flat, inferred.arguments, outputs, label)

@@ -121,11 +121,3 @@ def workgroup(profile: DeviceProfile, wanted: int = 256) -> int:
 
 class Unsupported(Exception):
     """The device can't run this node; the message says why."""
-
-
-def check_positions(*numbers: int) -> None:
-    """Kernels tell positions before a tensor by their wrapping around to beyond its end.
-    Unsupported where ``numbers``, how far positions reach before the tensor and from there on, are
-    so large that some would wrap around into it."""
-    if max(numbers) >= 2**31:
-        raise Unsupported(f"padding, strides and dilations reach {max(numbers)}; 2³¹ is too far")

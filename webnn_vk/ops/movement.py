@@ -12,7 +12,6 @@ import numpy as np
 from ..access import Access
 from ..data_types import (
     ALL_TYPES,
-    MAX_DIMENSION,
     MAX_RANK,
     MLOperandDescriptor,
     broadcast_shapes,
@@ -27,14 +26,6 @@ MAX_TENSORS = 8192
 
 _ANY = Limits(ALL_TYPES)
 _FROM_1 = Limits(ALL_TYPES, (1, MAX_RANK))
-
-
-def _check_dimensions(check: Check, shape: Sequence[int], what: str) -> None:
-    for d in shape:
-        check.that(
-            1 <= d <= MAX_DIMENSION,
-            f"{what} {list(shape)}: {d} is no valid dimension, which is 1 … {MAX_DIMENSION}",
-        )
 
 
 def _check_tensors(check: Check, count: int, what: str) -> None:
@@ -60,7 +51,7 @@ def reshape(check: Check, input: Operand, new_shape: Shape):
     check.that(
         len(new_shape) <= MAX_RANK, f"new_shape {list(new_shape)} has a rank over {MAX_RANK}"
     )
-    _check_dimensions(check, new_shape, "new_shape")
+    check.dimensions(new_shape, "new_shape")
     check.that(
         math.prod(new_shape) == input.size,
         f"new_shape {list(new_shape)} has {math.prod(new_shape)} elements, "
@@ -178,7 +169,7 @@ def concat(check: Check, inputs: Operands, axis: U32):
         )
     shape = list(first.shape)
     shape[axis] = sum(d.shape[axis] for d in inputs)
-    _check_dimensions(check, shape, "the output's shape")
+    check.dimensions(shape, "the output's shape")
     return MLOperandDescriptor(first.data_type, tuple(shape))
 
 
@@ -262,7 +253,7 @@ def tile(check: Check, input: Operand, repetitions: Shape):
         0 not in repetitions, f"repetitions {list(repetitions)} contains 0; at least 1 is needed"
     )
     shape = tuple(d * n for d, n in zip(input.shape, repetitions, strict=True))
-    _check_dimensions(check, shape, f"repetitions {list(repetitions)} of input {input} give shape")
+    check.dimensions(shape, f"repetitions {list(repetitions)} of input {input} give shape")
     return MLOperandDescriptor(input.data_type, shape)
 
 
@@ -325,7 +316,7 @@ def pad(
         b + d + e
         for b, d, e in zip(beginning_padding, input.shape, ending_padding, strict=True)
     )
-    _check_dimensions(check, shape, "the output's shape")
+    check.dimensions(shape, "the output's shape")
     return Inferred(
         (MLOperandDescriptor(input.data_type, shape),),
         {"value": cast_number(value, input.data_type)},

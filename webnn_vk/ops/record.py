@@ -32,7 +32,14 @@ from typing import Any
 
 import numpy as np
 
-from ..data_types import DATA_TYPES, MAX_RANK, MLOperandDescriptor, broadcast_shapes
+from ..data_types import (
+    DATA_TYPES,
+    MAX_DIMENSION,
+    MAX_RANK,
+    MLOperandDescriptor,
+    broadcast_shapes,
+    check_dimensions,
+)
 from ..errors import sanitize
 from .arguments import Argument, Operand, Operands
 from .lowering import Lowering
@@ -125,9 +132,26 @@ class Check:
 
     def axes(self, axes: Sequence[int], rank: int, name: str = "axes") -> None:
         """Axes are in range and without duplicates."""
-        for axis in axes:
-            self.that(axis < rank, f"{name} {list(axes)}: {axis} is not below the rank {rank}")
+        outside = next((axis for axis in axes if axis >= rank), None)
+        if outside is not None:
+            self.fail(f"{name} {list(axes)}: {outside} is not below the rank {rank}")
         self.that(len(set(axes)) == len(axes), f"{name} {list(axes)} has duplicates")
+
+    def dimensions(self, sizes: Sequence[int], what: str) -> None:
+        """Sizes that arguments lead to are valid dimensions (§8.5): an output's, and those that
+        no tensor shows, such as a padded extent or a window's, which implementations may bound."""
+        wrong = next((size for size in sizes if not 1 <= size <= MAX_DIMENSION), None)
+        if wrong is not None:
+            self.fail(
+                f"{what} {list(sizes)}: {wrong} is no valid dimension, which is 1 … {MAX_DIMENSION}"
+            )
+
+    def output(self, descriptor: MLOperandDescriptor, max_byte_length: int | None) -> None:
+        """An operand may have this descriptor (§8.5, "check dimensions"), and the device can hold
+        it: no more than ``max_byte_length`` bytes."""
+        error = check_dimensions(descriptor, max_byte_length)
+        if error is not None:
+            self.fail(f"the output: {descriptor}: {error}")
 
     @staticmethod
     def same_as(operand: MLOperandDescriptor) -> MLOperandDescriptor:
@@ -219,10 +243,15 @@ class Operator:
         return inspect.Signature(shown)
 
     def validate(
-        self, operands: Mapping[str, Any], arguments: Mapping[str, Any], label: str = ""
+        self,
+        operands: Mapping[str, Any],
+        arguments: Mapping[str, Any],
+        label: str = "",
+        max_byte_length: int | None = None,
     ) -> Inferred:
         """Output descriptors for operands' descriptors (a tuple for a sequence, None if absent)
-        and converted arguments; TypeError with the ``[label]`` where the draft says so."""
+        and converted arguments; TypeError with the ``[label]`` where the draft says so, and for an
+        output that no operand may be or of more than ``max_byte_length`` bytes."""
         check = Check(self.name, label)
         for p in self.operands:
             given = operands.get(p.name)
@@ -245,6 +274,8 @@ class Operator:
         if not isinstance(result, Inferred):
             outputs = (result,) if isinstance(result, MLOperandDescriptor) else tuple(result)
             result = Inferred(outputs)
+        for output in result.outputs:
+            check.output(output, max_byte_length)
         return Inferred(result.outputs, {**arguments, **result.arguments})
 
     def evaluate(

@@ -10,8 +10,8 @@ from webnn_vk.device_profile import CooperativeMatrix, DeviceProfile
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan.instance import Instance, instance
 from webnn_vk.vulkan.quirks import max_loop_iterations
+from webnn_vk.vulkan.requirements import why_unusable
 
-NEEDED_API = (1, 2)
 _DEVICE_TYPES = {1: "integrated", 2: "discrete", 3: "virtual", 4: "cpu"}
 _NVIDIA = 0x10DE
 _MEMORY_PROPERTIES = ("DEVICE_LOCAL", "HOST_VISIBLE", "HOST_COHERENT", "HOST_CACHED",
@@ -79,15 +79,8 @@ def _read(owner: Instance, index: int, handle: Any) -> PhysicalDevice:
     family = choose_queue_family([(item.queueFlags, item.queueCount) for item in families])
     bits = families[family].timestampValidBits if family >= 0 else 0
     profile = _profile(owner, handle, extensions, bits)
-    unusable = None
-    if profile.api_version[:2] < NEEDED_API:
-        unusable = (f"driver too old: Vulkan {profile.api_version[0]}.{profile.api_version[1]}, "
-                    f"{NEEDED_API[0]}.{NEEDED_API[1]} is needed")
-    elif "timeline_semaphore" not in profile.features:
-        unusable = "the driver has no timeline semaphores"
-    elif family < 0:
-        unusable = "the device has no compute queue"
-    return PhysicalDevice(index, profile, unusable, handle, family, extensions)
+    return PhysicalDevice(index, profile, why_unusable(profile, family), handle, family,
+                          extensions)
 
 
 def choose_queue_family(families: list[tuple[int, int]]) -> int:
