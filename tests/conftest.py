@@ -17,7 +17,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests import spirv_count
+from tests import judges, spirv_count
 from tests.drivers import NO_DRIVER, require_vulkan
 
 _LAYER_FILES = (
@@ -73,6 +73,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(f"{without_driver} tests skipped: {NO_DRIVER}")
     if os.environ["WEBNN_VK_VALIDATE"] in ("", "0"):
         terminalreporter.write_line("validation layer OFF: not installed, or WEBNN_VK_VALIDATE=0")
+    judges.summarise(terminalreporter)
     count = config.stash.get(_counted, None)
     if count is not None:
         for line in count.lines():

@@ -92,6 +92,16 @@ def manifest() -> Path:
     raise NoDriver("RADV is not installed (Debian/Ubuntu: apt install mesa-vulkan-drivers)")
 
 
+def environment(chip: str) -> dict[str, str]:
+    """The environment of a process in which RADV compiles for a chip. `NoDriver` without RADV."""
+    radv = str(manifest())
+    return {
+        **os.environ, "RADV_FORCE_FAMILY": chip, "VK_ICD_FILENAMES": radv, "VK_DRIVER_FILES": radv,
+        # From Mesa's cache nothing would be compiled. The validation layer has nothing to see.
+        "MESA_SHADER_CACHE_DISABLE": "true", "WEBNN_VK_VALIDATE": "0", "VK_INSTANCE_LAYERS": "",
+    }
+
+
 def judge(
     chip: str, parts: Sequence[str], *, listings: bool = True, isa: Path | None = None,
     timeout: float | None = None,
@@ -108,12 +118,9 @@ def judge(
         command = [sys.executable, "-m", "bench.isa.child", chip, str(result), *parts]
         command += ["--statistics-only"] if not (listings or isa) else []
         command += ["--isa", str(isa.absolute())] if isa else []
-        environment = {
-            **os.environ, "RADV_FORCE_FAMILY": chip, "VK_ICD_FILENAMES": str(manifest()),
-            "VK_DRIVER_FILES": str(manifest()), "MESA_SHADER_CACHE_DISABLE": "true",
-        }
         done = subprocess.run(
-            command, cwd=_ROOT, env=environment, capture_output=True, text=True, timeout=timeout
+            command, cwd=_ROOT, env=environment(chip), capture_output=True, text=True,
+            timeout=timeout,
         )
         if done.returncode:
             reason = (done.stderr or done.stdout).strip()[-2000:]
