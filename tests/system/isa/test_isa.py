@@ -14,8 +14,8 @@ import bench.isa
 from bench.isa import CHIPS, PACK, NoDriver, environment, judge, report, title
 from bench.isa.graphs import GRAPHS
 from tests.support import judges
-from tests.support.profiles import stored_profile
 from tests.support.paths import ROOT
+from tests.support.profiles import stored_profile
 from webnn_vk.kernels import catalogue
 from webnn_vk.tools import ToolError
 
