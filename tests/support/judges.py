@@ -21,6 +21,11 @@ def missing(what: str) -> NoReturn:
     """Fails in CI where apt could have installed it; skips loudly elsewhere."""
     if os.environ.get("CI") and shutil.which("apt-get"):
         pytest.fail(f"{MISSING}: {what}", pytrace=False)
+    skip(what)
+
+
+def skip(what: str) -> NoReturn:
+    """Skips a test, counted under the heading."""
     pytest.skip(f"{MISSING}: {what}")
 
 
