@@ -57,7 +57,7 @@ class Judgement:
     def lines(self) -> list[str]:
         """One line for the chip, and one for each kernel that fails or spills."""
         parts = ", ".join(
-            f"{part} {count}" + (f" of {self.modules[part]} modules" if part == PACK else "")
+            f"{part} {count}" + (f" from {self.modules[part]} modules" if part == PACK else "")
             for part, count in self.asked.items()
         )
         compiled = len(self.kernels) - len(self.failed)

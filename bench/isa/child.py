@@ -16,12 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from webnn_vk.codegen.store import ShaderStore
+from webnn_vk.codegen.store import ShaderStore, ShaderUnavailable
 from webnn_vk.device_profile import DeviceProfile
+from webnn_vk.tools import ToolError
 from webnn_vk.vulkan.errors import VulkanError
 
 from . import PACK, graphs, listing, spread
-from .kernels import Kernel, of_pack, of_program
+from .kernels import Kernel, NoPlan, of_pack, of_program
 from .null_device import NoNullDevice, NullDevice
 
 
@@ -34,14 +35,14 @@ def main() -> int:
     parser.add_argument("--isa", type=Path)
     options = parser.parse_args()
     start = time.perf_counter()
+    write = _writer(options.isa) if options.isa else None
     try:
         device = NullDevice(options.chip)
-    except NoNullDevice as error:
+        parts = {name: kernels_of(name, device.profile) for name in options.parts}
+        kernels = compile_all(device, parts, not options.statistics_only, write)
+    except (NoNullDevice, NoPlan, ShaderUnavailable, ToolError) as error:
         print(error, file=sys.stderr)
         return 1
-    parts = {name: kernels_of(name, device.profile) for name in options.parts}
-    write = _writer(options.isa) if options.isa else None
-    kernels = compile_all(device, parts, not options.statistics_only, write)
     result = {
         "chip": options.chip,
         "device": device.profile.name,

@@ -15,6 +15,9 @@ from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.program import Program
 from webnn_vk.program.program import DeviceSegment, DispatchStep
 
+# Enough for the three tiles of matrix products.
+_BORROWED = 3
+
 Constants = tuple[tuple[int, bytes], ...]
 
 
@@ -70,9 +73,9 @@ def of_pack(features: frozenset[str], planned: Iterable[Kernel]) -> list[Kernel]
     """Every module of the pack for a device with these features, once with each set of constants
     that ``planned`` has it with.
 
-    A module that no plan shows (another data type, say) gets the constants of its nearest relative
-    there: same template, same constants by name, most options and buffers in common. `NoPlan`
-    names modules without any relative.
+    A module that no plan shows (another data type, say) gets constants of its nearest relatives
+    there, `_BORROWED` sets at most: same template, same constants by name, most options and buffers
+    in common. `NoPlan` names modules without any relative.
     """
     exact: dict[KernelSpec, list[Kernel]] = {}
     relatives: dict[tuple[str, tuple[str, ...]], list[Kernel]] = {}
@@ -86,7 +89,7 @@ def of_pack(features: frozenset[str], planned: Iterable[Kernel]) -> list[Kernel]
             made += exact[spec]
         elif _family(spec) in relatives:
             nearest = _nearest(spec, relatives[_family(spec)])
-            made.append(Kernel(spec, nearest.constants, f"as {nearest.use}"))
+            made += [Kernel(spec, k.constants, f"as {k.use}") for k in nearest]
         else:
             orphans.append(f"{Kernel(spec, ()).name} {spec.constant_ids_names}")
     if orphans:
@@ -103,12 +106,17 @@ def _family(spec: KernelSpec) -> tuple[str, tuple[str, ...]]:
     return spec.template, tuple(spec.constant_ids_names)
 
 
-def _nearest(spec: KernelSpec, candidates: Sequence[Kernel]) -> Kernel:
-    """The first of those that have most in common with ``spec``."""
+def _nearest(spec: KernelSpec, candidates: Sequence[Kernel]) -> list[Kernel]:
+    """Those that have most in common with ``spec``, with different constants."""
 
     def likeness(kernel: Kernel) -> int:
         options = set(spec.options) & set(kernel.spec.options)
         buffers = set(spec.buffers) & set(kernel.spec.buffers)
         return len(options) + len(buffers)
 
-    return max(candidates, key=likeness)
+    most = max(map(likeness, candidates))
+    by_constants: dict[Constants, Kernel] = {}
+    for kernel in candidates:
+        if likeness(kernel) == most:
+            by_constants.setdefault(kernel.constants, kernel)
+    return list(by_constants.values())[:_BORROWED]
