@@ -31,7 +31,7 @@ _BATCH = 12
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("result", type=Path)
-    parser.add_argument("--seed", type=int, default=0, help="of the vectors chosen by chance")
+    parser.add_argument("--seed", default="", help="of the vectors chosen by chance")
     parser.add_argument("--operator", help="only what uses this one")
     options = parser.parse_args()
     start = time.perf_counter()

@@ -135,7 +135,7 @@ def covering_vectors(every: Sequence[Vector]) -> list[Vector]:
     return cover([(vector, vector.cost, vector.uses) for vector in every])
 
 
-def random_vectors(every: Sequence[Vector], count: int, seed: int) -> list[Vector]:
+def random_vectors(every: Sequence[Vector], count: int, seed: str) -> list[Vector]:
     """Some more, by chance; not the few with millions of elements."""
     small = [vector for vector in every if vector.cost < 100_000]
     return random.Random(seed).sample(small, min(count, len(small)))

@@ -13,7 +13,7 @@ import pytest
 import bench.isa
 from bench.isa import CHIPS, PACK, NoDriver, environment, judge, report, title
 from bench.isa.graphs import GRAPHS
-from tests.support import judges
+from tests.support import judges, summary
 from tests.support.paths import ROOT
 from tests.support.profiles import stored_profile
 from webnn_vk.kernels import catalogue
@@ -36,7 +36,8 @@ def radv():
 @pytest.mark.parametrize("chip", CHIPS)
 def test_all_kernels_compile_and_the_models_spill_nothing(chip, radv, record_property):
     judgement = judge(chip, [*GRAPHS, PACK], listings=False, timeout=280)
-    judges.say(record_property, judgement.lines())
+    for line in judgement.lines():
+        record_property(summary.LINE, line)
     assert chip in judgement.device and "Null hardware" in judgement.device
     assert not judgement.failed
     compiled = [kernel["part"] for kernel in judgement.kernels if kernel["statistics"]["VGPRs"]]
