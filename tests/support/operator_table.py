@@ -59,7 +59,7 @@ def samples(name: str, data_type: str) -> list[Example]:
         max_examples=4, derandomize=True, database=None, deadline=None,
         phases=(Phase.generate,), suppress_health_check=list(HealthCheck),
     )
-    @given(examples(name, first_type=data_type))
+    @given(examples(name, types={OPERATORS[name].operands[0].name: data_type}))
     def collect(example: Example) -> None:
         found.append(example)
 
