@@ -185,6 +185,8 @@ class _Reader:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._size = path.stat().st_size
+        # An empty file can't be mapped.
+        self._data = np.memmap(path, np.uint8, "r") if self._size else np.empty(0, np.uint8)
         self._kernels: list[KernelSpec] = []
 
     def program(self, text: Any) -> tuple[Program, Constants]:
@@ -227,9 +229,7 @@ class _Reader:
     def _bytes(self, place: Any) -> bytes:
         offset, length = _row(place, int, int)
         self._check_place(offset, length)
-        with open(self._path, "rb") as file:
-            file.seek(offset)
-            return file.read(length)
+        return self._data[offset : offset + length].tobytes()
 
     def _segment(self, data: Any) -> DeviceSegment | HostSegment:
         kind, steps = _row(data, str, list)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import replace
 from typing import Any
 
@@ -123,17 +124,18 @@ WRONG = [None, True, -1, 2**40, 1.5, "x", "", [], {}, [[]], "../../etc/passwd"]
 
 @pytest.mark.parametrize("kind", ["mixed", "packed"])
 def test_a_file_with_anything_changed_is_read_or_refused(kind, tmp_path):
-    """Every place of the file replaced by every wrong thing: a ValueError, or a program that holds
+    """Every place of the file replaced by wrong things: a ValueError, or a program that holds
     what programs have to."""
     program, constants = packed() if kind == "packed" else small(force_cpu=("clamp", "concat"))
     save(program, constants, tmp_path)
     original = (tmp_path / TEXT).read_text()
     refused = accepted = 0
-    random = np.random.default_rng(9)
     for path in places(json.loads(original)):
-        for wrong in WRONG if len(path) < 3 else random.choice(len(WRONG), 3, replace=False):
+        for number, wrong in enumerate(WRONG):
+            # The many places far inside get one each.
+            if len(path) > 2 and number != zlib.crc32(repr(path).encode()) % len(WRONG):
+                continue
             data = json.loads(original)
-            wrong = WRONG[wrong] if isinstance(wrong, np.integer) else wrong
             if path:
                 at(data, path[:-1])[path[-1]] = wrong
             else:
