@@ -10,6 +10,7 @@ from tests.support.profiles import NAMES, stored_profile
 from webnn_vk import Settings
 from webnn_vk.program import Target, compile_program
 from webnn_vk.program.text import describe
+from webnn_vk.program.verify import verify
 
 GRAPHS = {"minilm": models.minilm, "mobilenet_v2": models.mobilenet, "lstm": models.lstm}
 
@@ -25,6 +26,7 @@ def graphs() -> Iterator[dict]:
 @pytest.mark.parametrize("name", GRAPHS)
 def test_program(graphs, name, profile, pytestconfig):
     program, _ = compile_program(graphs[name], Target(stored_profile(profile)))
+    verify(program)
     golden.compare(pytestconfig, f"{name}-{profile}.txt", describe(program))
 
 
