@@ -299,12 +299,62 @@ class KernelSpec:
         """A stable text of the structure: equal in every process, different for different specs."""
         return self._key
 
+    # -- files
+
+    def to_json(self) -> dict[str, Any]:
+        """The spec as plain JSON data; `from_json` reads it back."""
+        return {
+            "template": self.template,
+            "buffers": [[b.name, b.data_type, b.access, b.width, b.windows] for b in self.buffers],
+            "params": [[p.name, p.type, p.count] for p in self.params],
+            "constants": [[c.name, c.type, c.default] for c in self.constants],
+            "options": [[name, value] for name, value in self.options],
+            "features": sorted(self.features),
+        }
+
+    @classmethod
+    def from_json(cls, data: Any) -> KernelSpec:
+        """The spec that `to_json` gave. The data is not trusted: SpecError (a ValueError) for
+        whatever is not exactly of that form."""
+        fields = ("template", "buffers", "params", "constants", "options", "features")
+        if not isinstance(data, dict) or set(data) != set(fields):
+            raise SpecError(f"a kernel: an object with {', '.join(fields)} is expected")
+        for name in fields[1:]:
+            if not isinstance(data[name], list):
+                raise SpecError(f"a kernel's {name}: {data[name]!r} is no list")
+        if not all(isinstance(feature, str) for feature in data["features"]):
+            raise SpecError(f"a kernel's features: {data['features']!r} are no strings")
+        number = (int, float)
+        return cls(
+            data["template"],
+            tuple(Buffer(*_row("buffers", r, str, str, str, int, int)) for r in data["buffers"]),
+            tuple(Param(*_row("params", r, str, str, int)) for r in data["params"]),
+            tuple(Constant(*_row("constants", r, str, str, number)) for r in data["constants"]),
+            tuple((r[0], _frozen(r[1])) for r in data["options"] if _row("options", r, str, None)),
+            frozenset(data["features"]),
+        )
+
     # Field by field, an option True would equal 1, which a template tells apart.
     def __eq__(self, other: object) -> bool:
         return self._key == other._key if isinstance(other, KernelSpec) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self._key)
+
+
+def _row(where: str, row: Any, *kinds: Any) -> list[Any]:
+    """A list of exactly these kinds of JSON values (None: any)."""
+    if not isinstance(row, list) or len(row) != len(kinds):
+        raise SpecError(f"a kernel's {where}: {row!r} is no list of {len(kinds)}")
+    for item, kind in zip(row, kinds, strict=True):
+        # bool is a kind of int to Python, not here.
+        if kind is not None and (isinstance(item, bool) or not isinstance(item, kind)):
+            raise SpecError(f"a kernel's {where}: {item!r} in {row!r} is of the wrong type")
+    return row
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def _workgroup_constant(name: str, default: int) -> Constant:

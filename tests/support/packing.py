@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,9 +15,6 @@ from webnn_vk.kernels import Dispatch, Scratch
 from webnn_vk.kernels.copy import Box, move
 from webnn_vk.kernels.dispatch import Packed, strides
 from webnn_vk.kernels.lowered import DeviceWork, LoweredGraph
-from webnn_vk.ml_graph import MLGraph
-from webnn_vk.program.assemble import assemble
-from webnn_vk.runtime import Run
 
 
 @dataclass(frozen=True)
@@ -90,28 +86,3 @@ def show(
         copy(f"plain{i}", value, value)
     x = Value(MLOperandDescriptor("float32", (1,)), name="x")
     return LoweredGraph({"x": x}, outputs, tuple(works))
-
-
-def load(context: Any, lowered: LoweredGraph) -> MLGraph:
-    """The graph of ``lowered`` on a context, set up; raises what the set-up failed with."""
-    program, constants = assemble(lowered, context._device.profile)
-    return set_up(context, program, constants)
-
-
-def set_up(context: Any, program: Any, constants: Any) -> MLGraph:
-    executable = context._load(program, constants)
-    done = threading.Event()
-    errors: list[Exception] = []
-
-    def failed(error: Exception) -> None:
-        errors.append(error)
-        done.set()
-
-    executable.set_up(context._timeline.enqueue, Run(done.set, failed))
-    assert done.wait(60)
-    error = executable.setup_error() or (errors[0] if errors else None)
-    if error is not None:
-        raise error
-    graph = MLGraph(context, executable, program.report)
-    context._register(context._graphs, graph)
-    return graph

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
+
+from webnn_vk.codegen.store import ShaderStore
 
 from ..program import (
     Constants,
@@ -24,16 +27,14 @@ from ..vulkan.driver import (
     Command,
     CopyCommand,
     DispatchCommand,
+    Driver,
     PipelineRequest,
     Recording,
 )
 from .device import Storage
 from .host import Arrays, run_host_segment
-from .setup import Setup
+from .setup import Memory, Setup
 from .work import Work
-
-if TYPE_CHECKING:
-    from .driver_device import DriverDevice
 
 #: Recorded command buffers that a graph keeps, one per set of tensors.
 MAX_RECORDINGS = 32
@@ -42,10 +43,25 @@ MAX_RECORDINGS = 32
 Bind = Callable[[Range], tuple[Any, int, int]]
 
 
+class Opened(Memory, Protocol):
+    """What an executable needs of the device that it runs on."""
+
+    driver: Driver
+    shaders: ShaderStore
+    #: Guards every executable's recordings.
+    lock: threading.Lock
+
+    def add(self, executable: DriverExecutable) -> None:
+        """Tell ``executable`` of tensors that are gone, for as long as it lives."""
+
+    def wait_value(self, value: int) -> None:
+        """Block until a submission is done."""
+
+
 class DriverExecutable:
     """A program on one device: pipelines, intermediates, constants and recordings."""
 
-    def __init__(self, device: DriverDevice, program: Program, constants: Constants) -> None:
+    def __init__(self, device: Opened, program: Program, constants: Constants) -> None:
         self.device = device
         self.program = program
         self.build_seconds: dict[str, float] = {}

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ..integers import padded, round_up
 from ..program import Constants, DeviceStep, Program, SetupPart
 from .device import Storage
+from .packed import PackedForms
 from .work import Allocate, Run, SetUp, Work, Write
-
-if TYPE_CHECKING:
-    from .driver_device import DriverDevice
 
 #: Bytes of originals that are on the device at the same time while constants are packed.
 GROUP_BYTES = 64 << 20
@@ -22,6 +20,16 @@ _ALIGNMENT = 256
 
 #: Records a part's steps, with (allocation, offset) of the slots that only the set-up has.
 Record = Callable[[Iterable[DeviceStep], Mapping[int, tuple[Any, int]]], Any]
+
+
+class Memory(Protocol):
+    """What a set-up needs of a device; see ``device.Device``."""
+
+    packed: PackedForms
+
+    def create_storage(self, size: int) -> Storage: ...
+
+    def promise_storage(self, size: int) -> Storage: ...
 
 
 class Setup:
@@ -33,7 +41,7 @@ class Setup:
     ``GROUP_BYTES``, each gone before the next comes.
     """
 
-    def __init__(self, device: DriverDevice, program: Program, constants: Constants) -> None:
+    def __init__(self, device: Memory, program: Program, constants: Constants) -> None:
         self._device, self._program, self._constants = device, program, constants
         self._slot_of = {
             slot.index: n for n, slot in enumerate(program.slots) if slot.kind == "constant"

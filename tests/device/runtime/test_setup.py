@@ -12,7 +12,8 @@ import pytest
 from tests.support.contexts import open_over
 from tests.support.drivers import require_vulkan
 from tests.support.faults import FaultyDriver
-from tests.support.packing import Transposed, load, set_up, show
+from tests.support.loading import load, set_up
+from tests.support.packing import Transposed, show
 from webnn_vk import OperationError, background
 from webnn_vk.data_types import MLOperandDescriptor
 from webnn_vk.graph import Value

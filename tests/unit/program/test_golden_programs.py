@@ -11,6 +11,7 @@ from tests.support.profiles import NAMES, stored_profile
 from webnn_vk import Settings
 from webnn_vk.program import Target, compile_program
 from webnn_vk.program.text import describe
+from webnn_vk.program.verify import verify
 
 GRAPHS = {"minilm": models.minilm, "mobilenet_v2": models.mobilenet, "lstm": models.lstm}
 
@@ -26,6 +27,7 @@ def graphs() -> Iterator[dict]:
 @pytest.mark.parametrize("name", GRAPHS)
 def test_program(graphs, name, profile, golden):
     program, _ = compile_program(graphs[name], Target(stored_profile(profile)))
+    verify(program)
     golden(f"../goldens/{name}-{profile}.txt", describe(program))
 
 

@@ -1,0 +1,38 @@
+"""Running programs that no builder made."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from webnn_vk.kernels.lowered import LoweredGraph
+from webnn_vk.ml_graph import MLGraph
+from webnn_vk.program import Constants, Program
+from webnn_vk.program.assemble import assemble
+from webnn_vk.runtime import Run
+
+
+def load(context: Any, lowered: LoweredGraph) -> MLGraph:
+    """The graph of ``lowered`` on a context, set up; raises what the set-up failed with."""
+    program, constants = assemble(lowered, context._device.profile)
+    return set_up(context, program, constants)
+
+
+def set_up(context: Any, program: Program, constants: Constants) -> MLGraph:
+    """The graph of a program on a context; raises what its set-up failed with."""
+    executable = context._load(program, constants)
+    done = threading.Event()
+    errors: list[Exception] = []
+
+    def failed(error: Exception) -> None:
+        errors.append(error)
+        done.set()
+
+    executable.set_up(context._timeline.enqueue, Run(done.set, failed))
+    assert done.wait(60)
+    error = executable.setup_error() or (errors[0] if errors else None)
+    if error is not None:
+        raise error
+    graph = MLGraph(context, executable, program.report)
+    context._register(context._graphs, graph)
+    return graph
