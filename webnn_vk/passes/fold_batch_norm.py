@@ -53,8 +53,8 @@ def batch_norm_into_convolution(match: Match, emit: Emitter) -> Value | None:
         wide = _wide(match["filter"])
         dtype = match["filter"].descriptor.numpy_dtype
         scaled, offset = (wide * factors).astype(dtype), bias.astype(dtype)
-    kept = np.isfinite(scaled).all() and np.isfinite(offset).all() and np.isfinite(factor).all()
-    if not kept or _vanishes(conv, wide, scaled, factors):
+    finite = np.isfinite(scaled).all() and np.isfinite(offset).all()
+    if not finite or _vanishes(conv, wide, scaled, factors):
         return None
     return emit.like(conv, filter=emit.constant(scaled), bias=emit.constant(offset))
 

@@ -106,17 +106,20 @@ def run_passes(
 ) -> IR:
     """The graph after all the passes that are not skipped. ``clean`` takes away what a pass that
     changed something has left unused."""
-    _inspect(graph, "input", compilation)
+    _dump(graph, "input", compilation)
+    _verify(graph, "input", compilation)
     for step in passes:
         if step.name in compilation.skip:
             if step.required:
                 raise ValueError(f"{step.name} can't be left out")
             continue
-        start = time.perf_counter()
+        start, before = time.perf_counter(), graph
         graph = _run(step, graph, compilation, clean)
         seconds = compilation.notes.seconds
         seconds[step.name] = seconds.get(step.name, 0.0) + time.perf_counter() - start
-        _inspect(graph, step.name, compilation)
+        _dump(graph, step.name, compilation)
+        if graph is not before:
+            _verify(graph, step.name, compilation)
     return graph
 
 
@@ -136,11 +139,15 @@ def _run(
     return graph
 
 
-def _inspect(graph: IR, name: str, compilation: Compilation) -> None:
+def _dump(graph: Checked, name: str, compilation: Compilation) -> None:
     if compilation.dump is not None:
         compilation.dump.write(name, str(graph))
-    if compilation.verify:
-        try:
-            graph.verify()
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"the graph after pass {name}: {error}") from error
+
+
+def _verify(graph: Checked, name: str, compilation: Compilation) -> None:
+    if not compilation.verify:
+        return
+    try:
+        graph.verify()
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"the graph after pass {name}: {error}") from error

@@ -86,6 +86,8 @@ def apply_rewrites(
     how many read one value. RuntimeError where rewrites go on without end.
     """
     walk = _Walk(graph, rewrites, kept)
+    if walk.by_root.keys().isdisjoint(node.operator.name for node in graph.nodes):
+        return graph
     changed = walk.run(applied)
     return changed if walk.count else graph
 
@@ -107,8 +109,6 @@ class _Walk:
         self.nodes: dict[Node, None] = {}
         self.producers: dict[Value, Node] = {}
         self.reads: dict[Value, int] = {}
-        for value in [v for node in graph.nodes for v in node.inputs] + [*graph.outputs.values()]:
-            self.reads[value] = self.reads.get(value, 0) + 1
         self.count = 0
 
     # -- what patterns ask ---------------------------------------------------------------------
@@ -120,6 +120,10 @@ class _Walk:
 
     # -- the walk ------------------------------------------------------------------------------
     def run(self, applied: Callable[[str], None]) -> Graph:
+        for value in [v for n in self.graph.nodes for v in n.inputs]:
+            self.reads[value] = self.reads.get(value, 0) + 1
+        for value in self.graph.outputs.values():
+            self.reads[value] = self.reads.get(value, 0) + 1
         limit = _MAX_REWRITES_PER_NODE * len(self.graph.nodes) + 64
         pending = list(reversed(self.graph.nodes))
         while pending:

@@ -34,8 +34,8 @@ def test_programs_of(name, cpu_context, tmp_path_factory):
         outputs = {f"y{i}": operand for i, operand in enumerate(made)}
         graph = models.capture(cpu_context, lambda: builder.build(outputs))
         profile = stored_profile("adreno_minimum")
-        cpu = Target(None, fold=False)
-        for target in (cpu, Target(profile), Target(profile, force_cpu=(name,), fold=False)):
+        cpu = Target(None, skip=("fold",))
+        for target in (cpu, Target(profile), Target(profile, force_cpu=(name,), skip=("fold",))):
             program, constants = compile_program(graph, target)
             verify(program)
             folder = tmp_path_factory.mktemp("program")

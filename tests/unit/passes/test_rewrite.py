@@ -21,6 +21,7 @@ from webnn_vk.passes import (
     rewrite_pass,
     run_passes,
 )
+from webnn_vk.passes.rewrite import Substitution
 
 HEAD = "input %a: float32[2, 2]\ninput %b: float32[2, 2]\n"
 
@@ -327,6 +328,22 @@ def test_replacing_a_value_with_many_readers_is_linear_too():
     done = apply_rewrites(graph, RULES, applied=lines.append)
     assert len(lines) == 3000 and len(done.nodes) == 3000
     assert all(n.inputs == (a,) for n in done.nodes)
+
+
+def test_a_value_replaced_many_times_is_found_in_one_step():
+    steps = 0
+
+    class Counted(Substitution):
+        def __getitem__(self, value):
+            nonlocal steps
+            steps += 1
+            return super().__getitem__(value)
+
+    values = [graph_input(str(i), (1,)) for i in range(1001)]
+    known = Counted(zip(values, values[1:], strict=False))
+    for _ in range(1000):
+        assert known.get(values[0]) is values[-1] and known.get(values[500]) is values[-1]
+    assert steps < 4000
 
 
 @st.composite

@@ -17,7 +17,7 @@ def compiled(**options):
 
 
 def test_a_line_for_each_dispatch_with_its_own_figures():
-    program = compiled(fuse=False)
+    program = compiled(skip=("fuse",))
     report = program.report
     dispatches = [s for s in program.device_steps if isinstance(s, DispatchStep)]
     lines = [line for line in report.lines if line.groups is not None]
