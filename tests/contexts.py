@@ -13,8 +13,8 @@ from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.store import ShaderStore
 from webnn_vk.device_info import DeviceInfo
 from webnn_vk.runtime import DriverDevice, Timeline
-from webnn_vk.vulkan.device import open_driver
 from webnn_vk.vulkan.devices import choose, list_devices
+from webnn_vk.vulkan.driver import open_driver
 
 
 def open_over(wrap: Callable[[Any], Any], **settings: Any) -> tuple[MLContext, Any]:

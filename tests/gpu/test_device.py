@@ -24,15 +24,15 @@ from tests.vulkan.faults import FaultyDriver
 from webnn_vk import InvalidStateError, OperationError
 from webnn_vk.gpu import GPUBufferUsage
 from webnn_vk.gpu.device import GPUDevice
+from webnn_vk.opening import open_device
 from webnn_vk.runtime import DriverDevice
-from webnn_vk.runtime.opening import open_gpu
 
 
 @pytest.fixture
 def faulty(adapter: Any) -> Any:
     """A device whose driver fails on command, and that driver."""
     settings = webnn_vk.Settings.from_environment()
-    found = open_gpu(adapter._physical, settings)
+    found = open_device(adapter._physical, settings)
     driver = FaultyDriver(found.driver)
     device = GPUDevice(adapter, DriverDevice(driver, found.shaders), settings)
     yield device, driver

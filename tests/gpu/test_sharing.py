@@ -12,7 +12,7 @@ import pytest
 import webnn_vk
 from tests.gpu.shaders import ALL, contents, double, needs_compiler
 from webnn_vk import InvalidStateError, MLGraphBuilder, NotSupportedError
-from webnn_vk.vulkan.driver import CopyCommand
+from webnn_vk.driver import CopyCommand
 
 TYPES = ("float32", "float16")
 

@@ -19,11 +19,11 @@ from tests.vulkan.faults import FaultyDriver
 from webnn_vk import InvalidStateError, NotSupportedError, OperationError, UnknownError
 from webnn_vk.context import MLContext
 from webnn_vk.device_info import DeviceInfo
+from webnn_vk.driver import OutOfDeviceMemory
 from webnn_vk.gpu.device import GPUDevice
 from webnn_vk.gpu.flags import SUPPORTED_USAGE
+from webnn_vk.opening import open_device
 from webnn_vk.runtime import Await, DriverDevice, Timeline
-from webnn_vk.runtime.opening import open_gpu
-from webnn_vk.vulkan.errors import OutOfDeviceMemory
 
 DESCRIPTOR = {"data_type": "float32", "shape": [1000], "readable": True, "writable": True}
 ONES = np.ones(1000, np.float32)
@@ -40,7 +40,7 @@ def opened(adapter: Any) -> Iterator[Callable[..., tuple[MLContext, GPUDevice]]]
     made: list[Any] = []
 
     def gpu(wrap: Wrap) -> DriverDevice:
-        found = open_gpu(adapter._physical, settings)
+        found = open_device(adapter._physical, settings)
         return DriverDevice(wrap(found.driver), found.shaders)
 
     def make(wrap_context: Wrap, wrap_device: Wrap) -> tuple[MLContext, GPUDevice]:
@@ -106,7 +106,7 @@ def test_tensors_that_cross(adapter: Any, wrap: Wrap) -> None:
     settings = webnn_vk.Settings.from_environment()
     devices = []
     for _ in range(2):
-        found = open_gpu(adapter._physical, settings)
+        found = open_device(adapter._physical, settings)
         device = DriverDevice(wrap(found.driver), found.shaders)
         devices.append(GPUDevice(adapter, device, settings))
     contexts = [webnn_vk.ml.create_context(device).result(60) for device in devices]
@@ -203,7 +203,7 @@ def test_memory_that_the_device_does_not_take(opened: Any, monkeypatch: Any) -> 
     def refuse(*_: Any, **__: Any) -> Any:
         raise OutOfDeviceMemory("refused")
 
-    monkeypatch.setattr(device._gpu.driver, "import_memory", refuse)
+    monkeypatch.setattr(device._gpu.driver.sharing, "import_memory", refuse)
     for _ in range(3):
         with pytest.raises(UnknownError, match="float32\\[1000\\].*refused"):
             context.create_exportable_tensor(DESCRIPTOR, device).result(60)
@@ -218,7 +218,7 @@ def test_lost_when_the_tensor_is_made(opened: Any, side: str) -> None:
     """Whichever is lost is told so at once; the other lives on."""
     context, device = opened(FaultyDriver, FaultyDriver)
     drivers = {"context": context._device.driver, "device": device._gpu.driver}
-    export = drivers["context"].driver.export_memory
+    export = drivers["context"].driver.sharing.export_memory
 
     def lose_then_export(allocation: Any) -> Any:
         drivers[side].lose()

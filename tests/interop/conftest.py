@@ -11,7 +11,7 @@ import pytest
 from tests.contexts import open_over
 from tests.drivers import require_vulkan
 from webnn_vk import MLContext, MLGraphBuilder, MLTensor, Settings, ml
-from webnn_vk.vulkan.driver import DriverProxy
+from webnn_vk.driver import DriverProxy
 
 KINDS = ("cpu", "vulkan", "hidden")
 

@@ -62,7 +62,7 @@ def node_of(operator: str, *operands: Any, **arguments: Any) -> tuple[Node, dict
 def run(node: Node, arrays: Mapping[Value, np.ndarray], profile: DeviceProfile) -> list[np.ndarray]:
     """The outputs of a node's plan. Memory starts poisoned; a write past a value's padding or
     past a scratch is an error."""
-    from webnn_vk.vulkan.driver import BarrierCommand, DispatchCommand
+    from webnn_vk.driver import BarrierCommand, DispatchCommand
 
     device = driver()
     held: dict[Any, Any] = {}

@@ -10,9 +10,9 @@ import numpy as np
 from tests.contexts import settled_bytes
 from tests.lifetimes.conftest import adder, build, ints, make_tensor
 from webnn_vk import MLGraphBuilder
+from webnn_vk.driver import DriverProxy
 from webnn_vk.runtime.executable import MAX_RECORDINGS
 from webnn_vk.runtime.timeline import MAX_IN_FLIGHT
-from webnn_vk.vulkan.driver import DriverProxy
 
 
 def test_the_explainers_fibonacci(context):

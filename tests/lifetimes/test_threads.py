@@ -12,8 +12,8 @@ import pytest
 from tests.lifetimes.conftest import adder, build, ints, make_tensor
 from tests.lifetimes.test_chains import Counting
 from webnn_vk import InvalidStateError, OperationError
+from webnn_vk.driver import DriverProxy
 from webnn_vk.runtime import executable
-from webnn_vk.vulkan.driver import DriverProxy
 
 
 # -- CPU steps -------------------------------------------------------------------------------------

@@ -7,10 +7,10 @@ import numpy as np
 
 from tests.contexts import open_over
 from webnn_vk import DOMException, MLGraphBuilder
+from webnn_vk.driver import BarrierCommand, DriverProxy, FillCommand
 from webnn_vk.vulkan import binding as vk
-from webnn_vk.vulkan.device import open_driver
 from webnn_vk.vulkan.devices import list_devices
-from webnn_vk.vulkan.driver import BarrierCommand, DriverProxy, FillCommand
+from webnn_vk.vulkan.driver import open_driver
 
 
 def driver():

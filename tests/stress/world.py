@@ -15,11 +15,11 @@ from tests.contexts import open_over, settled_bytes
 from tests.stress.model import Buffer, Failure, Gpu, Graph, Leak, Tensor
 from tests.vulkan.faults import FaultyDriver
 from webnn_vk import DOMException, InvalidStateError, Settings, ml
+from webnn_vk.driver import OutOfDeviceMemory
 from webnn_vk.gpu import request_adapter
 from webnn_vk.gpu.device import GPUDevice
+from webnn_vk.opening import open_device as open_found
 from webnn_vk.runtime import DriverDevice
-from webnn_vk.runtime.opening import open_gpu
-from webnn_vk.vulkan.errors import OutOfDeviceMemory
 
 #: Seconds after which something that should have ended counts as hanging.
 PATIENCE = 60.0
@@ -30,11 +30,11 @@ class Faults(FaultyDriver):
 
     def import_memory(self, *arguments: Any, **options: Any) -> Any:
         self._check("allocation", _refused)
-        return self.driver.import_memory(*arguments, **options)
+        return self.driver.sharing.import_memory(*arguments, **options)
 
     def import_host_memory(self, *arguments: Any, **options: Any) -> Any:
         self._check("allocation", _refused)
-        return self.driver.import_host_memory(*arguments, **options)
+        return self.driver.sharing.import_host_memory(*arguments, **options)
 
 
 def _refused() -> Exception:
@@ -236,6 +236,6 @@ def open_world(*, vulkan: bool, same: bool, force_cpu: bool) -> World:
 def open_device() -> Gpu:
     """A GPUDevice on a driver of its own."""
     adapter, settings = request_adapter().result(PATIENCE), Settings.from_environment()
-    found = open_gpu(adapter._physical, settings)
+    found = open_found(adapter._physical, settings)
     driver = Faults(found.driver)
     return Gpu(GPUDevice(adapter, DriverDevice(driver, found.shaders), settings), driver)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from .. import background
 from ..device_info import DeviceInfo
+from ..driver import DriverError, DriverUnavailable
 from ..errors import InvalidStateError, NotSupportedError
+from ..opening import FoundDevice, choose_device, find_devices, open_device
 from ..promise import MLPromise
-from ..runtime.opening import open_gpu
 from ..settings import Settings
-from ..vulkan.devices import choose, list_devices
-from ..vulkan.errors import VulkanError, VulkanUnavailable
-from ..vulkan.instance import instance
 from .device import GPUDevice
-
-if TYPE_CHECKING:
-    from ..vulkan.snapshot import PhysicalDevice
 
 POWER_PREFERENCES = ("low-power", "high-performance")
 
@@ -25,7 +20,7 @@ POWER_PREFERENCES = ("low-power", "high-performance")
 class GPUAdapter:
     """A Vulkan device that can be opened, software ones included."""
 
-    def __init__(self, physical: PhysicalDevice) -> None:
+    def __init__(self, physical: FoundDevice) -> None:
         self._physical = physical
         self._profile = physical.profile
 
@@ -65,7 +60,7 @@ class GPUAdapter:
 
         def opened() -> GPUDevice:
             chosen = Settings.given(settings)
-            return GPUDevice(self, open_gpu(self._physical, chosen), chosen)
+            return GPUDevice(self, open_device(self._physical, chosen), chosen)
 
         return _promised(opened)
 
@@ -76,8 +71,8 @@ class GPUAdapter:
 def enumerate_adapters() -> list[GPUAdapter]:
     """The usable Vulkan devices, in Vulkan's order; none where there is no Vulkan."""
     try:
-        return [GPUAdapter(found) for found in _found() if found.unusable is None]
-    except VulkanUnavailable:
+        return [GPUAdapter(found) for found in _find_devices() if found.unusable is None]
+    except DriverUnavailable:
         return []
 
 
@@ -96,14 +91,13 @@ def request_adapter(*, power_preference: str | None = None) -> MLPromise[GPUAdap
     def chosen() -> GPUAdapter:
         wanted: Any = Settings.from_environment().device
         try:
-            found = _found()
-            index = choose(
-                [device.profile for device in found],
+            found = _find_devices()
+            index = choose_device(
+                found,
                 power_preference=power_preference or "default",
                 override=wanted if wanted and wanted.lower() != "cpu" else "vulkan",
-                unusable=[device.unusable for device in found],
             )
-        except VulkanError as error:
+        except DriverError as error:
             raise NotSupportedError(f"no GPU adapter: {error}") from error
         assert index is not None  # "vulkan" names one or raises
         return GPUAdapter(found[index])
@@ -126,7 +120,5 @@ def _promised(function: Callable[[], Any]) -> MLPromise[Any]:
     return promise
 
 
-def _found() -> list[PhysicalDevice]:
-    if Settings.from_environment().validate:
-        instance(validate=True)
-    return list_devices()
+def _find_devices() -> Sequence[FoundDevice]:
+    return find_devices(validate=Settings.from_environment().validate)

@@ -6,10 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InvalidStateError, sanitize
-from ..kernels.dispatch import padded
-from ..runtime import Storage, Submit
-from ..vulkan.driver import (
+from ..driver import (
     BarrierCommand,
     Command,
     CopyCommand,
@@ -17,6 +14,9 @@ from ..vulkan.driver import (
     FillCommand,
     Recording,
 )
+from ..errors import InvalidStateError, sanitize
+from ..kernels.dispatch import padded
+from ..runtime import Storage, Submit
 from .buffer import GPUBuffer, check_range, integer
 from .flags import GPUBufferUsage
 from .shader import GPUComputePipeline, named

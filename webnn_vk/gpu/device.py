@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .. import background
+from ..driver import DeviceLost, DriverError, OutOfDeviceMemory, OutOfHostMemory
 from ..errors import InvalidStateError, OperationError
 from ..promise import MLPromise
 from ..runtime import DriverDevice, Timeline, Write
 from ..runtime.device import DeviceLostError
 from ..settings import Settings
-from ..vulkan.errors import DeviceLost, OutOfDeviceMemory, OutOfHostMemory, VulkanError
 from .buffer import GPUBuffer, integer
 from .commands import GPUBindGroup, GPUCommandEncoder
 from .flags import SUPPORTED_USAGE, GPUBufferUsage
@@ -214,7 +214,7 @@ class GPUDevice:
         except (DeviceLost, DeviceLostError) as error:
             self._timeline.lose(str(error))  # the contexts on the device are told too
             raise InvalidStateError(f"{what}: the GPUDevice is lost ({error})") from error
-        except VulkanError as error:
+        except DriverError as error:
             raise OperationError(f"{what}: {error}") from error
 
 

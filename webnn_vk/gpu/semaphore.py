@@ -6,10 +6,10 @@ import operator
 import threading
 from typing import Any
 
+from ..driver import DriverError, FeatureMissing, sharing_of
 from ..errors import NotSupportedError, OperationError
 from ..runtime import Submit, Timeline
 from ..runtime.external import stop_waits
-from ..vulkan.errors import ExtensionMissing, VulkanError
 
 
 class GPUSemaphore:
@@ -32,10 +32,10 @@ class GPUSemaphore:
             raise NotSupportedError(f"{what}: the CPU device has no semaphores")
         with timeline.building():
             try:
-                self._native = device.driver.semaphore(exportable=True)
-            except ExtensionMissing as error:
+                self._native = sharing_of(device.driver).semaphore(exportable=True)
+            except FeatureMissing as error:
                 raise NotSupportedError(f"{what}: {error}") from None
-            except VulkanError as error:
+            except DriverError as error:
                 raise OperationError(f"{what}: {error}") from error
         # The largest value asked for so far: the next signal has to exceed it.
         self._last = 0
@@ -48,8 +48,8 @@ class GPUSemaphore:
         when the context and the device are gone."""
         with self._timeline.building():
             try:
-                return self._timeline.device.driver.export_semaphore(self._native)
-            except VulkanError as error:
+                return sharing_of(self._timeline.device.driver).export_semaphore(self._native)
+            except DriverError as error:
                 raise OperationError(f"export_fd: {error}") from error
 
     def enqueue_signal(self, value: int) -> None:

@@ -12,8 +12,8 @@ from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.glsl import CompilerUnavailable, Source
 from webnn_vk.codegen.store import ShaderUnavailable
 
+from ..driver import PipelineRequest
 from ..errors import NotSupportedError, sanitize
-from ..vulkan.driver import PipelineRequest
 from .reflection import Reflection, reflect
 
 if TYPE_CHECKING:

@@ -14,25 +14,24 @@ import numpy as np
 
 from webnn_vk.codegen.store import ShaderStore
 
-from ..errors import InvalidStateError, NotSupportedError, UnknownError
-from ..kernels.dispatch import padded
-from ..program import HostSegment, Program
-from ..vulkan.driver import (
+from ..driver import (
     BarrierCommand,
     Command,
     CopyCommand,
-    Driver,
-    FillCommand,
-    Recording,
-)
-from ..vulkan.errors import (
     DeviceLost,
+    Driver,
     DriverClosed,
+    DriverError,
+    FillCommand,
     ForkedProcess,
     OutOfDeviceMemory,
     OutOfHostMemory,
-    VulkanError,
+    Recording,
+    sharing_of,
 )
+from ..errors import InvalidStateError, NotSupportedError, UnknownError
+from ..kernels.dispatch import padded
+from ..program import HostSegment, Program
 from .device import Batch, DeviceLostError, Executable, Storage, again, poisoned
 from .executable import DriverExecutable
 from .host import Arrays
@@ -55,7 +54,7 @@ def _translated() -> Iterator[None]:
         raise DeviceLostError(str(error)) from error
     except (DriverClosed, ForkedProcess) as error:
         raise InvalidStateError(str(error)) from error
-    except VulkanError as error:
+    except DriverError as error:
         raise UnknownError(f"{type(error).__name__}: {error}") from error
 
 
@@ -94,10 +93,10 @@ class DriverDevice:
     def import_storage(self, data: np.ndarray) -> Storage:
         self.bury()
         try:
-            backing = self.driver.import_host_memory(data, label="shared tensor")
+            backing = sharing_of(self.driver).import_host_memory(data, label="shared tensor")
         except DeviceLost as error:
             raise DeviceLostError(str(error)) from error
-        except VulkanError as error:
+        except DriverError as error:
             raise NotSupportedError(
                 f"{self.name} can't use this host memory (a private mapping, np.memmap(mode='c'), "
                 f"suits more drivers than a read-only one): {error}"
@@ -137,7 +136,7 @@ class DriverDevice:
             return None
         try:
             staged = self.driver.allocate(data.nbytes, host=True, label="staging")
-        except VulkanError:
+        except DriverError:
             # The timeline thread will try again when earlier work has given memory back.
             return None
         np.frombuffer(staged.mapped, np.uint8)[: data.nbytes] = data

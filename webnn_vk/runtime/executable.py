@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..program import CopyStep, DeviceSegment, DispatchStep, HostSegment, Location, Program
-from ..vulkan.driver import (
+from ..driver import (
     BarrierCommand,
     Command,
     CopyCommand,
@@ -18,6 +17,7 @@ from ..vulkan.driver import (
     PipelineRequest,
     Recording,
 )
+from ..program import CopyStep, DeviceSegment, DispatchStep, HostSegment, Location, Program
 from .device import Storage
 from .host import Arrays, run_host_segment
 from .work import Work, Write

@@ -7,9 +7,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from ..vulkan.driver import OwnershipCommand
-from ..vulkan.errors import DeviceLost, DriverClosed, ExtensionMissing
-from ..vulkan.external import ExternalMemory
+from ..driver import (
+    DeviceLost,
+    DriverClosed,
+    ExternalMemory,
+    FeatureMissing,
+    OwnershipCommand,
+    sharing_of,
+)
 from .device import Storage
 from .driver_device import DriverDevice
 
@@ -18,12 +23,12 @@ MEMORY_FEATURE = "external_memory_fd"
 
 def shares_memory(device: DriverDevice) -> bool:
     """Whether the device can hand out memory and take it in."""
-    return MEMORY_FEATURE in device.profile.features
+    return device.driver.sharing is not None and MEMORY_FEATURE in device.profile.features
 
 
 def export_memory(device: DriverDevice, storage: Storage) -> ExternalMemory:
     """An exportable storage's memory as a file descriptor that the caller owns."""
-    return device.driver.export_memory(storage.backing)
+    return sharing_of(device.driver).export_memory(storage.backing)
 
 
 def share_memory(source: DriverDevice, storage: Storage, target: DriverDevice) -> Storage:
@@ -31,7 +36,7 @@ def share_memory(source: DriverDevice, storage: Storage, target: DriverDevice) -
     return _handed_over(
         export_memory(source, storage),
         lambda external: target.adopt(
-            storage.size, target.driver.import_memory(external, label="shared tensor")
+            storage.size, sharing_of(target.driver).import_memory(external, label="shared tensor")
         ),
     )
 
@@ -39,11 +44,12 @@ def share_memory(source: DriverDevice, storage: Storage, target: DriverDevice) -
 def share_semaphore(source: DriverDevice, target: DriverDevice) -> tuple[Any, Any] | None:
     """One timeline semaphore as both devices see it, or None where that can't be."""
     try:
-        semaphore = source.driver.semaphore(exportable=True)
-    except ExtensionMissing:
+        semaphore = sharing_of(source.driver).semaphore(exportable=True)
+    except FeatureMissing:
         return None
     return semaphore, _handed_over(
-        source.driver.export_semaphore(semaphore), target.driver.import_semaphore
+        sharing_of(source.driver).export_semaphore(semaphore),
+        sharing_of(target.driver).import_semaphore,
     )
 
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ..driver import CopyCommand, DeviceLost, Driver, DriverError
 from ..errors import InvalidStateError, OperationError
-from ..vulkan.driver import CopyCommand, Driver
-from ..vulkan.errors import DeviceLost, VulkanError
 from .device import Storage, again
 from .timeline import Timeline
 from .work import Submit
@@ -39,7 +38,7 @@ class HostMapping:
                 self._stage(device.driver)
             except DeviceLost as error:
                 raise InvalidStateError(f"the context is lost: {error}") from error
-            except VulkanError as error:
+            except DriverError as error:
                 raise OperationError(str(error)) from error
         self._memory = self._allocation.mapped[: storage.size]
 

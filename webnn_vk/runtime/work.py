@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ..driver.errors import DriverError
 from ..errors import DOMException, OperationError, UnknownError
-from ..vulkan.errors import VulkanError
 from .device import Executable, Storage
 
 
@@ -21,7 +21,7 @@ def _as(kind: type[DOMException], error: Exception) -> Exception:
     if isinstance(error, DOMException):
         return error
     made = kind(f"{type(error).__name__}: {error}")
-    if isinstance(error, (MemoryError, VulkanError)):
+    if isinstance(error, (MemoryError, DriverError)):
         # Its traceback would hold what failed, when memory may be what is missing.
         error = error.with_traceback(None)
     made.__cause__ = error
