@@ -43,7 +43,7 @@ from .runtime import (
     Timeline,
     Write,
 )
-from .runtime.device import DeviceLostError
+from .runtime.storage import DeviceLostError
 from .settings import Settings
 from .sharing import Exchange, SharingContext
 from .tensor import MLTensor

@@ -10,7 +10,8 @@ import pytest
 
 from webnn_vk.errors import InvalidStateError, UnknownError
 from webnn_vk.runtime import Allocate, Await, Read, Run, RunGraph, Storage, Timeline, Write
-from webnn_vk.runtime.device import Batch, DeviceLostError
+from webnn_vk.runtime.device import Batch
+from webnn_vk.runtime.storage import DeviceLostError
 from webnn_vk.runtime.timeline import MAX_BATCH_FLOPS, MAX_BATCH_WORKS, MAX_IN_FLIGHT
 
 

@@ -14,7 +14,7 @@ from ..driver import DeviceLost, DriverError, OutOfDeviceMemory, OutOfHostMemory
 from ..errors import InvalidStateError, OperationError
 from ..promise import MLPromise
 from ..runtime import DriverDevice, Timeline, Write
-from ..runtime.device import DeviceLostError
+from ..runtime.storage import DeviceLostError
 from ..settings import Settings
 from .buffer import GPUBuffer, integer
 from .commands import GPUBindGroup, GPUCommandEncoder

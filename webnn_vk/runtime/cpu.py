@@ -13,9 +13,10 @@ import numpy as np
 
 from ..data_types import MAX_DIMENSION
 from ..program import HostSegment, Program
-from .device import Batch, Executable, Storage, again, poisoned
+from .device import Batch
 from .host import Arrays, run_host_segment
-from .work import Allocate, Await, Read, Run, RunGraph, Work, Write
+from .storage import Storage, again, poisoned
+from .work import Allocate, Await, Executable, Read, Run, RunGraph, Work, Write
 
 
 class CpuExecutable:
@@ -23,7 +24,7 @@ class CpuExecutable:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.uploads: list[Work] = []
+        self.uploads: list[Write] = []
         self.build_seconds: dict[str, float] = {}
         self.flops = sum(step.flops for step in program.report.steps)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,12 +18,10 @@ from ..driver import (
     Recording,
 )
 from ..program import CopyStep, DeviceSegment, DispatchStep, HostSegment, Location, Program
-from .device import Storage
+from .driver_memory import DriverMemory
 from .host import Arrays, run_host_segment
-from .work import Work, Write
-
-if TYPE_CHECKING:
-    from .driver_device import DriverDevice
+from .storage import Storage
+from .work import Write
 
 #: Recorded command buffers that a graph keeps, one per set of tensors.
 MAX_RECORDINGS = 32
@@ -32,10 +30,10 @@ MAX_RECORDINGS = 32
 class DriverExecutable:
     """A program on one device: pipelines, intermediates, constants and recordings."""
 
-    def __init__(self, device: DriverDevice, program: Program) -> None:
+    def __init__(self, device: DriverMemory, program: Program) -> None:
         self.device = device
         self.program = program
-        self.uploads: list[Work] = []
+        self.uploads: list[Write] = []
         self.build_seconds: dict[str, float] = {}
         self.flops = sum(step.flops for step in program.report.steps)
         start = time.perf_counter()

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..driver import CopyCommand, DeviceLost, Driver, DriverError
 from ..errors import InvalidStateError, OperationError
-from .device import Storage, again
+from .storage import Storage, again
 from .timeline import Timeline
 from .work import Submit
 

@@ -17,7 +17,8 @@ from contextlib import contextmanager
 
 from .. import background
 from ..errors import InvalidStateError
-from .device import Batch, Device, DeviceLostError
+from .device import Batch, Device
+from .storage import DeviceLostError
 from .work import Allocate, Await, RunGraph, Submit, Work
 
 #: Batches on the device at the same time.

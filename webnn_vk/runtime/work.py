@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ..driver.errors import DriverError
 from ..errors import DOMException, OperationError, UnknownError
-from .device import Executable, Storage
+from ..program import Program
+from .storage import Storage
 
 
 def _as(kind: type[DOMException], error: Exception) -> Exception:
@@ -68,6 +69,18 @@ class Read:
 
     def fail(self, error: Exception) -> None:
         self.failed(_as(UnknownError, error))
+
+
+class Executable(Protocol):
+    """A program ready to run on one device."""
+
+    program: Program
+    #: Work that has to run before the first dispatch (uploads of constants).
+    uploads: list[Write]
+    #: Seconds by stage.
+    build_seconds: dict[str, float]
+    #: Floating-point operations of one dispatch.
+    flops: int
 
 
 @dataclass(slots=True)
