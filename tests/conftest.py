@@ -17,8 +17,8 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests import spirv_count
-from tests.drivers import NO_DRIVER, require_vulkan
+from tests.support import spirv_count
+from tests.support.drivers import NO_DRIVER, require_vulkan
 
 _LAYER_FILES = (
     Path("/usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json"),

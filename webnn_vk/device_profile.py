@@ -1,7 +1,7 @@
 """`DeviceProfile`: what a Vulkan device offers, as plain frozen data.
 
 Kernel selection, planning and rendering read a profile and nothing else, so they are tested without
-a GPU against stored profiles (``tests/profiles/*.json``). Nothing here imports Vulkan.
+a GPU against stored profiles (``tests/support/profiles/*.json``). Nothing here imports Vulkan.
 """
 
 from __future__ import annotations

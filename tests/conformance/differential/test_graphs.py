@@ -1,0 +1,63 @@
+"""Random graphs: fused and unfused, folded and not, on the device and on the CPU, all agree."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+import webnn_vk
+from tests.conformance.differential.graphs import assert_equal, graphs
+from tests.support.drivers import require_vulkan
+from webnn_vk import Settings
+
+_SETTINGS = dict(
+    deadline=None,
+    database=None,
+    phases=(Phase.generate, Phase.shrink),
+    suppress_health_check=list(HealthCheck),
+    print_blob=False,
+)
+EXAMPLES = 150
+WAYS = (("fuse",), ("fold",), ("fold", "fuse"))
+
+
+@pytest.fixture(scope="module")
+def variants():
+    """A context for each set of optimisations left out."""
+    require_vulkan()
+    plain = replace(Settings.from_environment(), device="vulkan")
+    made = [
+        webnn_vk.ml.create_context(settings=replace(plain, skip_passes=skipped)).result()
+        for skipped in WAYS
+    ]
+    yield made
+    for context in made:
+        context.destroy()
+
+
+def test_with_and_without_optimisations(vulkan_context, cpu_context, variants):
+    fused = folded = 0
+
+    @settings(max_examples=max(EXAMPLES, settings.default.max_examples), **_SETTINGS)
+    @given(graphs())
+    def check(graph):
+        nonlocal fused, folded
+        wanted, _ = graph.run(cpu_context)
+        got, program = graph.run(vulkan_context)
+        assert_equal(got, wanted)
+        assert not program.report.count("cpu")
+        fused += any(len(step.operators) > 1 for step in program.report.steps)
+        folded += bool(program.report.folded)
+        for context, skipped in zip(variants, WAYS, strict=True):
+            got, program = graph.run(context)
+            assert_equal(got, wanted)
+            if "fold" in skipped:
+                assert not program.report.folded
+            if "fuse" in skipped:
+                assert all(len(step.operators) == 1 for step in program.report.steps)
+
+    check()
+    # Otherwise there was nothing to compare.
+    assert fused > EXAMPLES // 4 and folded > EXAMPLES // 4

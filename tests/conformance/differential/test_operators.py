@@ -1,0 +1,74 @@
+"""Every operator on random operands, Vulkan against the NumPy reference.
+
+    pytest tests/conformance/differential                              200 examples of each
+    pytest tests/conformance/differential --hypothesis-profile=long    5,000 of each
+
+Examples run side by side, several in a graph. A failure shows the example it shrank to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import webnn_vk
+from tests.conformance.differential.bounds import mismatch
+from tests.conformance.differential.drafting import examples
+from tests.conformance.differential.example import COUNTS, Count, run
+from tests.support.drivers import require_vulkan
+from tests.support.pretended import pretended_context
+from webnn_vk import Settings
+from webnn_vk.ops import OPERATORS
+
+BATCH = 8
+#: The least that a run has to try of each operator: on the device as it is, with the native 8-bit,
+#: 16-bit and 64-bit types masked, and with bindings so small that most tensors need several.
+LEAST = {"native": 200, "masked": 80, "windows": 80}
+MASK = ("float16", "int8", "int16", "int64")
+
+
+@pytest.fixture(scope="module")
+def masked_context():
+    require_vulkan()
+    settings = replace(Settings.from_environment(), device="vulkan", mask=MASK)
+    with webnn_vk.ml.create_context(settings=settings).result() as context:
+        yield context
+
+
+@pytest.fixture(scope="module")
+def windows_context():
+    with pretended_context(max_storage_buffer_range=2048) as context:
+        yield context
+
+
+@pytest.mark.parametrize("name", sorted(OPERATORS))
+@pytest.mark.parametrize("way", LEAST)
+@pytest.mark.timeout(1800)
+def test_as_the_reference(name, way, request, cpu_context):
+    device = request.getfixturevalue("vulkan_context" if way == "native" else f"{way}_context")
+    count = COUNTS[name, way] = Count()
+    wanted = max(LEAST[way], settings.default.max_examples * LEAST[way] // LEAST["native"])
+
+    @settings(
+        max_examples=-(-wanted // BATCH),
+        deadline=None,
+        database=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+        print_blob=False,
+    )
+    @given(st.lists(examples(name), min_size=BATCH, max_size=BATCH))
+    def check(batch):
+        got = run(device, batch)
+        expected = run(cpu_context, batch)
+        for example, a, e in zip(batch, got, expected, strict=True):
+            error = mismatch(example, a, e)
+            assert error is None, f"{error}\n{example.in_full()}"
+            count.add(example)
+
+    check()
+    assert count.examples >= LEAST[way]
+    assert not count.missing(name), f"not hit: {count.missing(name)}"

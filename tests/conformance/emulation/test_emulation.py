@@ -1,0 +1,150 @@
+"""Every operator with emulation code in the draft computes what that code computes."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.conformance.differential import values
+from tests.conformance.differential.drafting import examples
+from tests.conformance.differential.example import Example
+from tests.conformance.emulation import recurrent
+from tests.conformance.emulation.emulations import EMULATIONS, flatten, squeeze, unsqueeze
+from tests.conformance.wpt import suite
+from webnn_vk import MLGraphBuilder
+from webnn_vk.ops import OPERATORS
+
+BATCH = 4
+EXAMPLES = 24
+# Each of the emulation's operators rounds; relative to the largest element of the result.
+_ERROR = {np.dtype(np.float32): 3e-5, np.dtype(np.float16): 2e-2}
+
+
+class _Pair:
+    """A builder that applies the operator and its emulation to the same operands."""
+
+    def __init__(self, builder: MLGraphBuilder, name: str) -> None:
+        self.builder, self.name = builder, name
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute != self.name:
+            return getattr(self.builder, attribute)
+        return self._both
+
+    def _both(self, **given: Any) -> list[Any]:
+        made = getattr(self.builder, self.name)(**given)
+        # A NaN bound of clamp is as absent; a second operand called b is not the builder.
+        options = {
+            "b_" if name == "b" else name: value
+            for name, value in given.items()
+            if not (isinstance(value, float) and math.isnan(value))
+        }
+        emulated = EMULATIONS[self.name](self.builder, **options)
+        pair = [x if isinstance(x, list) else [x] for x in (made, emulated)]
+        assert len(pair[0]) == len(pair[1])
+        return [operand for results in pair for operand in results]
+
+
+def run(context: Any, name: str, batch: list[Example]) -> list[tuple[list[Any], list[Any]]]:
+    builder = MLGraphBuilder(context)
+    pair: Any = _Pair(builder, name)
+    outputs: dict[str, Any] = {}
+    feeds: dict[str, np.ndarray] = {}
+    counts = []
+    for i, example in enumerate(batch):
+        made, arrays = example.add_to(pair, f"{i}.")
+        feeds |= arrays
+        outputs |= {f"{i}.{k}": operand for k, operand in enumerate(made)}
+        counts.append(len(made) // 2)
+    with builder.build(outputs).result() as graph:
+        results = context.compute(graph, {k: v for k, v in feeds.items() if k in graph.inputs})
+    return [
+        (
+            [results[f"{i}.{k}"] for k in range(n)],
+            [results[f"{i}.{k}"] for k in range(n, 2 * n)],
+        )
+        for i, n in enumerate(counts)
+    ]
+
+
+def assert_alike(example: Example, own: np.ndarray, emulated: np.ndarray) -> None:
+    assert own.dtype == emulated.dtype and own.shape == emulated.shape, example.in_full()
+    if own.dtype.kind != "f":
+        allowed = example.operator == "quantize_linear"
+        off = np.abs(own.astype(np.int64) - emulated.astype(np.int64))
+        assert off.max() <= allowed, f"{own}\n{emulated}\n{example.in_full()}"
+        return
+    finite = np.isfinite(emulated)
+    scale = float(np.max(np.abs(emulated), initial=1, where=finite))
+    np.testing.assert_allclose(
+        own.astype(np.float64), emulated.astype(np.float64), rtol=0,
+        atol=_ERROR[own.dtype] * scale, err_msg=example.in_full(),
+    )
+
+
+@pytest.mark.parametrize("name", sorted(EMULATIONS))
+def test_operator_is_its_emulation(name, context):
+    types = set()
+    flavour = values.SMALL if name in recurrent.RECURRENT else "ordinary"
+
+    @settings(
+        max_examples=EXAMPLES // BATCH, deadline=None, database=None, print_blob=False,
+        phases=(Phase.generate, Phase.shrink), suppress_health_check=list(HealthCheck),
+    )
+    @given(st.lists(examples(name, [flavour]), min_size=BATCH, max_size=BATCH))
+    def check(batch):
+        if name == "layer_normalization":
+            batch = [e for e in batch if e.arguments.get("axes", []) == sorted(
+                e.arguments.get("axes", []))]
+        for example, (own, emulated) in zip(batch, run(context, name, batch), strict=True):
+            types.update(example.types())
+            for a, b in zip(own, emulated, strict=True):
+                assert_alike(example, a, b)
+
+    check()
+    assert len(types) >= 2
+
+
+def test_every_emulation_of_the_draft_is_here():
+    """The functions that the draft's text defines; its helpers left out."""
+    draft = suite.SUITE.parent / "spec" / "webnn-crd-2026-05-21.txt"
+    if not draft.is_file():
+        pytest.skip("the draft is not beside this checkout (../shared/spec)")
+    names = re.findall(r"^function (\w+)\(", draft.read_text(), re.MULTILINE)
+    defined = {suite.snake(name) for name in names} & OPERATORS.keys()
+    assert len(defined) == 30
+    assert defined <= EMULATIONS.keys()
+
+
+def test_helpers_in_place_of_operators(context):
+    builder = MLGraphBuilder(context)
+    data = np.arange(24, dtype=np.float32).reshape(2, 1, 3, 1, 4)
+    x = builder.input("x", {"data_type": "float32", "shape": data.shape})
+    made = {
+        "squeezed": squeeze(builder, x),
+        "one": squeeze(builder, x, [1]),
+        "unsqueezed": unsqueeze(builder, squeeze(builder, x), [0, 2]),
+        "flat": flatten(builder, x, 3),
+    }
+    assert {name: operand.shape for name, operand in made.items()} == {
+        "squeezed": (2, 3, 4), "one": (2, 3, 1, 4), "unsqueezed": (1, 2, 1, 3, 4), "flat": (6, 4),
+    }
+    results = context.compute(builder.build(made).result(), {"x": data})
+    for result in results.values():
+        assert np.array_equal(result.reshape(-1), data.reshape(-1))
+
+
+def test_a_difference_is_seen():
+    example = Example("relu", {"input": np.ones(2, np.float32)}, {})
+    a = np.array([1, 2], np.float32)
+    assert_alike(example, a, a)
+    with pytest.raises(AssertionError):
+        assert_alike(example, a, a * np.float32(1.001))
+    with pytest.raises(AssertionError):
+        assert_alike(example, a, np.array([1, np.nan], np.float32))

@@ -1,0 +1,63 @@
+"""The function library on this machine's Vulkan device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.conformance.numerics import samples
+from tests.conformance.numerics.conftest import Evaluate
+
+
+@pytest.mark.parametrize("name", samples.UNARY)
+def test_float32(evaluate: Evaluate, name: str) -> None:
+    x = samples.floats(40000)
+    got = evaluate(f"w_{name}(x)", np.float32, x=x)
+    exact = samples.reference(name, x)
+    distance, where = samples.worst(got, exact, x)
+    if name == "erf":
+        assert np.nanmax(np.abs(got - exact)) <= 1e-6
+        assert np.array_equal(np.isnan(got), np.isnan(exact))
+        return
+    assert distance <= samples.BOUNDS[name], where
+
+
+@pytest.mark.parametrize("name", samples.UNARY)
+def test_every_float16(evaluate: Evaluate, name: str) -> None:
+    """At most the neighbour of the rounded result, for all 65,536 values."""
+    x = samples.halves()
+    got = evaluate(f"w_{name}(x)", np.float16, x=x)
+    distance, where = samples.worst(got, samples.reference(name, x), x)
+    assert distance <= min(1, samples.BOUNDS.get(name, 1)), where
+
+
+@pytest.mark.parametrize("name", samples.BINARY)
+def test_float32_pairs(evaluate: Evaluate, name: str) -> None:
+    a, b = samples.float_pairs(20000)
+    got = evaluate(f"w_{name}(a, b)", np.float32, a=a, b=b)
+    distance, where = samples.worst(got, samples.reference(name, a, b), a, b)
+    assert distance <= samples.BOUNDS[name], where
+
+
+@pytest.mark.parametrize("name", samples.COMPARISONS)
+def test_comparison(evaluate: Evaluate, name: str) -> None:
+    a, b = samples.float_pairs()
+    got = evaluate(f"w_bool(w_{name}(a, b))", np.uint8, a=a, b=b)
+    np.testing.assert_array_equal(got, samples.COMPARISONS[name](a, b))
+
+
+def test_classification(evaluate: Evaluate) -> None:
+    for x in (samples.floats(), samples.halves()):
+        np.testing.assert_array_equal(evaluate("w_bool(w_is_nan(x))", np.uint8, x=x), np.isnan(x))
+        np.testing.assert_array_equal(evaluate("w_bool(w_is_inf(x))", np.uint8, x=x), np.isinf(x))
+
+
+def test_same_as_emulation(evaluate: Evaluate) -> None:
+    """The interpreter computes what a device computes: equal bits where nothing is left open."""
+    library = samples.library()
+    x = samples.floats()
+    for name in ("sqrt", "reciprocal", "floor", "ceil", "round_even", "abs", "neg", "sign"):
+        want = library.call(f"w_{name}", ("float", x))[1]
+        got = evaluate(f"w_{name}(x)", np.float32, x=x)
+        number = ~np.isnan(want)
+        np.testing.assert_array_equal(got.view(np.uint32)[number], want.view(np.uint32)[number])

@@ -1,0 +1,115 @@
+"""The function library on the worst devices that Vulkan allows, emulated by NumPy."""
+
+from __future__ import annotations
+
+import functools
+import json
+
+import numpy as np
+import pytest
+
+from tests.conformance.numerics import samples
+from tests.conformance.numerics.glsl import Device, Library
+from tests.support.paths import SHARED
+
+DEVICES = {
+    "ieee": {},
+    "flushing": {"flush": True},
+    "up": {"rounding": "up", "division": 2.0, "flush": True},
+    "down": {"rounding": "down", "division": -2.0, "flush": True},
+    "cut": {"rounding": "zero", "division": "random", "flush": True, "contract": True},
+    "random": {"rounding": "random", "division": "random", "contract": True},
+    "random flushing": {"rounding": "random", "division": "random", "flush": True, "seed": 5},
+    "contracting": {"division": "random", "contract": True},
+}
+TOLERANCES = SHARED / "wpt" / "tolerances.json"
+
+
+@functools.cache
+def floats() -> np.ndarray:
+    return samples.floats()
+
+
+@functools.cache
+def exact(name: str) -> np.ndarray:
+    arguments = (floats(),) if name in samples.UNARY else samples.float_pairs()
+    return samples.reference(name, *arguments)
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    return samples.library()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", samples.BOUNDS)
+def test_bound(library: Library, name: str, device: str) -> None:
+    """Within the bound for every sample, special values and denormals included, however the device
+    rounds, flushes and contracts, and whatever it makes of NaN and infinities."""
+    library.device = Device(**DEVICES[device])
+    arguments = (floats(),) if name in samples.UNARY else samples.float_pairs()
+    got = library.call(f"w_{name}", *(("float", x) for x in arguments))[1]
+    distance, where = samples.worst(got, exact(name), *arguments)
+    assert distance <= samples.BOUNDS[name], where
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_erf(library: Library, device: str) -> None:
+    library.device = Device(**DEVICES[device])
+    got = library.call("w_erf", ("float", floats()))[1]
+    want = exact("erf")
+    assert np.array_equal(np.isnan(got), np.isnan(want))
+    assert np.nanmax(np.abs(got - want)) <= 1e-6
+    assert np.nanmax(np.abs(got)) <= 1
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", samples.COMPARISONS)
+def test_comparison(library: Library, name: str, device: str) -> None:
+    """Exact for denormals too, on devices that flush them."""
+    library.device = Device(**DEVICES[device])
+    a, b = samples.float_pairs()
+    got = library.call(f"w_{name}", ("float", a), ("float", b))[1]
+    np.testing.assert_array_equal(got, samples.COMPARISONS[name](a, b))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_classification(library: Library, device: str) -> None:
+    library.device = Device(**DEVICES[device])
+    x = floats()
+    np.testing.assert_array_equal(library.call("w_is_nan", ("float", x))[1], np.isnan(x))
+    np.testing.assert_array_equal(library.call("w_is_inf", ("float", x))[1], np.isinf(x))
+
+
+def test_signed_zeros(library: Library) -> None:
+    """What the distance in ULP does not see: the sign of zero results."""
+    zeros = np.array([0.0, -0.0, -0.25, 0.25], np.float32)
+    for name in ("floor", "ceil", "round_even", "neg", "abs", "sign", "sqrt", "sin", "tan", "tanh"):
+        got = library.call(f"w_{name}", ("float", zeros))[1]
+        with np.errstate(invalid="ignore"):
+            want = samples.UNARY[name](zeros)
+        known = ~np.isnan(want)
+        np.testing.assert_array_equal(np.signbit(got)[known], np.signbit(want)[known], err_msg=name)
+    a, b = np.array([0.0, -0.0, 0.0], np.float32), np.array([-0.0, 0.0, 0.0], np.float32)
+    smaller = library.call("w_min", ("float", a), ("float", b))[1]
+    larger = library.call("w_max", ("float", a), ("float", b))[1]
+    assert np.signbit(smaller).tolist() == [True, True, False]
+    assert np.signbit(larger).tolist() == [False, False, False]
+
+
+def test_bounds_within_web_platform_tests() -> None:
+    """Our bounds leave room below the tolerances of the suite."""
+    if not TOLERANCES.is_file():
+        pytest.skip("web-platform-tests data not here")
+    table = json.loads(TOLERANCES.read_text())
+    allowed = {**table["fixedULP"], **table["perFileULP"]}
+    compared = 0
+    for name, bound in samples.BOUNDS.items():
+        name = {"round_even": "roundEven", "expm1": "elu"}.get(name, name)
+        if name in table["zeroULP"]:
+            assert bound == 0
+            compared += 1
+        elif name in allowed:
+            assert bound <= allowed[name]["float32"]
+            compared += 1
+    assert compared == len(samples.BOUNDS) - 3  # sin, cos and tan have absolute tolerances

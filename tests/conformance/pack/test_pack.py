@@ -1,0 +1,101 @@
+"""The pack of precompiled shaders serves every operator and data type, without any compiler."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.conformance.differential.drafting import examples
+from tests.conformance.wpt import suite
+from tests.support.drivers import require_vulkan
+from tests.support.paths import ROOT
+from tests.support.profiles import NAMES, stored_profile
+from webnn_vk import MLGraphBuilder
+from webnn_vk.codegen.compiler import find_compiler
+from webnn_vk.codegen.pack import PackStats
+from webnn_vk.codegen.spec import KernelSpec
+from webnn_vk.codegen.store import build_pack
+from webnn_vk.kernels import catalogue
+from webnn_vk.ops import OPERATORS
+from webnn_vk.program import Target, compile_program
+from webnn_vk.tools.pack import specs
+
+TYPES = ("float16", "int8", "int16", "int64")
+
+
+@pytest.fixture(scope="module")
+def pack(tmp_path_factory: pytest.TempPathFactory) -> PackStats:
+    if find_compiler() is None:
+        pytest.skip("no GLSL compiler to make the pack with")
+    return build_pack(specs(), tmp_path_factory.mktemp("pack") / "pack.bin")
+
+
+@pytest.fixture(scope="module")
+def known() -> frozenset[KernelSpec]:
+    return frozenset(specs())
+
+
+def test_size(pack, say):
+    say(f"pack: {pack.modules} modules, {pack.size / 1e6:.2f} MB")
+    assert pack.modules > 500
+    assert pack.size == pack.path.stat().st_size < 5_000_000
+
+
+def test_it_has_kernels_for_native_and_for_emulated_types(known):
+    assert set(catalogue(frozenset(TYPES))) <= known
+    assert set(catalogue(frozenset())) <= known
+
+
+@pytest.mark.parametrize("mask", ["", ",".join(TYPES)], ids=["native", "masked"])
+@pytest.mark.skipif(not suite.PRESENT, reason="the web-platform-tests are not beside this checkout")
+@pytest.mark.timeout(900)
+def test_conformance_without_a_compiler(pack, mask, tmp_path, say):
+    require_vulkan()
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    environment = {
+        **os.environ, "WEBNN_VK_GLSLANG": "none", "WEBNN_VK_PACK": str(pack.path),
+        "WEBNN_VK_CACHE": str(tmp_path / "cache"), "PATH": str(tools), "WEBNN_VK_MASK": mask,
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.conformance.wpt.conformance", "--variant", "inputs"],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900,
+    )
+    text = done.stdout + done.stderr
+    assert done.returncode == 0, text[-4000:]
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("passed ") and " failed 0 " in last and last.endswith(" cpu_steps 0")
+    # All from the pack: nothing was compiled, so nothing was cached.
+    assert not list(tmp_path.glob("cache/**/*.spv"))
+    say(f"without a compiler{', masked' if mask else ''}: {last}")
+
+
+@pytest.mark.parametrize("name", sorted(OPERATORS))
+def test_random_examples_need_no_other_kernel(name, cpu_context, known):
+    """For the stored profiles, whose plans differ: nothing is run."""
+    profiles = [stored_profile(p) for p in NAMES]
+    profiles.append(profiles[0].masked(TYPES))
+
+    @settings(
+        max_examples=8, deadline=None, database=None, phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck), print_blob=False,
+    )
+    @given(st.lists(examples(name), min_size=4, max_size=4))
+    def check(batch):
+        builder = MLGraphBuilder(cpu_context)
+        outputs = {}
+        for i, example in enumerate(batch):
+            made, _ = example.add_to(builder, f"{i}.")
+            outputs |= {f"{i}.{k}": operand for k, operand in enumerate(made)}
+        graph = builder._graph(outputs)
+        for profile in profiles:
+            program = compile_program(graph, Target(profile, fold=False, fuse=False))
+            missing = [spec for spec in program.kernels if spec not in known]
+            assert not missing, f"{profile.name}: {missing}"
+
+    check()

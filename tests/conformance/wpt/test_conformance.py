@@ -1,0 +1,135 @@
+"""Every conformance vector passes, by the suite's own criteria."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+import webnn_vk
+from tests.conformance.wpt import conformance, suite
+from tests.support.drivers import require_vulkan
+from tests.support.paths import ROOT
+from webnn_vk.codegen.spirv import capabilities
+
+ABSENT = "the web-platform-tests are not beside this checkout (../shared/wpt)"
+needs_suite = pytest.mark.skipif(not suite.PRESENT, reason=ABSENT)
+
+#: The files that hold cases (one is empty).
+FILES = [f for f in suite.files("conformance") if any(conformance.cases(f))]
+#: What each feature that can be masked shows as in a module.
+CAPABILITIES = {
+    "float16": {"Float16", "StorageBuffer16BitAccess", "UniformAndStorageBuffer16BitAccess"},
+    "int8": {"Int8", "StorageBuffer8BitAccess", "UniformAndStorageBuffer8BitAccess"},
+    "int16": {"Int16"},
+    "int64": {"Int64"},
+}
+
+
+@pytest.fixture(scope="module")
+def contexts():
+    """Contexts by (device, variant), made once."""
+    made = {}
+
+    def get(device: str, variant: str):
+        if (device, variant) not in made:
+            settings = conformance.settings_for(device, variant)
+            made[device, variant] = webnn_vk.ml.create_context(settings=settings).result()
+        return made[device, variant]
+
+    yield get
+    for context in made.values():
+        context.destroy()
+
+
+@needs_suite
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize(
+    ("device", "variant"),
+    [("cpu", "default"), ("vulkan", "default"), ("vulkan", "unfolded"), ("vulkan", "inputs")],
+)
+def test_vectors(contexts, device, variant, file):
+    if device == "vulkan":
+        require_vulkan()
+    context = contexts(device, variant)
+    tally = conformance.Tally()
+    for _, case in conformance.cases(file):
+        conformance.run(context, tally, file, case, variant)
+    assert tally.ok, "\n".join(tally.failures)
+    assert tally.passed
+
+
+def command(*arguments: str, **environment: str) -> tuple[int, str]:
+    """The conformance command in a process of its own: (exit status, what it printed)."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.conformance.wpt.conformance", *arguments],
+        cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, timeout=900,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@needs_suite
+@pytest.mark.timeout(900)
+def test_with_native_types_masked(tmp_path):
+    require_vulkan()
+    status, text = command(
+        "--variant", "inputs",
+        WEBNN_VK_MASK="float16,int8,int16,int64", WEBNN_VK_DUMP_SPIRV=str(tmp_path),
+    )
+    assert status == 0, text[-4000:]
+    modules = list(tmp_path.glob("*.spv"))
+    assert len(modules) > 100
+    forbidden = set().union(*CAPABILITIES.values())
+    for module in modules:
+        assert not capabilities(module.read_bytes()) & forbidden, module.name
+        # For the count of validated modules at the end of the run.
+        shutil.copy(module, os.environ["WEBNN_VK_DUMP_SPIRV"])
+
+
+@needs_suite
+def test_native_types_are_used_where_the_device_has_them(tmp_path):
+    require_vulkan()
+    status, text = command("--file", "arg_min_max", WEBNN_VK_DUMP_SPIRV=str(tmp_path))
+    assert status == 0, text[-4000:]
+    used = set().union(*(capabilities(m.read_bytes()) for m in tmp_path.glob("*.spv")))
+    for feature in ("float16", "int8", "int64"):
+        assert used & CAPABILITIES[feature], feature
+    for module in tmp_path.glob("*.spv"):
+        shutil.copy(module, os.environ["WEBNN_VK_DUMP_SPIRV"])
+
+
+@needs_suite
+def test_the_command_fails_when_steps_run_on_the_cpu():
+    require_vulkan()
+    status, text = command("--file", "relu", WEBNN_VK_FORCE_CPU="relu")
+    assert status == 1
+    assert "cpu_steps 0" not in text.splitlines()[-1]
+
+
+@needs_suite
+def test_the_comparison_can_fail(cpu_context):
+    (_, case), *_ = conformance.cases("relu")
+    name, resource = next(iter(case["graph"]["expectedOutputs"].items()))
+    data = [x + 1 for x in resource["data"]]
+    wrong = {**case["graph"], "expectedOutputs": {name: {**resource, "data": data}}}
+    error, _ = conformance.run_case(cpu_context, {**case, "graph": wrong}, False)
+    assert error is not None and "exceeds" in error
+
+
+@needs_suite
+def test_no_stale_entry_among_the_skips():
+    named = {
+        f"{file}: {case['name']}"
+        for file, case in conformance.cases()
+        if case.get("nonSpecDataType")
+    }
+    assert named == set(suite.skipped()["conformance"])
+
+
+def test_settings_of_the_variants():
+    default = conformance.settings_for("cpu", "default")
+    assert conformance.settings_for("cpu", "inputs") == replace(
+        default, skip_passes=("fold", "fuse")
+    )

@@ -1,0 +1,81 @@
+"""Contexts on the CPU, on Vulkan memory that the host sees, and on such that it doesn't."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.contexts import open_over
+from tests.support.drivers import require_vulkan
+from webnn_vk import MLContext, MLGraphBuilder, MLTensor, Settings, ml
+from webnn_vk.driver import DriverProxy
+
+KINDS = ("cpu", "vulkan", "hidden")
+
+
+class HidingDriver(DriverProxy):
+    """A discrete GPU as far as memory goes: the host sees what is allocated for transfers only."""
+
+    def allocate(self, size: int, *, host: bool = False, **options: Any) -> Any:
+        made = self.driver.allocate(size, host=host, **options)
+        if not host:
+            made.mapped = None
+        return made
+
+
+@pytest.fixture
+def open_kind() -> Iterator[Callable[[str], MLContext]]:
+    """Opens a context of one of KINDS, destroyed at the end of the test."""
+    made = []
+
+    def open_one(kind: str) -> MLContext:
+        if kind != "cpu":
+            require_vulkan()
+        if kind == "hidden":
+            context, _ = open_over(HidingDriver)
+        else:
+            context = ml.create_context(settings=Settings(device=kind)).result()
+        made.append(context)
+        return context
+
+    yield open_one
+    for context in made:
+        context.destroy()
+
+
+@pytest.fixture(params=KINDS)
+def shared(request: pytest.FixtureRequest, open_kind: Callable[[str], MLContext]) -> MLContext:
+    """A context of the test's own, of each of KINDS."""
+    return open_kind(request.param)
+
+
+def make_tensor(context: MLContext, data: Any = None, *, shape: Any = (4,),
+                data_type: str = "float32", readable: bool = True,
+                writable: bool = True) -> MLTensor:
+    """A tensor, holding ``data`` when given."""
+    if data is not None:
+        data = np.asarray(data, np.float32) if isinstance(data, list) else data
+        shape, data_type = data.shape, data.dtype.name
+    tensor = context.create_tensor({"data_type": data_type, "shape": shape, "readable": readable,
+                                    "writable": writable}).result()
+    if data is not None:
+        context.write_tensor(tensor, data)
+    return tensor
+
+
+def doubling(context: MLContext, size: int = 4) -> Any:
+    """y = x + x"""
+    builder = MLGraphBuilder(context)
+    x = builder.input("x", {"data_type": "float32", "shape": [size]})
+    return builder.build({"y": builder.add(x, x)}).result()
+
+
+def read(context: MLContext, tensor: MLTensor) -> np.ndarray:
+    return context.read_tensor(tensor).result()
+
+
+def floats(*values: float) -> np.ndarray:
+    return np.array(values, np.float32)

@@ -1,0 +1,99 @@
+"""Convolution kernels against the NumPy reference, and their plans for stored profiles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.cases.conv import OPERATORS, random_case
+from tests.support.comparing import WAYS, assert_close, profile_for, random_array
+from tests.support.drivers import require_vulkan
+from tests.support.running import node_of
+from webnn_vk.data_types import FLOAT_TYPES
+from webnn_vk.kernels import plan
+
+# Sums of up to 200 products of numbers up to 2, of which float32 keeps 24 bits each.
+_ERROR = 5e-5
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("data_type", FLOAT_TYPES)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_random(name: str, data_type: str, way: str) -> None:
+    require_vulkan()
+    rng = np.random.default_rng([WAYS.index(way), FLOAT_TYPES.index(data_type), len(name)])
+    profile = profile_for(way)
+    if way == "windows":
+        profile = profile.replace(max_storage_buffer_range=8192)
+    for _ in range(10 if way == "windows" else 25):
+        assert_close(*random_case(rng, name, data_type), profile, _ERROR)
+
+
+@pytest.mark.parametrize("way", ["software", "discrete"])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_depthwise(stride: int, dilation: int, way: str) -> None:
+    """Rows that share taps in every way, with a channel multiplier."""
+    require_vulkan()
+    rng = np.random.default_rng([stride, dilation])
+    for layout, shape in (("nchw", (2, 3, 13, 11)), ("nhwc", (2, 13, 11, 3))):
+        for taps in ((3, 3), (2, 5)):
+            node, arrays = node_of(
+                "conv2d", random_array(rng, "float32", shape),
+                random_array(rng, "float32", (6, 1, *taps)), groups=3, input_layout=layout,
+                strides=[stride, stride], dilations=[dilation, dilation], padding=[1, 2, 2, 0],
+            )
+            (dispatch,) = plan(node, profile_for(way))
+            assert dispatch.kernel == "conv_depthwise"
+            assert_close(node, arrays, profile_for(way), _ERROR)
+
+
+@pytest.mark.parametrize("data_type", FLOAT_TYPES)
+@pytest.mark.parametrize("stride", [1, 2, 4])
+@pytest.mark.parametrize("left", [0, 1, 2, 5])
+def test_depthwise_rows_of_vectors(left: int, stride: int, data_type: str) -> None:
+    require_vulkan()
+    rng = np.random.default_rng([left, stride])
+    for taps, dilation in ((1, 1), (3, 1), (3, 2), (4, 3)):
+        right = max(0, (taps - 1) * dilation - left)
+        # Cut to a multiple of 4 outputs.
+        right += -((16 + left + right - (taps - 1) * dilation - 1) // stride + 1) % 4 * stride
+        node, arrays = node_of(
+            "conv2d", random_array(rng, data_type, (2, 3, 9, 16)),
+            random_array(rng, data_type, (6, 1, 2, taps)), groups=3, strides=[stride, stride],
+            dilations=[1, dilation], padding=[1, 0, left, right],
+            bias=random_array(rng, data_type, (6,)),
+        )
+        (dispatch,) = plan(node, profile_for("software"))
+        assert dispatch.kernel == "conv_depthwise" and dispatch.spec.buffers[0].width == 4
+        assert_close(node, arrays, profile_for("software"), _ERROR)
+
+
+def test_padding_is_zero_whatever_the_corner_holds() -> None:
+    require_vulkan()
+    x = np.full((1, 1, 3, 3), 2, np.float32)
+    x[0, 0, 0, 0] = np.nan
+    w = np.ones((1, 1, 3, 3), np.float32)
+    for name in OPERATORS:
+        for groups in (1, 2):
+            node = node_of(
+                name, np.concatenate([x] * groups, 1), np.concatenate([w] * groups),
+                padding=[1, 1, 1, 1], groups=groups,
+            )
+            assert_close(*node, profile_for("software"))
+
+
+@pytest.mark.parametrize("channels", [3, 4])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_infinite_weights(name: str, channels: int) -> None:
+    """Padding is zeros, which they make NaN; a tap that a transposed convolution lacks is not."""
+    require_vulkan()
+    rng = np.random.default_rng(channels)
+    x = random_array(rng, "float32", (2, 5, 6, channels))
+    w = random_array(rng, "float32", (2, 3, 3, channels))
+    w[0, 1, 2, 1] = np.inf
+    w[1, 0, 0, 0] = np.nan
+    node, arrays = node_of(
+        name, x, w, strides=[2, 2], padding=[1, 1, 1, 1], input_layout="nhwc", filter_layout="ohwi"
+    )
+    assert_close(node, arrays, profile_for("software"), _ERROR)

@@ -1,0 +1,62 @@
+"""Floating results of a plan against the NumPy reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tests.support.running import device_profile, run
+from webnn_vk.device_profile import DeviceProfile
+from webnn_vk.graph import Node
+
+#: What changes the plan or the shaders: the device as it is, a device whose kernels share rows
+#: among many invocations, one without native types, one that binds tensors in small windows.
+WAYS = ("software", "discrete", "masked", "windows")
+
+
+def profile_for(way: str, window: int = 1024) -> DeviceProfile:
+    """The test device's profile, changed so that plans go the given way; ``window`` in bytes."""
+    match way:
+        case "discrete":
+            return device_profile(device_type="discrete")
+        case "masked":
+            return device_profile(masked=True)
+        case "windows":
+            return device_profile(max_storage_buffer_range=window, device_type="discrete")
+    return device_profile()
+
+
+def assert_close(
+    node: Node, arrays: Mapping[Any, np.ndarray], profile: DeviceProfile, error: float = 1e-6
+) -> None:
+    """The output is exact where integer; otherwise within ``error``, relative above 1 and absolute
+    below (float16: within a rounding, of its own size, more)."""
+    (own,), (expected,) = run(node, arrays, profile), node.evaluate(arrays.get)
+    assert own.dtype == expected.dtype and own.shape == expected.shape
+    what = f"{node.title} {[str(v.descriptor) for v in node.inputs]} {dict(node.arguments)}"
+    if own.dtype.kind != "f":
+        np.testing.assert_array_equal(own, expected, err_msg=what)
+        return
+    rounding = 2.0**-10 if own.dtype == np.float16 else 0.0
+    np.testing.assert_allclose(
+        own.astype(np.float64), expected.astype(np.float64), rtol=error + rounding, atol=error,
+        err_msg=what,
+    )
+
+
+def random_array(
+    rng: np.random.Generator, data_type: str, shape: tuple[int, ...], high: float = 2.0
+) -> np.ndarray:
+    """Floats in -high … high, integers from their whole range."""
+    dtype = np.dtype(data_type)
+    if dtype.kind == "f":
+        return rng.uniform(-high, high, shape).astype(dtype)
+    limits = np.iinfo(dtype)
+    return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+
+
+def random_shape(rng: np.random.Generator, low: int = 0, high: int = 8) -> tuple[int, ...]:
+    rank = int(rng.integers(low, high + 1))
+    return tuple(int(n) for n in rng.choice((1, 2, 3, 4, 7) if rank < 5 else (1, 2, 3), rank))

@@ -1,0 +1,16 @@
+"""Profiles of devices, stored as `webnn-vk devices` reports them: what plans and choices are
+tested for, wherever the tests run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from webnn_vk.device_profile import DeviceProfile
+
+FOLDER = Path(__file__).parent
+NAMES = tuple(sorted(path.stem for path in FOLDER.glob("*.json")))
+
+
+def stored_profile(name: str = "llvmpipe") -> DeviceProfile:
+    """The profile of that name, one of `NAMES`."""
+    return DeviceProfile.from_json((FOLDER / f"{name}.json").read_text(encoding="utf-8"))

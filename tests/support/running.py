@@ -1,0 +1,135 @@
+"""Runs the plan of one node on the Vulkan device, without context and program."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tests.support.kernels import compile_spec, driver
+from webnn_vk.data_types import MLOperandDescriptor
+from webnn_vk.device_profile import DeviceProfile
+from webnn_vk.graph import Emitter, Node, Value
+from webnn_vk.kernels import Scratch, plan
+from webnn_vk.kernels.dispatch import padded
+
+#: The features that the types of elements depend on.
+TYPE_FEATURES = ("float16", "int8", "int16", "int64")
+
+_GUARD = 64
+_POISON = 0xCD
+_compiled = functools.cache(compile_spec)
+
+
+def device_profile(masked: bool = False, **limits: Any) -> DeviceProfile:
+    """The profile of the device that `run` uses, with or without the types' native features and
+    with other limits."""
+    profile = driver().profile.masked(TYPE_FEATURES if masked else ())
+    return profile.replace(**limits)
+
+
+def node_of(operator: str, *operands: Any, **arguments: Any) -> tuple[Node, dict]:
+    """A node and its operands' arrays by value; a list of arrays is a sequence operand, a
+    descriptor one without an array (to plan, not to run). Optional operands come by keyword."""
+    arrays: dict[Value, np.ndarray] = {}
+
+    def value(array: Any) -> Any:
+        if isinstance(array, list) and array and isinstance(array[0], np.ndarray):
+            return [value(a) for a in array]
+        if isinstance(array, MLOperandDescriptor):
+            return Value(array, name="x")
+        if not isinstance(array, np.ndarray):
+            return array  # an argument
+        given = Emitter().constant(array)
+        arrays[given] = given.data
+        return given
+
+    emit = Emitter()
+    given = {name: value(argument) for name, argument in arguments.items()}
+    getattr(emit, operator)(*map(value, operands), **given)
+    return emit.nodes[-1], arrays
+
+
+def run(node: Node, arrays: Mapping[Value, np.ndarray], profile: DeviceProfile) -> list[np.ndarray]:
+    """The outputs of a node's plan. Memory starts poisoned; a write past a value's padding or
+    past a scratch is an error."""
+    from webnn_vk.driver import BarrierCommand, DispatchCommand
+
+    device = driver()
+    held: dict[Any, Any] = {}
+    blocks = []
+
+    def memory(target: Value | Scratch) -> tuple[Any, int]:
+        scratch = isinstance(target, Scratch)
+        size = padded(target.size if scratch else target.descriptor.byte_length)
+        if target not in held:
+            held[target] = device.allocate(size + _GUARD, host=True)
+            held[target].mapped[: size + _GUARD] = bytes([_POISON]) * (size + _GUARD)
+            if target in arrays:
+                data = arrays[target].tobytes()
+                held[target].mapped[: len(data)] = data
+            held[target].flush()
+        return held[target], size
+
+    commands: list[Any] = []
+    for dispatch in plan(node, profile):
+        spec = dispatch.spec
+        assert spec.features <= profile.features
+        bindings = []
+        for binding in dispatch.bindings:
+            where, size = memory(binding.value)
+            length = size - binding.offset if binding.size is None else binding.size
+            assert 0 < length <= min(profile.max_storage_buffer_range, size - binding.offset)
+            assert binding.offset % profile.min_storage_buffer_offset_alignment == 0
+            # Beyond what is bound the driver would drop a write.
+            beyond = _GUARD if binding.offset + length == size else 0
+            bindings.append((where, binding.offset, length + beyond))
+        block = spec.pack_params(dispatch.params)
+        if spec.param_storage == "buffer":
+            where = device.allocate(len(block), host=True)
+            where.mapped[: len(block)] = block
+            where.flush()
+            blocks.append(where)
+            bindings.append((where, 0, len(block)))
+        push = block if spec.param_storage == "push" else b""
+        ids, data = spec.pack_constants(dispatch.constants)
+        pipeline = device.pipeline(
+            _compiled(spec),
+            binding_count=spec.binding_count,
+            push_size=len(push),
+            constants=tuple((i, data[4 * n : 4 * n + 4]) for n, i in enumerate(ids)),
+            name=spec.template,
+        )
+        commands += [DispatchCommand(pipeline, tuple(bindings), push, dispatch.groups)]
+        commands += [BarrierCommand()]
+    recording = device.record(commands)
+    assert device.wait(device.submit([recording]), timeout=60)
+    recording.free()
+    for target, where in held.items():
+        where.invalidate()
+        _, size = memory(target)
+        guard = bytes(where.mapped[size : size + _GUARD])
+        assert guard == bytes([_POISON]) * _GUARD, "written past the end"
+    results = []
+    for value in node.outputs:
+        raw = bytes(held[value].mapped[: value.descriptor.byte_length])
+        results.append(np.frombuffer(raw, value.descriptor.numpy_dtype).reshape(value.shape))
+    for where in (*held.values(), *blocks):
+        where.free()
+    return results
+
+
+def assert_same_bits(node: Node, arrays: Mapping, profile: DeviceProfile) -> None:
+    """The device's outputs equal the reference's in every bit."""
+    for own, expected in zip(run(node, arrays, profile), node.evaluate(arrays.get), strict=True):
+        assert own.shape == expected.shape
+        assert own.tobytes() == expected.tobytes(), f"{node.title} {node.arguments}"
+
+
+def random_bits(rng: np.random.Generator, data_type: str, shape: tuple[int, ...]) -> np.ndarray:
+    """An array of arbitrary bits: NaN payloads, denormals and all."""
+    dtype = np.dtype(data_type)
+    count = int(np.prod(shape)) * dtype.itemsize
+    return rng.integers(0, 256, count, np.uint8).view(dtype).reshape(shape)

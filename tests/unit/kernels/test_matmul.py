@@ -1,0 +1,87 @@
+"""Plans of the matmul kernels, made for stored profiles: no device."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.support.cases.matmul import gemm_node, matmul_node
+from tests.support.profiles import stored_profile
+from tests.support.running import node_of
+from webnn_vk.data_types import FLOAT_TYPES, MLOperandDescriptor
+from webnn_vk.kernels import catalogue, plan
+from webnn_vk.kernels.dispatch import Scratch
+
+
+def _describe(*shape: int) -> MLOperandDescriptor:
+    return MLOperandDescriptor("float32", shape)
+
+
+def _planned(profile: str, a: tuple[int, ...], b: tuple[int, ...], **arguments):
+    name = "gemm" if arguments else "matmul"
+    node, _ = node_of(name, _describe(*a), _describe(*b), **arguments)
+    return plan(node, stored_profile(profile))
+
+
+def test_plans() -> None:
+    (gpu,) = _planned("nvidia_h200", (4096, 1024), (1024, 4096))
+    assert gpu.kernel == "matmul_tiled" and gpu.groups == (32 * 32, 1, 1)
+    assert gpu.constants == {"LX": 16, "LY": 16, "TM": 8, "TN": 8, "BK": 16}
+    assert gpu.flops == 2 * 4096 * 4096 * 1024
+    (small,) = _planned("nvidia_h200", (64, 64), (64, 64))
+    assert small.constants["LX"] * small.constants["TN"] == 32
+    (cpu,) = _planned("llvmpipe", (1024, 384), (384, 1536))
+    assert cpu.kernel == "matmul" and math.prod(cpu.groups) == 128 * 24
+    assert [b.width for b in cpu.spec.buffers] == [4, 4, 4]
+    # An odd row length leaves no vector aligned.
+    (odd,) = _planned("llvmpipe", (16, 33), (33, 17))
+    assert [b.width for b in odd.spec.buffers] == [1, 1, 1]
+
+
+def test_batches_that_share_b_are_rows() -> None:
+    (dispatch,) = _planned("llvmpipe", (8, 128, 64), (64, 256))
+    assert (dispatch.params["M"], dispatch.params["batches"]) == (1024, 1)
+
+
+def test_a_row_vector_is_a_matrix_times_vector() -> None:
+    (row,) = _planned("nvidia_h200", (1, 512), (512, 1024))
+    assert row.kernel == "matvec"
+    assert (row.params["M"], row.params["K"], row.params["N"]) == (1024, 512, 1)
+    (column,) = _planned("nvidia_h200", (1024, 512), (512, 1))
+    assert column.kernel == "matvec" and column.params["M"] == 1024
+
+
+def test_few_workgroup_invocations_are_respected() -> None:
+    minimum = stored_profile("adreno_minimum")
+    node, _ = node_of("matmul", _describe(4096, 512), _describe(512, 4096))
+    (dispatch,) = plan(node, minimum)
+    size = dispatch.constants["LX"] * dispatch.constants["LY"]
+    assert size <= minimum.max_workgroup_invocations
+
+
+@pytest.mark.parametrize("profile", ["nvidia_h200", "llvmpipe", "adreno_minimum"])
+def test_plans_are_in_the_catalogue(profile: str) -> None:
+    for limit in (stored_profile(profile).max_storage_buffer_range, 2048):
+        device = stored_profile(profile).replace(max_storage_buffer_range=limit)
+        known = set(catalogue(device.features))
+        rng = np.random.default_rng(5)
+        for data_type in FLOAT_TYPES:
+            for case in (matmul_node, gemm_node):
+                for _ in range(20):
+                    node, _ = case(rng, data_type)
+                    assert all(dispatch.spec in known for dispatch in plan(node, device))
+
+
+@pytest.mark.parametrize(("inner", "scratches"), [(50_000, 0), (60_000, 1), (200_000, 2)])
+def test_partial_sums_of_all_batches_share_their_memory(inner: int, scratches: int) -> None:
+    a, b = (MLOperandDescriptor("float32", s) for s in ((5, 20, inner), (5, inner, 30)))
+    node, _ = node_of("matmul", a, b)
+    found = {
+        binding.value
+        for dispatch in plan(node, stored_profile("llvmpipe"))
+        for binding in dispatch.bindings
+        if isinstance(binding.value, Scratch)
+    }
+    assert [s.size for s in found] == [20 * 30 * 4] * scratches
