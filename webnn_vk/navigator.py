@@ -13,7 +13,8 @@ from .context import MLContext
 from .device_info import DeviceInfo
 from .driver import DriverError, DriverUnavailable
 from .errors import InvalidStateError, NotSupportedError
-from .gpu.device import GPUDevice
+from .gpu.adapter import GPUDevice
+from .gpu.device_state import device_state
 from .interop import wgpu
 from .opening import FoundDevice, choose_device, find_devices, open_device
 from .promise import MLPromise
@@ -131,9 +132,10 @@ def _context_on(gpu_device: Any, settings: Settings) -> MLContext:
             f"create_context: a GPUDevice (of webnn_vk.gpu or wgpu) is expected, not "
             f"{type(gpu_device).__name__}; options are given by keyword"
         )
-    gpu_device._check("create_context")
-    info = DeviceInfo.of(gpu_device._gpu.profile, gpu_device.adapter.info.index)
-    return _gpu_context(gpu_device._timeline, info, settings, gpu_device=gpu_device)
+    gpu = device_state(gpu_device)
+    gpu.check("create_context")
+    info = DeviceInfo.of(gpu.device.profile, gpu_device.adapter.info.index)
+    return _gpu_context(gpu.timeline, info, settings, gpu_device=gpu_device)
 
 
 def _wgpu_context(gpu_device: Any, settings: Settings) -> MLContext:

@@ -4,7 +4,7 @@ from .cpu import CpuDevice
 from .device import Device
 from .driver_device import DriverDevice
 from .storage import Storage
-from .timeline import Fence, Timeline
+from .timeline import Fence, Lane, Timeline
 from .work import Allocate, Await, Executable, Read, Run, RunGraph, Submit, Write
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Executable",
     "Fence",
     "DriverDevice",
+    "Lane",
     "Read",
     "Run",
     "Storage",

@@ -26,6 +26,7 @@ class CpuExecutable:
         self.program = program
         self.uploads: list[Write] = []
         self.build_seconds: dict[str, float] = {}
+        self.on_host = True
         self.flops = sum(step.flops for step in program.report.steps)
 
 

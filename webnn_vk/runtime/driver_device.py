@@ -85,6 +85,8 @@ class _Run:
         self.device = device
         self.driver = device.driver
         self.batch = batch
+        # The last submission before this batch, which may use the same memory.
+        self._before = self.driver.submitted()
         # The work being added, and those not submitted yet with what they add to the submission.
         self._work: Work | None = None
         self._open: list[Work] = []
@@ -254,8 +256,8 @@ class _Run:
     def _finish(self) -> None:
         """Submit and wait, for what the host has to see or reuse now."""
         self._submit()
-        # Batches before may use the same memory, also when this one has submitted nothing yet.
-        self.driver.wait(self.driver.submitted())
+        # Not for what other lanes have submitted meanwhile.
+        self.driver.wait(self._before if self.batch.value is None else self.batch.value)
         collects, self._collects = self._collects, []
         for work, collect in collects:
             try:

@@ -35,6 +35,7 @@ class DriverExecutable:
         self.program = program
         self.uploads: list[Write] = []
         self.build_seconds: dict[str, float] = {}
+        self.on_host = any(isinstance(part, HostSegment) for part in program.segments)
         self.flops = sum(step.flops for step in program.report.steps)
         start = time.perf_counter()
         specs = program.kernels

@@ -81,6 +81,8 @@ class Executable(Protocol):
     build_seconds: dict[str, float]
     #: Floating-point operations of one dispatch.
     flops: int
+    #: Whether the host computes some of its steps.
+    on_host: bool
 
 
 @dataclass(slots=True)

@@ -119,7 +119,7 @@ def test_the_end_of_context_and_device(pair: Any) -> None:
     context.destroy()
     with pytest.raises(InvalidStateError, match="the context is lost"):
         context.create_exportable_semaphore()
-    while not context._timeline._closed.wait(60):
+    while not context._state.timeline._closed.wait(60):
         pass
     calls: list[Callable[[], Any]] = [
         semaphore.export_fd, lambda: semaphore.enqueue_signal(1), lambda: semaphore.enqueue_wait(1),
