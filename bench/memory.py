@@ -91,7 +91,7 @@ def measure(context: Any, megabytes: int) -> Figures:
     small, _ = build(context, 64, 1)
     context.compute(small, {"x": np.ones((1, 64), np.float32)})
     gc.collect()
-    before, on_device = resident(), context._device.memory_in_use()
+    before, on_device = resident(), context._state.device.memory_in_use()
     with Peak() as peak:
         graph, _operands = build(context, side)
     gc.collect()
@@ -107,7 +107,7 @@ def measure(context: Any, megabytes: int) -> Figures:
         peak.bytes - before,
         steady - before,
         resident() - before,
-        context._device.memory_in_use() - on_device,
+        context._state.device.memory_in_use() - on_device,
     )
 
 

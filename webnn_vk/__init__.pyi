@@ -7,13 +7,13 @@ from .context import MLContextLostInfo as MLContextLostInfo
 from .data_types import MLOperandDescriptor as MLOperandDescriptor
 from .data_types import MLTensorDescriptor as MLTensorDescriptor
 from .device_info import DeviceInfo as DeviceInfo
+from .dlpack_import import from_dlpack as from_dlpack
 from .errors import DOMException as DOMException
 from .errors import InvalidStateError as InvalidStateError
 from .errors import NotSupportedError as NotSupportedError
 from .errors import OperationError as OperationError
 from .errors import SecurityError as SecurityError
 from .errors import UnknownError as UnknownError
-from .interop.dlpack import from_dlpack as from_dlpack
 from .ml_graph import MLGraph as MLGraph
 from .navigator import ML as ML
 from .navigator import devices as devices

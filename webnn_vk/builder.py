@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from .buffers import as_bytes
-from .context import MLContext
+from .context import MLContext, build_graph
+from .context_state import context_state
 from .data_types import (
     MLOperandDescriptor,
     cast_number,
@@ -31,6 +32,7 @@ from .ops.arguments import Number, Operands
 from .ops.record import prefix
 from .promise import MLPromise
 from .tensor import MLTensor
+from .tensor_state import TensorState, owned
 
 
 class MLOperand:
@@ -144,12 +146,12 @@ class MLGraphBuilder:
         return self._operand(Value(descriptor, data=data))
 
     def _constant_tensor(self, tensor: MLTensor) -> MLOperand:
-        self._context._own(tensor, "constant")
-        storage = tensor._use("constant")
+        state = owned(tensor, context_state(self._context), "constant")
+        storage = state.use("constant")
         if not tensor.constant:
             raise TypeError(f"constant: {tensor!r} is not a constant tensor")
         self._check_can_build("constant")
-        return self._operand(_TensorValue(_plain(tensor._descriptor), storage, tensor))
+        return self._operand(_TensorValue(_plain(state.descriptor), storage, state))
 
     def _operand(self, value: Value) -> MLOperand:
         # One step: several threads may add to one builder.
@@ -186,7 +188,7 @@ class MLGraphBuilder:
                 if isinstance(given, list)
                 else None if given is None else given._value
             )
-        limit = self._context._device.max_tensor_byte_length
+        limit = context_state(self._context).device.max_tensor_byte_length
         node = make_node(record, values, arguments, label, limit)
         self._nodes.append(node)
         made = [self._operand(value) for value in node.outputs]
@@ -206,7 +208,7 @@ class MLGraphBuilder:
                     collected.clear()
         except (TypeError, InvalidStateError) as error:
             return MLPromise.rejected(error)
-        return self._context._build(graph)
+        return build_graph(self._context, graph)
 
     def _graph(self, outputs: Mapping[str, MLOperand]) -> Graph:
         if not isinstance(outputs, Mapping):
@@ -241,7 +243,7 @@ class MLGraphBuilder:
                 nodes.append(node)
         for value in live:
             if isinstance(value, _TensorValue):
-                value.tensor._use("build: a constant tensor")
+                value.tensor.use("build: a constant tensor")
         # spec: build, steps 9 and 14: only inputs that the outputs depend on belong to the graph.
         # spec: input, step 3 is checked here: the web-platform-tests give one name to many inputs
         # of a builder and use one of them.
@@ -253,7 +255,7 @@ class MLGraphBuilder:
 
     def __repr__(self) -> str:
         state = "built" if self._has_built else f"{len(self._nodes)} operators"
-        return f"<MLGraphBuilder on {self._context._device.name}: {state}>"
+        return f"<MLGraphBuilder on {context_state(self._context).device.name}: {state}>"
 
     # -- checks --------------------------------------------------------------------------------
     def _check_can_build(self, what: str) -> None:
@@ -263,7 +265,8 @@ class MLGraphBuilder:
             raise InvalidStateError(f"{what}: the context is lost")
 
     def _check_descriptor(self, descriptor: MLOperandDescriptor, what: str) -> None:
-        error = check_dimensions(descriptor, self._context._device.max_tensor_byte_length)
+        limit = context_state(self._context).device.max_tensor_byte_length
+        error = check_dimensions(descriptor, limit)
         if error is not None:
             raise TypeError(f"{what}: {descriptor}: {error}")
 
@@ -271,7 +274,7 @@ class MLGraphBuilder:
 class _TensorValue(Value):
     """A constant that comes from a constant tensor, kept to see whether it was destroyed."""
 
-    def __init__(self, descriptor: MLOperandDescriptor, storage: Any, tensor: MLTensor) -> None:
+    def __init__(self, descriptor: MLOperandDescriptor, storage: Any, tensor: TensorState) -> None:
         super().__init__(descriptor, source=storage)
         object.__setattr__(self, "tensor", tensor)
 

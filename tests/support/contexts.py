@@ -78,4 +78,4 @@ def settled_bytes(context: MLContext) -> int:
         if thread.name == "webnn_vk-build" and thread.is_alive():
             thread.join(60)  # a failed one still holds what it had
     gc.collect()  # errors hold the frames that they went through
-    return context._device.memory_in_use()
+    return context._state.device.memory_in_use()

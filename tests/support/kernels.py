@@ -75,8 +75,8 @@ def validate(spirv: bytes) -> None:
 def driver() -> Any:
     """An opened device, software ones included. Skips where there is none."""
     require_vulkan()
-    from webnn_vk.vulkan.device import open_driver
     from webnn_vk.vulkan.devices import choose, list_devices
+    from webnn_vk.vulkan.driver import open_driver
 
     devices = list_devices()
     index = choose([device.profile for device in devices], override="vulkan")
@@ -96,7 +96,7 @@ def run(
 
     windows: the byte offsets at which the windows of a buffer start.
     """
-    from webnn_vk.vulkan.driver import DispatchCommand
+    from webnn_vk.driver import DispatchCommand
 
     device = driver()
     constants = {"LX": 64, **(constants or {})}

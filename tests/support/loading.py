@@ -14,7 +14,7 @@ from webnn_vk.runtime import Run
 
 def load(context: Any, lowered: LoweredGraph) -> MLGraph:
     """The graph of ``lowered`` on a context, set up; raises what the set-up failed with."""
-    program, constants = assemble(lowered, context._device.profile)
+    program, constants = assemble(lowered, context._state.device.profile)
     return set_up(context, program, constants)
 
 
@@ -28,7 +28,7 @@ def set_up(context: Any, program: Program, constants: Constants) -> MLGraph:
         errors.append(error)
         done.set()
 
-    executable.set_up(context._timeline.enqueue, Run(done.set, failed))
+    executable.set_up(context._state.lane.enqueue, Run(done.set, failed))
     assert done.wait(60)
     error = executable.setup_error() or (errors[0] if errors else None)
     if error is not None:

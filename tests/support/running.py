@@ -12,8 +12,8 @@ from tests.support.kernels import compile_spec, driver
 from webnn_vk.data_types import MLOperandDescriptor
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.graph import Emitter, Node, Value
+from webnn_vk.integers import padded
 from webnn_vk.kernels import Scratch, plan
-from webnn_vk.kernels.dispatch import padded
 
 #: The features that the types of elements depend on.
 TYPE_FEATURES = ("float16", "int8", "int16", "int64")
@@ -55,7 +55,7 @@ def node_of(operator: str, *operands: Any, **arguments: Any) -> tuple[Node, dict
 def run(node: Node, arrays: Mapping[Value, np.ndarray], profile: DeviceProfile) -> list[np.ndarray]:
     """The outputs of a node's plan. Memory starts poisoned; a write past a value's padding or
     past a scratch is an error."""
-    from webnn_vk.vulkan.driver import BarrierCommand, DispatchCommand
+    from webnn_vk.driver import BarrierCommand, DispatchCommand
 
     device = driver()
     held: dict[Any, Any] = {}

@@ -12,6 +12,7 @@ from tests.support.paths import ROOT
 # From the bottom up; a module may import its own layer and those before it.
 LAYERS = (
     ("background", "errors", "data_types", "device_profile", "integers", "promise", "settings"),
+    ("access", "driver"),
     ("ops",),
     ("graph",),
     ("passes",),
@@ -19,6 +20,7 @@ LAYERS = (
     ("program",),
     ("runtime",),
     ("buffers", "device_info", "limits"),
+    ("opening",),
     ("gpu",),
     ("interop", "sharing"),
     ("tensor", "ml_graph"),
@@ -29,9 +31,10 @@ LAYERS = (
     ("__init__", "__main__"),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
-#: Who may import `vulkan/` and `codegen/`, which stand beside the layers.
-USES_VULKAN = {"runtime", "navigator", "gpu", "interop", "tools"}
-USES_CODEGEN = {"kernels", "program", "runtime", "navigator", "gpu", "tools"}
+#: Who may import `vulkan/` (the one place that opens a device) and `codegen/`, which stand beside
+#: the layers.
+USES_VULKAN = {"opening"}
+USES_CODEGEN = {"kernels", "program", "runtime", "opening", "gpu", "tools"}
 
 
 def imports(path: Path, package: str) -> set[str]:
@@ -69,7 +72,7 @@ def allowed(module: str, name: str) -> bool:
         return True
     target = parts[1]
     if own == "vulkan":
-        return target in ("vulkan", "device_profile")
+        return target in ("vulkan", "device_profile", "driver")
     if target == "vulkan":
         return own in USES_VULKAN
     if target == "codegen":
@@ -91,13 +94,14 @@ def test_imports_point_down():
 
 def test_the_rule_can_fail(tmp_path):
     path = tmp_path / "x.py"
-    path.write_text("from ..runtime import Timeline\nimport webnn_vk.vulkan.device\n")
-    found = {"webnn_vk.runtime.Timeline", "webnn_vk.vulkan.device"}
+    path.write_text("from ..runtime import Timeline\nimport webnn_vk.vulkan.driver\n")
+    found = {"webnn_vk.runtime.Timeline", "webnn_vk.vulkan.driver"}
     assert imports(path, "webnn_vk.ops") == found
     assert not any(allowed("webnn_vk.ops.unary", name) for name in found)
-    assert all(allowed("webnn_vk.navigator", name) for name in found)
+    assert all(allowed("webnn_vk.opening", name) for name in found)
     assert allowed("webnn_vk.ops.unary", "webnn_vk.data_types.ALL_TYPES")
-    assert not allowed("webnn_vk.vulkan.device", "webnn_vk.settings.Settings")
+    assert not allowed("webnn_vk.vulkan.driver", "webnn_vk.settings.Settings")
+    assert not allowed("webnn_vk.runtime.timeline", "webnn_vk.vulkan.driver.open_driver")
     assert not allowed("webnn_vk.ops.unary", "webnn_vk.codegen.spec.KernelSpec")
     assert not allowed("webnn_vk.ops.unary", "webnn_vk.of_no_layer")
 

@@ -18,7 +18,7 @@ what WebGPU's validation refuses, InvalidStateError for what was destroyed, Oper
 device has no memory left.
 """
 
-from .adapter import GPUAdapter, enumerate_adapters, request_adapter
+from .adapter import GPUAdapter, GPUDevice, enumerate_adapters, request_adapter
 from .buffer import GPUBuffer
 from .commands import (
     GPUBindGroup,
@@ -27,7 +27,7 @@ from .commands import (
     GPUCommandEncoder,
     GPUComputePass,
 )
-from .device import GPUDevice, GPUDeviceLostInfo
+from .device_state import GPUDeviceLostInfo
 from .flags import GPUBufferUsage
 from .queue import GPUQueue
 from .semaphore import GPUSemaphore

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..errors import InvalidStateError, sanitize
-from ..kernels.dispatch import padded
-from ..runtime import Storage, Submit
-from ..vulkan.driver import (
+from ..driver import (
     BarrierCommand,
     Command,
     CopyCommand,
@@ -17,12 +14,13 @@ from ..vulkan.driver import (
     FillCommand,
     Recording,
 )
-from .buffer import GPUBuffer, check_range, integer
+from ..errors import InvalidStateError, sanitize
+from ..integers import padded
+from ..runtime import Storage, Submit
+from .buffer import GPUBuffer, alive, check_range, integer, usable
+from .device_state import DeviceState
 from .flags import GPUBufferUsage
-from .shader import GPUComputePipeline, named
-
-if TYPE_CHECKING:
-    from .device import GPUDevice
+from .shader import GPUComputePipeline, named, parts_of
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class GPUBufferBinding:
 class GPUBindGroup:
     """Buffers by binding number; made by ``device.create_bind_group``."""
 
-    def __init__(self, device: GPUDevice, entries: Any, label: str) -> None:
+    def __init__(self, device: DeviceState, entries: Any, label: str) -> None:
         what = named("create_bind_group", label)
         self._device = device
         self._label = label
@@ -69,7 +67,7 @@ def _entries(entries: Any, what: str) -> list[tuple[int, Any]]:
     return found
 
 
-def _bound(device: GPUDevice, resource: Any, where: str) -> tuple[GPUBuffer, int, int]:
+def _bound(device: DeviceState, resource: Any, where: str) -> tuple[GPUBuffer, int, int]:
     if isinstance(resource, GPUBuffer):
         resource = GPUBufferBinding(resource)
     elif isinstance(resource, Mapping) and set(resource) <= {"buffer", "offset", "size"}:
@@ -80,9 +78,9 @@ def _bound(device: GPUDevice, resource: Any, where: str) -> tuple[GPUBuffer, int
             f"expected, not {resource!r}"
         )
     buffer = resource.buffer
-    buffer._use(device, GPUBufferUsage.STORAGE, where)
+    usable(buffer, device, GPUBufferUsage.STORAGE, where)
     offset, size = check_range(buffer, resource.offset, resource.size, where)
-    step = device._gpu.profile.min_storage_buffer_offset_alignment
+    step = device.device.profile.min_storage_buffer_offset_alignment
     if offset % step:
         raise ValueError(f"{where}: offset {offset} is not a multiple of {step}")
     if offset + size == buffer.size:
@@ -110,7 +108,7 @@ class GPUCommandEncoder:
     """Records commands; ``finish()`` makes a command buffer of them. Each command sees what those
     before it wrote."""
 
-    def __init__(self, device: GPUDevice, label: str) -> None:
+    def __init__(self, device: DeviceState, label: str) -> None:
         self._device = device
         self._label = label
         self._commands: list[Command] = []
@@ -147,8 +145,8 @@ class GPUCommandEncoder:
         self._check(what)
         source_offset, size = check_range(source, source_offset, size, what)
         destination_offset, _ = check_range(destination, destination_offset, size, what)
-        a = source._use(self._device, GPUBufferUsage.COPY_SRC, what)
-        b = destination._use(self._device, GPUBufferUsage.COPY_DST, what)
+        a = usable(source, self._device, GPUBufferUsage.COPY_SRC, what)
+        b = usable(destination, self._device, GPUBufferUsage.COPY_DST, what)
         if source is destination:
             raise ValueError(f"{what}: source and destination are the same {source!r}")
         command = CopyCommand(a.backing, source_offset, b.backing, destination_offset, size)
@@ -159,7 +157,7 @@ class GPUCommandEncoder:
         needs usage COPY_DST."""
         self._check("clear_buffer")
         offset, size = check_range(buffer, offset, size, "clear_buffer")
-        storage = buffer._use(self._device, GPUBufferUsage.COPY_DST, "clear_buffer")
+        storage = usable(buffer, self._device, GPUBufferUsage.COPY_DST, "clear_buffer")
         whole = size == buffer.size
         if offset + size == buffer.size:
             size = padded(buffer.size) - offset
@@ -171,8 +169,8 @@ class GPUCommandEncoder:
         """The recorded commands; the encoder is over."""
         self._check("finish")
         self._finished = True
-        with self._device._translated("finish"):
-            recording = self._device._gpu.driver.record(self._commands)
+        with self._device.translated("finish"):
+            recording = self._device.device.driver.record(self._commands)
         return GPUCommandBuffer(
             self._device, recording, tuple(self._buffers), self._uses, label or self._label
         )
@@ -182,7 +180,7 @@ class GPUCommandEncoder:
         return f"<GPUCommandEncoder {sanitize(self._label)!r}{state}>"
 
     def _check(self, what: str) -> None:
-        self._device._check(what)
+        self._device.check(what)
         if self._finished:
             raise InvalidStateError(f"{what}: the encoder is finished")
         if self._open is not None:
@@ -192,7 +190,7 @@ class GPUCommandEncoder:
         """Record a command that reads and writes buffers: buffer → (reads, writes)."""
         read, written = set(), set()
         for buffer, (reads, writes) in uses.items():
-            storage = buffer._alive("recording")
+            storage = alive(buffer, "recording")
             self._buffers[buffer] = None
             self._uses.add(storage, reads=reads, writes=writes)
             (written if writes else read).add(storage)
@@ -219,7 +217,7 @@ class GPUComputePass:
         self._check("set_pipeline")
         if not isinstance(pipeline, GPUComputePipeline):
             raise TypeError(f"set_pipeline: a GPUComputePipeline is expected, not {pipeline!r}")
-        if pipeline._module._device is not self._encoder._device:
+        if parts_of(pipeline).device is not self._encoder._device:
             raise ValueError(f"set_pipeline: {pipeline!r} belongs to another GPUDevice")
         self._pipeline, self._push = pipeline, b""
 
@@ -239,7 +237,8 @@ class GPUComputePass:
         a KernelSpec."""
         self._check("set_push_constants")
         pipeline = self._needed()
-        spec = pipeline._module.spec
+        parts = parts_of(pipeline)
+        spec = parts.spec
         if isinstance(data, Mapping) and spec is not None:
             data = spec.pack_params(data)
         try:
@@ -248,7 +247,7 @@ class GPUComputePass:
             raise TypeError(
                 f"set_push_constants: bytes are expected, not {type(data).__name__}"
             ) from None
-        wanted = pipeline._native.request.push_size
+        wanted = parts.native.request.push_size
         if len(data) != wanted:
             raise ValueError(f"set_push_constants: {len(data)} bytes, {pipeline!r} has {wanted}")
         self._push = data
@@ -257,15 +256,16 @@ class GPUComputePass:
         """Run the pipeline over x·y·z workgroups."""
         self._check("dispatch_workgroups")
         pipeline = self._needed()
-        request, access = pipeline._native.request, pipeline._module._about.bindings
+        parts = parts_of(pipeline)
+        request, access = parts.native.request, parts.bindings
         if request.push_size and not self._push:
             raise ValueError(f"dispatch_workgroups: {pipeline!r} needs set_push_constants first")
         groups = tuple(integer(n, "dispatch_workgroups") for n in (x, y, z))
-        most = self._encoder._device._gpu.profile.max_workgroup_count
+        most = self._encoder._device.device.profile.max_workgroup_count
         if not all(0 <= n <= m for n, m in zip(groups, most, strict=True)):
             raise ValueError(f"dispatch_workgroups: {groups}; 0 to {most} are possible")
         bindings, uses = self._bindings(request.binding_count, access)
-        self._encoder._add(DispatchCommand(pipeline._native, bindings, self._push, groups), uses)
+        self._encoder._add(DispatchCommand(parts.native, bindings, self._push, groups), uses)
 
     def end(self) -> None:
         """Close the pass; the encoder takes other commands again."""
@@ -286,7 +286,7 @@ class GPUComputePass:
     def _check(self, what: str) -> None:
         if self._encoder._open is not self:
             raise InvalidStateError(f"{what}: the compute pass has ended")
-        self._encoder._device._check(what)
+        self._encoder._device.check(what)
 
     def _needed(self) -> GPUComputePipeline:
         if self._pipeline is None:
@@ -300,7 +300,7 @@ class GPUComputePass:
         bound = {} if self._group is None else self._group._bound
         if missing := [binding for binding in access if binding not in bound]:
             raise ValueError(f"{what}: nothing is bound at {missing} for {self._pipeline!r}")
-        limit = self._encoder._device._gpu.profile.max_storage_buffer_range
+        limit = self._encoder._device.device.profile.max_storage_buffer_range
         uses: dict[GPUBuffer, tuple[bool, bool]] = {}
         for binding, how in access.items():
             buffer, _, size = bound[binding]
@@ -313,7 +313,7 @@ class GPUComputePass:
         # A gap in the numbering is in the pipeline's layout, though no shader looks there.
         first = next(iter(access), 0)
         places = [bound[i if i in access else first] for i in range(count)]
-        return tuple((b._alive(what).backing, at, size) for b, at, size in places), uses
+        return tuple((alive(b, what).backing, at, size) for b, at, size in places), uses
 
 
 def _check_overlaps(
@@ -337,7 +337,7 @@ class GPUCommandBuffer:
 
     def __init__(
         self,
-        device: GPUDevice,
+        device: DeviceState,
         recording: Recording,
         buffers: Sequence[GPUBuffer],
         uses: _Uses,
@@ -354,15 +354,18 @@ class GPUCommandBuffer:
         """The name given to it."""
         return self._label
 
-    def _work(self, device: GPUDevice) -> Submit:
-        if self._device is not device:
-            raise ValueError(f"submit: {self!r} belongs to another GPUDevice")
-        for buffer in self._buffers:
-            buffer._alive("submit")
-        uses = self._uses
-        return Submit(
-            [self._recording], reads=tuple(uses.reads), writes=tuple(uses.writes), keep=self
-        )
-
     def __repr__(self) -> str:
         return f"<GPUCommandBuffer {sanitize(self._label)!r} over {len(self._buffers)} buffers>"
+
+
+def work_of(commands: GPUCommandBuffer, device: DeviceState) -> Submit:
+    """A command buffer as work for a device's lane. ValueError when it is another device's,
+    InvalidStateError when one of its buffers was destroyed."""
+    if commands._device is not device:
+        raise ValueError(f"submit: {commands!r} belongs to another GPUDevice")
+    for buffer in commands._buffers:
+        alive(buffer, "submit")
+    uses = commands._uses
+    return Submit(
+        [commands._recording], reads=tuple(uses.reads), writes=tuple(uses.writes), keep=commands
+    )

@@ -15,6 +15,7 @@ from webnn_vk.codegen.spec import KernelSpec, Param
 from ..access import collapse
 from ..device_profile import DeviceProfile
 from ..graph import Value
+from ..integers import ceil_divide
 from . import elements
 from .dispatch import Binding, Dispatch, grid, workgroup
 from .expression import reciprocal
@@ -207,7 +208,7 @@ def box_dispatch(
     return Dispatch(
         spec,
         bindings,
-        grid(-(-params["count"] // invocations), profile),
+        grid(ceil_divide(params["count"], invocations), profile),
         params,
         {"LX": invocations},
         kernel="copy",

@@ -15,6 +15,7 @@ from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 
 from ..data_types import DATA_TYPES, FLOAT_TYPES
 from ..device_profile import DeviceProfile
+from ..integers import ceil_divide
 from . import epilogue as fused
 from . import matmul
 from .choose import choose
@@ -232,11 +233,12 @@ def _depthwise_tiles(
     g: Geometry, schedule: Schedule, rows: bool
 ) -> tuple[dict[str, int], int]:
     """Specialisation constants of the depthwise kernel and its number of workgroups."""
-    invocations = g.N * g.G * g.OC * -(-g.OH // schedule["TP"]) * (g.OW // 4 if rows else g.OW)
+    columns = g.OW // 4 if rows else g.OW
+    invocations = g.N * g.G * g.OC * ceil_divide(g.OH, schedule["TP"]) * columns
     numbers = dict(g.numbers)
     constants = dict(schedule.numbers)
     constants |= {n: numbers[n] for n in ("KH", "KW", "SH", "SW", "DH", "DW", "PW")}
-    return constants, -(-invocations // schedule["LX"])
+    return constants, ceil_divide(invocations, schedule["LX"])
 
 
 def _direct_groups(g: Geometry, schedule: Schedule) -> int:
@@ -244,9 +246,8 @@ def _direct_groups(g: Geometry, schedule: Schedule) -> int:
     pixels = g.N * g.OH * g.OW
     lanes = schedule["LX"], schedule["LY"]
     channels, along = lanes if schedule["CHANNEL_LANES"] else lanes[::-1]
-    return (
-        g.G * -(-g.OC // (channels * schedule["TC"])) * -(-pixels // (along * schedule["TP"]))
-    )
+    channel_tiles = ceil_divide(g.OC, channels * schedule["TC"])
+    return g.G * channel_tiles * ceil_divide(pixels, along * schedule["TP"])
 
 
 def _is_product(node: KernelNode, g: Geometry) -> bool:

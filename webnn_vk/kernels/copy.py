@@ -12,6 +12,7 @@ from webnn_vk.codegen.spec import KernelSpec, Param
 from ..access import Access, collapse, strides
 from ..device_profile import DeviceProfile
 from ..graph import Value
+from ..integers import ceil_divide
 from ..ops.lowering import Join
 from . import boxes, elements
 from .boxes import Box
@@ -107,7 +108,7 @@ def move(source: Value, target: Value, box: Box, profile: DeviceProfile) -> list
     whole = source.descriptor.size
     if src == dst == (1,) and shape == (whole,) and whole == target.descriptor.size:
         # Values are padded to 16 bytes, so all of one may be copied with its padding.
-        box = replace(box, shape=(-(-whole * size // 16) * (16 // size),))
+        box = replace(box, shape=(ceil_divide(whole * size, 16) * (16 // size),))
     return [
         _strided(source, target, width, part, profile)
         for width, wide in [boxes.widened(box, size)]

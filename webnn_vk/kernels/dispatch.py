@@ -13,6 +13,7 @@ from webnn_vk.codegen.spec import KernelSpec
 from ..data_types import DATA_TYPES, MLOperandDescriptor
 from ..device_profile import DeviceProfile
 from ..graph import Value
+from ..integers import ceil_divide
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,22 +94,17 @@ class Dispatch:
     bytes: int = 0
 
 
-def padded(byte_length: int) -> int:
-    """Bytes that a value occupies: kernels may read and write whole 16-byte vectors."""
-    return max(16, -(-byte_length // 16) * 16)
-
-
 def grid(groups: int, profile: DeviceProfile) -> tuple[int, int, int]:
     """A one-dimensional number of workgroups folded into the device's limits; kernels undo it
     with ``workgroup_index()`` and must ignore indices past the end."""
     x_max, y_max, z_max = profile.max_workgroup_count
     if groups <= x_max:
         return (max(groups, 1), 1, 1)
-    rows = -(-groups // x_max)
+    rows = ceil_divide(groups, x_max)
     if rows <= y_max:
         # Even rows waste fewer workgroups than full ones with a short last row.
-        return (-(-groups // rows), rows, 1)
-    planes = -(-rows // y_max)
+        return (ceil_divide(groups, rows), rows, 1)
+    planes = ceil_divide(rows, y_max)
     if planes > z_max:
         raise ValueError(f"{groups} workgroups exceed the device's {profile.max_workgroup_count}")
     return (x_max, y_max, planes)

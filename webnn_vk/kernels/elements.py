@@ -13,7 +13,8 @@ from webnn_vk.codegen.spec import Buffer
 from ..data_types import DATA_TYPES
 from ..device_profile import DeviceProfile
 from ..graph import Value
-from .dispatch import Binding, padded
+from ..integers import padded
+from .dispatch import Binding
 
 #: Widths of an element in bytes.
 WIDTHS = (1, 2, 4, 8, 16)

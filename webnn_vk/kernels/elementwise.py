@@ -21,6 +21,7 @@ from ..data_types import ALL_TYPES, DATA_TYPES, MLOperandDescriptor
 from ..device_profile import DeviceProfile
 from ..graph import Value
 from ..graph.emit import make_node
+from ..integers import VECTOR_BYTES, ceil_divide, round_up
 from ..ops import ALL_OPERATORS, Operator
 from ..ops.arguments import DataTypeName
 from ..ops.lowering import Elementwise
@@ -261,7 +262,7 @@ def _part(
         return _Part()
     low, high = _span(dims, layout.strides, start, stop)
     base = low // _ALIGNMENT * _ALIGNMENT
-    end = -(-(high + 1) // 4) * 4
+    end = round_up(high + 1, 4)
     if (end - base) * DATA_TYPES[descriptor.data_type].size > limit:
         return None
     return _Part(base, min(end, descriptor.size))
@@ -382,7 +383,7 @@ class ElementwiseFamily(Family):
             moved = sum(v.descriptor.byte_length for v in (*node.reads, *node.writes))
             dispatches.append(
                 Dispatch(
-                    spec, tuple(bindings), grid(-(-count // (4 * schedule["LX"])), profile),
+                    spec, tuple(bindings), grid(ceil_divide(count, 4 * schedule["LX"]), profile),
                     params, dict(constants), kernel="elementwise", variant=variant,
                     flops=round(chain.flops * share), bytes=round(moved * share),
                 )
@@ -411,7 +412,7 @@ def _binding(value: Value, part: _Part) -> Binding:
     if part.stop is None or part.stop >= value.descriptor.size:
         return Binding(value, part.base * size)
     # Whole vectors: a slice may end within one.
-    length = -(-(part.stop - part.base) * size // 16) * 16
+    length = round_up((part.stop - part.base) * size, VECTOR_BYTES)
     return Binding(value, part.base * size, length)
 
 

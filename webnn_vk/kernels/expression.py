@@ -13,6 +13,7 @@ from typing import Any
 from webnn_vk.codegen.spec import Buffer, Param
 
 from ..data_types import DATA_TYPES, MLOperandDescriptor, cast_number
+from ..integers import ceil_divide
 from ..ops import Operator
 from ..ops.lowering import Elementwise
 
@@ -113,7 +114,7 @@ def _fields(expression: str) -> list[str]:
 def reciprocal(divisor: int) -> int:
     """What ``divide`` of lib/divide.glsl.j2 takes beside the divisor; 0 for 1, which it can't
     divide by."""
-    return -(-(2**32) // divisor) if divisor > 1 else 0
+    return ceil_divide(2**32, divisor) if divisor > 1 else 0
 
 
 def needs_int64(buffers: Iterable[Buffer], chain: Chain) -> bool:

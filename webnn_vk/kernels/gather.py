@@ -17,6 +17,7 @@ from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from ..access import strides
 from ..data_types import MAX_RANK
 from ..device_profile import DeviceProfile
+from ..integers import ceil_divide
 from ..ops.gather import INDEX_TYPES
 from . import elements
 from .dispatch import Dispatch, grid, workgroup
@@ -148,7 +149,7 @@ class GatherFamily(Family):
                     dispatches.append(Dispatch(
                         spec,
                         bindings,
-                        grid(-(-len(out) // schedule["LX"]), profile),
+                        grid(ceil_divide(len(out), schedule["LX"]), profile),
                         params,
                         dict(schedule.numbers),
                         kernel="gather",

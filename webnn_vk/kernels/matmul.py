@@ -16,6 +16,7 @@ from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 from ..access import Access, collapse
 from ..data_types import DATA_TYPES, FLOAT_TYPES
 from ..device_profile import DeviceProfile
+from ..integers import VECTOR_BYTES, ceil_divide, round_up
 from . import epilogue as fused
 from .choose import choose
 from .dispatch import Binding, Dispatch, Packed, Scratch, grid
@@ -299,7 +300,7 @@ def pack_panels(
     if schedule.kernel == "matvec":
         return node
     columns = tile_shape(p, schedule)[1]
-    size = -(-p.n // columns) * columns * p.k * DATA_TYPES[b.data_type].size
+    size = round_up(p.n, columns) * p.k * DATA_TYPES[b.data_type].size
     budget = loop_budget(profile)
     if size > profile.max_storage_buffer_range or (budget is not None and p.k > budget):
         return node  # b would be cut, which panels are not made for
@@ -340,9 +341,9 @@ def _pieces(p: Product, itemsize: int, profile: DeviceProfile) -> Iterator[list[
             if (sum(spans) + 1) * size <= limit:
                 break
             axis = max(range(len(spans)), key=spans.__getitem__)
-            half = -(-block[axis] // 2)
+            half = ceil_divide(block[axis], 2)
             # Multiples of 4 keep vector loads aligned.
-            block[axis] = -(-half // 4) * 4 if half > 4 else half
+            block[axis] = round_up(half, 4) if half > 4 else half
     budget = loop_budget(profile)
     if budget is not None:
         block[-1] = min(block[-1], budget // 4 * 4)
@@ -378,7 +379,7 @@ def _bind(
     offset = start * itemsize
     offset -= offset % alignment(profile)
     length = (start + elements) * itemsize - offset
-    return Binding(value, offset, -(-length // 16) * 16), start - offset // itemsize
+    return Binding(value, offset, round_up(length, VECTOR_BYTES)), start - offset // itemsize
 
 
 # -- one dispatch
@@ -429,7 +430,7 @@ def _dispatch(
         b_vector, profile.features, extra,
     )
     rows, columns = tile_shape(p, schedule)
-    groups = p.batches * -(-p.m // rows) * -(-p.n // columns)
+    groups = p.batches * ceil_divide(p.m, rows) * ceil_divide(p.n, columns)
     missing = _BATCH_RANK - len(p.batch[-_BATCH_RANK:])
     pad = (0,) * missing
     params = {

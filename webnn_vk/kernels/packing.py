@@ -15,6 +15,7 @@ from ..access import Access, strides
 from ..data_types import DATA_TYPES, MLOperandDescriptor
 from ..device_profile import DeviceProfile
 from ..graph import Value
+from ..integers import round_up
 from .boxes import Box
 from .copy import move
 from .dispatch import Dispatch, Packed
@@ -51,7 +52,7 @@ class Panels:
 
     @property
     def elements(self) -> int:
-        return -(-self.n // self.columns) * self.columns * self.k
+        return round_up(self.n, self.columns) * self.k
 
     def byte_length(self, descriptor: MLOperandDescriptor) -> int:
         return self.elements * DATA_TYPES[descriptor.data_type].size

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from webnn_vk.codegen.spec import Constant, Param
 
 from ..device_profile import DeviceProfile
+from ..integers import ceil_divide
 from .heuristics import rules
 from .rows import check_iterations, loop_budget
 from .schedule import Schedule
@@ -61,9 +62,9 @@ def work(p: Positions, schedule: Schedule) -> Work:
     items = schedule["items"]
     along_outer = p.outer >= p.inner
     if along_outer:
-        lead, blocks = p.inner, -(-p.outer // items)
+        lead, blocks = p.inner, ceil_divide(p.outer, items)
     else:
-        lead, blocks = -(-p.inner // items), p.outer
+        lead, blocks = ceil_divide(p.inner, items), p.outer
     invocations = lead * p.middle * blocks
     params = {
         "outer": p.outer, "middle": p.middle, "inner": p.inner, "lead": lead, "items": items,

@@ -14,6 +14,7 @@ from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from ..access import Access
 from ..data_types import ALL_TYPES, DATA_TYPES, FLOAT_TYPES
 from ..device_profile import DeviceProfile
+from ..integers import ceil_divide
 from ..ops.reduction import ARITHMETIC_TYPES
 from . import rows
 from .dispatch import Dispatch, Scratch
@@ -54,7 +55,7 @@ class Reduction:
 
     def rows(self, chunks: int = 1) -> Rows:
         """The rows of the first step, cut into so many chunks each."""
-        length = -(-self.split.length // chunks)
+        length = ceil_divide(self.split.length, chunks)
         return Rows(self.split.rows * chunks, length, self.split.contiguous, self.passes)
 
 
@@ -144,7 +145,7 @@ def _dispatch(
         bound("x", x, profile, data_type=in_type),
         bound("out", out, profile, "w", data_type=out_type),
     ]
-    chunk = -(-split.length // chunks)
+    chunk = ceil_divide(split.length, chunks)
     outputs = split.rows * chunks
     spec = _spec(
         op, tuple(o.buffer for o in operands), lanes > 1, epilogue, profile.features

@@ -12,6 +12,7 @@ from webnn_vk.codegen.spec import Constant, Param
 
 from ..access import strides
 from ..device_profile import DeviceProfile
+from ..integers import ceil_divide
 from .choose import choose
 from .dispatch import Unsupported, workgroup
 from .heuristics import rules
@@ -145,13 +146,13 @@ def chunked_schedules(problem: Rows, profile: DeviceProfile) -> list[Schedule]:
     chunks as the device prefers for few very long ones."""
     budget = loop_budget(profile)
     rows, length = problem.rows, problem.length
-    least = 1 if budget is None or length <= budget // 2 else -(-2 * length // budget)
+    least = 1 if budget is None or length <= budget // 2 else ceil_divide(2 * length, budget)
     wanted = max(least, rules(profile).chunks(rows, length))
     return [
         schedule
         for chunks in sorted({least, wanted})
         for schedule in schedules(
-            replace(problem, rows=rows * chunks, length=-(-length // chunks)), profile,
+            replace(problem, rows=rows * chunks, length=ceil_divide(length, chunks)), profile,
             chunks=chunks,
         )
     ]
@@ -163,4 +164,4 @@ def launch(count: int, lanes: int, profile: DeviceProfile) -> tuple[int, int]:
     if lanes > 1:
         return lanes, count
     size = workgroup(profile, rules(profile).workgroup(count))
-    return size, -(-count // size)
+    return size, ceil_divide(count, size)

@@ -14,6 +14,7 @@ from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from ..access import Access
 from ..data_types import DATA_TYPES
 from ..device_profile import DeviceProfile
+from ..integers import ceil_divide
 from ..ops.reduction import ARITHMETIC_TYPES
 from . import rows
 from .dispatch import Dispatch, Scratch
@@ -105,7 +106,8 @@ def _dispatch(
     ]
     spec = _spec(tuple(o.buffer for o in operands), stage, profile.features)
     size, groups = rows.launch(row["rows"] * row["chunks"], lanes, profile)
-    params = row | {"chunk": -(-row["len"] // row["chunks"]), "carried": int(carry is not None)}
+    chunk = ceil_divide(row["len"], row["chunks"])
+    params = row | {"chunk": chunk, "carried": int(carry is not None)}
     return dispatch(
         node, spec, operands, nothing(data_type), groups, params, {"LX": size}, profile,
         kernel="scan", variant=stage, flops=row["rows"] * row["len"],

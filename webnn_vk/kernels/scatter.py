@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 
 from ..device_profile import DeviceProfile
+from ..integers import ceil_divide
 from ..ops.gather import INDEX_TYPES
 from . import elements
 from .dispatch import Binding, Dispatch, Scratch, grid, workgroup
@@ -119,10 +120,10 @@ class ScatterFamily(Family):
 
 
 def _clear(slots: Scratch, profile: DeviceProfile) -> Dispatch:
-    vectors = -(-slots.size // 16)
+    vectors = ceil_divide(slots.size, 16)
     invocations = workgroup(profile)
     return Dispatch(
-        clear_spec(), (Binding(slots),), grid(-(-vectors // invocations), profile),
+        clear_spec(), (Binding(slots),), grid(ceil_divide(vectors, invocations), profile),
         {"count": vectors}, {"LX": invocations},
         kernel="scatter", variant="clear", bytes=slots.size,
     )
@@ -140,7 +141,7 @@ def _claims(
         yield Dispatch(
             claim_spec(form, indices.data_type),
             (elements.bind_range(indices, part, size), Binding(slots)),
-            grid(-(-len(part) // invocations), profile),
+            grid(ceil_divide(len(part), invocations), profile),
             numbers | {
                 "first": part.start, "count": len(part),
                 "slot_first": places.start, "slot_count": len(places),
@@ -169,7 +170,7 @@ def _selects(
                 Binding(slots),
                 elements.bind_range(target, out, width),
             ),
-            grid(-(-len(out) // invocations), profile),
+            grid(ceil_divide(len(out), invocations), profile),
             {
                 "first": out.start, "count": len(out), "run": run,
                 "slot_first": out.start // run,

@@ -13,7 +13,8 @@ from ..access import Access
 from ..data_types import DATA_TYPES
 from ..device_profile import DeviceProfile
 from ..graph import Value
-from .dispatch import Binding, Dispatch, Scratch, Unsupported, grid, padded
+from ..integers import padded
+from .dispatch import Binding, Dispatch, Scratch, Unsupported, grid
 from .epilogue import Epilogue
 from .node import KernelNode
 

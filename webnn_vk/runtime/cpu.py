@@ -13,9 +13,10 @@ import numpy as np
 
 from ..data_types import MAX_DIMENSION
 from ..program import Constants, HostSegment, Program
-from .device import Batch, Executable, Storage, again, poisoned
+from .device import Batch
 from .host import Arrays, run_host_segment
-from .work import Allocate, Await, Read, Run, RunGraph, Work, Write
+from .storage import Storage, again, poisoned
+from .work import Allocate, Await, Executable, Read, Run, RunGraph, Work, Write
 
 
 class CpuExecutable:
@@ -24,6 +25,7 @@ class CpuExecutable:
     def __init__(self, program: Program, constants: Constants) -> None:
         self.program = program
         self.build_seconds: dict[str, float] = {}
+        self.on_host = True
         self.flops = program.flops
         self._storages = {
             number: storage
@@ -42,11 +44,11 @@ class CpuExecutable:
         return self._arrays[number] if storage is None else storage.backing
 
     def set_up(self, enqueue: Callable[..., None], *after: Work) -> None:
-        """See ``device.Executable``."""
+        """See ``work.Executable``."""
         enqueue(*after)
 
     def setup_error(self) -> Exception | None:
-        """See ``device.Executable``."""
+        """See ``work.Executable``."""
         errors = (storage.error for storage in self._storages.values())
         return next((error for error in errors if error is not None), None)
 

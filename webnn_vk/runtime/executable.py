@@ -12,6 +12,15 @@ import numpy as np
 
 from webnn_vk.codegen.store import ShaderStore
 
+from ..driver import (
+    BarrierCommand,
+    Command,
+    CopyCommand,
+    DispatchCommand,
+    Driver,
+    PipelineRequest,
+    Recording,
+)
 from ..program import (
     Constants,
     CopyStep,
@@ -22,18 +31,9 @@ from ..program import (
     Program,
     Range,
 )
-from ..vulkan.driver import (
-    BarrierCommand,
-    Command,
-    CopyCommand,
-    DispatchCommand,
-    Driver,
-    PipelineRequest,
-    Recording,
-)
-from .device import Storage
 from .host import Arrays, run_host_segment
 from .setup import Memory, Setup
+from .storage import Storage
 from .work import Work
 
 #: Recorded command buffers that a graph keeps, one per set of tensors.
@@ -65,6 +65,7 @@ class DriverExecutable:
         self.device = device
         self.program = program
         self.build_seconds: dict[str, float] = {}
+        self.on_host = any(isinstance(part, HostSegment) for part in program.segments)
         self.flops = program.flops
         start = time.perf_counter()
         specs = program.kernels

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .device import Storage
+from .storage import Storage
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import numpy as np
 
 from ..integers import padded, round_up
 from ..program import Constants, DeviceStep, Program, SetupPart
-from .device import Storage
 from .packed import PackedForms
+from .storage import Storage
 from .work import Allocate, Run, SetUp, Work, Write
 
 #: Bytes of originals that are on the device at the same time while constants are packed.

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from ..driver.errors import DriverError
 from ..errors import DOMException, OperationError, UnknownError
-from ..vulkan.errors import VulkanError
-from .device import Executable, Storage
+from ..program import Program
+from .storage import Storage
 
 
 def _as(kind: type[DOMException], error: Exception) -> Exception:
     if isinstance(error, DOMException):
         return error
     made = kind(f"{type(error).__name__}: {error}")
-    if isinstance(error, (MemoryError, VulkanError)):
+    if isinstance(error, (MemoryError, DriverError)):
         # Its traceback would hold what failed, when memory may be what is missing.
         error = error.with_traceback(None)
     made.__cause__ = error
@@ -70,6 +71,26 @@ class Read:
 
     def fail(self, error: Exception) -> None:
         self.failed(_as(UnknownError, error))
+
+
+class Executable(Protocol):
+    """A program on one device, ready to run once it is set up."""
+
+    program: Program
+    #: Seconds by stage.
+    build_seconds: dict[str, float]
+    #: Floating-point operations of one dispatch.
+    flops: int
+    #: Whether the host computes some of its steps.
+    on_host: bool
+
+    def set_up(self, enqueue: Callable[..., None], *after: Work) -> None:
+        """Queue the work that has to be over before the first dispatch (constants uploaded and
+        packed), and ``after`` behind it. To be called once; from then on the constants that the
+        device holds are nowhere else in the library."""
+
+    def setup_error(self) -> Exception | None:
+        """What the set-up failed with, once it is over."""
 
 
 @dataclass(slots=True)

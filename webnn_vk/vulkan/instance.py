@@ -7,13 +7,9 @@ import threading
 from collections import deque
 from typing import Any
 
+from webnn_vk.driver.errors import ForkedProcess
 from webnn_vk.vulkan import quirks
-from webnn_vk.vulkan.errors import (
-    ForkedProcess,
-    LayerMissing,
-    ValidationError,
-    VulkanUnavailable,
-)
+from webnn_vk.vulkan.errors import LayerMissing, ValidationError, VulkanUnavailable
 
 # Appended by the layer's callback, on any thread.
 _messages: deque[str] = deque()

@@ -14,8 +14,8 @@ from typing import Any
 from weakref import KeyedRef
 
 from webnn_vk.device_profile import DeviceProfile
+from webnn_vk.driver.resources import PipelineRequest
 from webnn_vk.vulkan import binding as vk
-from webnn_vk.vulkan.driver import PipelineRequest
 
 _SPIRV_MAGIC = 0x07230203
 #: VkPipelines of a device kept that nobody uses: 0.3 to 0.8 GB on lavapipe with Mesa 22.3, where
@@ -64,7 +64,7 @@ class PipelineStore:
 
     def get(self, requests: Sequence[PipelineRequest]) -> list[VulkanPipeline]:
         """The pipelines, compiled in parallel where they don't exist. Raises ValueError for a
-        request the device can't serve, VulkanError when the driver refuses."""
+        request the device can't serve, DriverError when the driver refuses."""
         found: list[VulkanPipeline | Future[VulkanPipeline]] = []
         jobs = []
         for request in requests:

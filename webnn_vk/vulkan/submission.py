@@ -53,7 +53,7 @@ class Submission:
                wait: Sequence[tuple[NativeTimeline, int]],
                signal: Sequence[tuple[NativeTimeline, int]], value: int) -> int:
         """Submits recordings in order, after `wait` and before `signal` and the timeline's `value`.
-        Returns vkQueueSubmit's VkResult; raises the VulkanError when it does not come to that."""
+        Returns vkQueueSubmit's VkResult; raises the DriverError when it does not come to that."""
         needed = len(natives), len(wait), len(signal) + 1
         if any(need > have for need, have in zip(needed, self._capacity, strict=True)):
             self._reserve(*(2 * max(pair) for pair in zip(needed, self._capacity, strict=True)))

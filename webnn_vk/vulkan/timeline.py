@@ -147,7 +147,7 @@ def shareable(physical: Any) -> bool:
 
 
 class TimelineSemaphore:
-    """What `Driver.semaphore` returns: see `driver.Semaphore`."""
+    """What `VulkanSharing.semaphore` returns: see `driver.resources.Semaphore`."""
 
     __slots__ = ("__weakref__", "_native", "_retire")
 

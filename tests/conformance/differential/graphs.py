@@ -93,7 +93,7 @@ class RandomGraph:
         outputs = {f"y{i}": values[i] for i in self.outputs}
         with builder.build(outputs).result() as graph:
             feeds = {name: self.sources[int(name[1:])] for name in graph.inputs}
-            return context.compute(graph, feeds), graph._use().program
+            return context.compute(graph, feeds), graph._executable.program
 
 
 _UNARY = (

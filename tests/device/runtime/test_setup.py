@@ -52,7 +52,7 @@ def run(context, graph):
 
 
 def shown(context, packed, plain=()):
-    return show(context._device.profile, packed, plain)
+    return show(context._state.device.profile, packed, plain)
 
 
 @pytest.mark.parametrize("packing", [Transposed(), Transposed(3), Transposed(2, True)])
@@ -81,13 +81,13 @@ def test_packed_and_plain_readers_of_one_constant(context):
     assert (report.weight_bytes, report.packed_bytes) == (960 * 4, 960 * 3)
     assert len(report.setup) == 3 and {line.kernel for line in report.setup} == {"copy"}
     assert "once, at load" in str(report)
-    assert context._device.packed.bytes == 960 * 3
+    assert context._state.device.packed.bytes == 960 * 3
 
 
 def test_originals_pass_through_in_groups_and_are_gone_after(context, monkeypatch):
     monkeypatch.setattr(setup, "GROUP_BYTES", 100_000)
     allocated, peak = [], 0
-    device = context._device
+    device = context._state.device
     real = device.driver.allocate
 
     def allocate(size, **options):
@@ -128,7 +128,7 @@ def test_no_reference_to_the_constants_is_left(context):
 
 
 def test_two_graphs_share_one_packed_form(context):
-    device = context._device
+    device = context._state.device
     tensor = context.create_constant_tensor(
         {"data_type": "float32", "shape": [6, 8]}, np.arange(48, dtype=np.float32)
     ).result()
@@ -176,7 +176,7 @@ def test_equal_content_is_not_shared_and_other_shapes_neither(context):
         )
         for tensor, shape in [(tensors[0], (6, 8)), (tensors[1], (6, 8)), (tensors[0], (4, 12))]
     ]
-    assert len(context._device.packed.storages) == 3
+    assert len(context._state.device.packed.storages) == 3
     got = run(context, graphs[2])["packed0"]
     np.testing.assert_array_equal(got, data.reshape(4, 12).T.reshape(-1))
 
@@ -191,13 +191,13 @@ def test_through_staging_memory(context, staged):
 
 def test_a_constant_tensor_is_packed_after_it_was_written(context):
     """The set-up stands on the timeline behind the tensor's writes, however late these run."""
-    device = context._device
+    device = context._state.device
     storage = device.create_storage(48 * 4)
     hold = threading.Event()
     data = np.arange(48, dtype=np.float32)
     value = Value(MLOperandDescriptor("float32", (6, 8)), source=storage)
     program, constants = assemble(shown(context, [Packed(value, Transposed())]), device.profile)
-    context._timeline.enqueue(Await(lambda: hold.wait(30)), Write(storage, data.view(np.uint8)))
+    context._state.lane.enqueue(Await(lambda: hold.wait(30)), Write(storage, data.view(np.uint8)))
     background.start(lambda: (hold.wait(0.2), hold.set()), "release")
     graph = set_up(context, program, constants)
     got = run(context, graph)["packed0"]
@@ -209,7 +209,7 @@ def test_memory_that_runs_out_fails_the_build_and_leaves_nothing(staged, nth):
     require_vulkan()
     context, driver = open_over(FaultyDriver)
     with context:
-        device = context._device
+        device = context._state.device
         before = device.memory_in_use()
         value = constant(100, 100)
         lowered = shown(context, [Packed(value, Transposed())])
@@ -218,7 +218,7 @@ def test_memory_that_runs_out_fails_the_build_and_leaves_nothing(staged, nth):
         driver.fail_allocation(nth, times=2)
         failed = []
         done = threading.Event()
-        executable.set_up(context._timeline.enqueue, Run(done.set, failed.append))
+        executable.set_up(context._state.lane.enqueue, Run(done.set, failed.append))
         assert done.wait(30)
         assert driver.injected["allocation"] >= 1
         assert executable.setup_error() is not None
@@ -240,11 +240,11 @@ def test_memory_that_is_found_later_is_enough():
     with context:
         value = constant(100, 100)
         lowered = shown(context, [Packed(value, Transposed())])
-        program, constants = assemble(lowered, context._device.profile)
-        executable = context._device.load(program, constants)
+        program, constants = assemble(lowered, context._state.device.profile)
+        executable = context._state.device.load(program, constants)
         driver.fail_allocation(1)
         done = threading.Event()
-        executable.set_up(context._timeline.enqueue, Run(done.set, lambda error: done.set()))
+        executable.set_up(context._state.lane.enqueue, Run(done.set, lambda error: done.set()))
         assert done.wait(30) and driver.injected["allocation"] == 1
         assert executable.setup_error() is None
 
@@ -255,8 +255,8 @@ def test_a_failing_submit_fails_the_build():
     with context:
         value = constant(10, 10)
         lowered = shown(context, [Packed(value, Transposed())])
-        program, constants = assemble(lowered, context._device.profile)
-        executable = context._device.load(program, constants)
+        program, constants = assemble(lowered, context._state.device.profile)
+        executable = context._state.device.load(program, constants)
         driver.fail_submit(1)
         failed = []
         done = threading.Event()
@@ -264,7 +264,7 @@ def test_a_failing_submit_fails_the_build():
             failed.append(error)
             done.set()
 
-        executable.set_up(context._timeline.enqueue, Run(done.set, told))
+        executable.set_up(context._state.lane.enqueue, Run(done.set, told))
         assert done.wait(30)
         assert isinstance(executable.setup_error(), OperationError)
         graph = load(context, lowered)

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from webnn_vk.vulkan.device import VulkanDriver, open_driver
-from webnn_vk.vulkan.driver import CopyCommand, DispatchCommand, FillCommand, Pipeline
-from webnn_vk.vulkan.errors import ExtensionMissing
+from webnn_vk.driver import CopyCommand, DispatchCommand, FeatureMissing, FillCommand, Pipeline
+from webnn_vk.vulkan.driver import VulkanDriver, open_driver
 from webnn_vk.vulkan.memory import Allocation
 from webnn_vk.vulkan.snapshot import PhysicalDevice
 
@@ -42,7 +41,7 @@ def test_two_devices_share_memory(physical: PhysicalDevice, own_driver: VulkanDr
     need(own_driver, "external_memory_fd")
     other = open_driver(physical)
     mine = own_driver.allocate(4000, exportable=True)
-    theirs = other.import_memory(own_driver.export_memory(mine), label="theirs")
+    theirs = other.sharing.import_memory(own_driver.sharing.export_memory(mine), label="theirs")
     assert theirs.size == mine.size
     run(own_driver, FillCommand(mine, 0, 4000, 5))
     assert np.array_equal(download(other, theirs, 1000), np.full(1000, 5))
@@ -63,7 +62,7 @@ def test_nothing_leaks_by_sharing(physical: PhysicalDevice, own_driver: VulkanDr
     before = own_driver.memory_in_use(), other.memory_in_use(), len(os.listdir("/proc/self/fd"))
     for _ in range(20):
         mine = own_driver.allocate(1 << 16, exportable=True)
-        theirs = other.import_memory(own_driver.export_memory(mine))
+        theirs = other.sharing.import_memory(own_driver.sharing.export_memory(mine))
         assert other.memory_in_use().allocated == 1 << 16
         mine.free()
         theirs.free()
@@ -75,17 +74,17 @@ def test_nothing_leaks_by_sharing(physical: PhysicalDevice, own_driver: VulkanDr
 def test_what_cannot_be_shared(physical: PhysicalDevice, own_driver: VulkanDriver) -> None:
     need(own_driver, "external_memory_fd")
     with pytest.raises(ValueError, match="not allocated exportable"):
-        own_driver.export_memory(own_driver.allocate(256))
-    external = own_driver.export_memory(own_driver.allocate(256, exportable=True))
+        own_driver.sharing.export_memory(own_driver.allocate(256))
+    external = own_driver.sharing.export_memory(own_driver.allocate(256, exportable=True))
     with pytest.raises(ValueError, match="another device"):
-        own_driver.import_memory(replace(external, uuid="00" * 16))
+        own_driver.sharing.import_memory(replace(external, uuid="00" * 16))
     os.close(external.fd)
     masked = open_driver(physical, profile=physical.profile.masked(
         ["external_memory_fd", "external_memory_host"]))
-    with pytest.raises(ExtensionMissing, match="VK_KHR_external_memory_fd"):
+    with pytest.raises(FeatureMissing, match="VK_KHR_external_memory_fd"):
         masked.allocate(256, exportable=True)
-    with pytest.raises(ExtensionMissing, match="VK_EXT_external_memory_host"):
-        masked.import_host_memory(bytearray(4096))
+    with pytest.raises(FeatureMissing, match="VK_EXT_external_memory_host"):
+        masked.sharing.import_host_memory(bytearray(4096))
     assert masked.memory_in_use().allocations == 0
     masked.close()
 
@@ -97,7 +96,7 @@ def test_numpy_pages(own_driver: VulkanDriver, pipeline: MakePipeline, scale: Sc
     start = -backing.ctypes.data % page // 4
     array = backing[start:start + 2048]
     array[:] = np.arange(2048)
-    shared = own_driver.import_host_memory(array)
+    shared = own_driver.sharing.import_host_memory(array)
     assert shared.size >= array.nbytes
     target = own_driver.allocate(array.nbytes)
     run(own_driver, scale(pipeline(own_driver, 2), shared, target, 2048))
@@ -118,7 +117,7 @@ def test_pages_from_the_middle(own_driver: VulkanDriver) -> None:
     start = -backing.ctypes.data % page + 512
     array = backing[start:start + page].view(np.uint32)
     array[:] = np.arange(page // 4)
-    shared = own_driver.import_host_memory(array)
+    shared = own_driver.sharing.import_host_memory(array)
     assert shared.offset == 512
     assert np.array_equal(download(own_driver, shared, page // 4), np.arange(page // 4))
 
@@ -129,7 +128,7 @@ def test_read_only_memory_mapped_file(own_driver: VulkanDriver, tmp_path: Path) 
     path.write_bytes(np.arange(5000, dtype=np.uint32).tobytes())
     with path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    shared = own_driver.import_host_memory(mapped, label="weights")
+    shared = own_driver.sharing.import_host_memory(mapped, label="weights")
     assert np.array_equal(download(own_driver, shared, 5000), np.arange(5000))
     with pytest.raises(BufferError):
         mapped.close()  # kept for as long as it is used

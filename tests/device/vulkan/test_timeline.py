@@ -9,10 +9,17 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from webnn_vk.driver import (
+    BarrierCommand,
+    DeviceLost,
+    DispatchCommand,
+    DriverClosed,
+    FillCommand,
+    OutOfHostMemory,
+    Pipeline,
+)
 from webnn_vk.vulkan import binding as vk
-from webnn_vk.vulkan.device import VulkanDriver, open_driver
-from webnn_vk.vulkan.driver import BarrierCommand, DispatchCommand, FillCommand, Pipeline
-from webnn_vk.vulkan.errors import DeviceLost, DriverClosed, OutOfHostMemory
+from webnn_vk.vulkan.driver import VulkanDriver, open_driver
 from webnn_vk.vulkan.memory import Allocation
 from webnn_vk.vulkan.snapshot import PhysicalDevice
 
@@ -39,7 +46,7 @@ def test_values_go_up(own_driver: VulkanDriver) -> None:
 def test_submit_waits_for_a_later_signal_of_the_host(own_driver: VulkanDriver) -> None:
     data = own_driver.allocate(1024, host=True)
     words(data)[:] = 0
-    gate = own_driver.semaphore()
+    gate = own_driver.sharing.semaphore()
     fill = own_driver.record([FillCommand(data, 0, 1024, 7)])
     first = own_driver.submit([fill], wait=[(gate, 5)])
     # The one behind it waits as well: the queue is in order.
@@ -60,7 +67,7 @@ def test_cpu_step_between_two_submits(own_driver: VulkanDriver, pipeline: MakePi
                                       scale: Scale) -> None:
     """GPU, then host, then GPU; everything is submitted before the host has done its part."""
     first, second = (own_driver.allocate(256, host=True) for _ in range(2))
-    done_on_gpu, done_on_host = own_driver.semaphore(), own_driver.semaphore()
+    done_on_gpu, done_on_host = own_driver.sharing.semaphore(), own_driver.sharing.semaphore()
     words(first)[:] = 1
     kernel = pipeline(own_driver, 10)
     own_driver.submit([own_driver.record([scale(kernel, first, second, 64)])],
@@ -77,7 +84,7 @@ def test_cpu_step_between_two_submits(own_driver: VulkanDriver, pipeline: MakePi
 
 
 def test_semaphore_rules(own_driver: VulkanDriver) -> None:
-    semaphore = own_driver.semaphore()
+    semaphore = own_driver.sharing.semaphore()
     assert semaphore.value() == 0
     semaphore.signal(3)
     assert semaphore.value() == 3
@@ -101,7 +108,7 @@ def test_recording_resubmitted_while_pending(own_driver: VulkanDriver, pipeline:
     words(data)[:] = 0
     step = own_driver.record([scale(pipeline(own_driver, 1), data, other, 64, 1), BarrierCommand(),
                               scale(pipeline(own_driver, 1), other, data, 64)])
-    gate = own_driver.semaphore()
+    gate = own_driver.sharing.semaphore()
     own_driver.submit([step], wait=[(gate, 1)])
     values = [own_driver.submit([step]) for _ in range(200)]
     assert own_driver.completed() == 0
@@ -111,7 +118,7 @@ def test_recording_resubmitted_while_pending(own_driver: VulkanDriver, pipeline:
 
 
 def test_released_in_flight(own_driver: VulkanDriver) -> None:
-    gate = own_driver.semaphore()
+    gate = own_driver.sharing.semaphore()
     data = own_driver.allocate(4096)
     recording = own_driver.record([FillCommand(data, 0, 4096, 1)])
     value = own_driver.submit([recording], wait=[(gate, 1)])
@@ -154,7 +161,7 @@ def test_submits_from_many_threads(own_driver: VulkanDriver, pipeline: MakePipel
 
 
 def test_waits_of_many_threads_end_with_the_work(own_driver: VulkanDriver) -> None:
-    gate = own_driver.semaphore()
+    gate = own_driver.sharing.semaphore()
     value = own_driver.submit([own_driver.record([])], wait=[(gate, 1)])
     results: list[bool] = []
     threads = [threading.Thread(target=lambda: results.append(own_driver.wait(value, 60)))
@@ -169,7 +176,7 @@ def test_waits_of_many_threads_end_with_the_work(own_driver: VulkanDriver) -> No
 
 def test_close_with_work_that_waits_for_the_host(physical: PhysicalDevice) -> None:
     driver = open_driver(physical)
-    gate = driver.semaphore()
+    gate = driver.sharing.semaphore()
     driver.submit([driver.record([])], wait=[(gate, 3)])
     driver.submit([driver.record([])], wait=[(gate, 9)])
     driver.close()
@@ -179,7 +186,7 @@ def test_close_with_work_that_waits_for_the_host(physical: PhysicalDevice) -> No
 
 def test_close_while_a_thread_waits_for_a_semaphore(physical: PhysicalDevice) -> None:
     driver = open_driver(physical)
-    semaphore = driver.semaphore()
+    semaphore = driver.sharing.semaphore()
     raised: list[BaseException] = []
     waiting = threading.Event()
 
@@ -199,7 +206,7 @@ def test_close_while_a_thread_waits_for_a_semaphore(physical: PhysicalDevice) ->
 
 def test_primaries_are_used_again(own_driver: VulkanDriver) -> None:
     """As many as were in flight at once, whatever is submitted later."""
-    gate, data = own_driver.semaphore(), own_driver.allocate(256, host=True)
+    gate, data = own_driver.sharing.semaphore(), own_driver.allocate(256, host=True)
     fills = [own_driver.record([FillCommand(data, 0, 256, value)]) for value in range(3)]
     primaries = own_driver._submission._primaries
     for _ in range(20):
@@ -207,7 +214,7 @@ def test_primaries_are_used_again(own_driver: VulkanDriver) -> None:
     assert len(primaries) == 1
     own_driver.submit([fills[0]], wait=[(gate, 1)])
     held = [own_driver.submit([fills[i % 3]] * 40) for i in range(6)]
-    own_driver.submit([], signal=[(own_driver.semaphore(), 1)])  # needs none
+    own_driver.submit([], signal=[(own_driver.sharing.semaphore(), 1)])  # needs none
     assert len(primaries) == 7
     gate.signal(1)
     assert own_driver.wait(held[-1], 60)
@@ -234,7 +241,7 @@ def test_device_lost(own_driver: VulkanDriver, monkeypatch: pytest.MonkeyPatch) 
     assert "VK_ERROR_DEVICE_LOST" in own_driver.lost()
     for call in (lambda: own_driver.submit([recording]), lambda: own_driver.allocate(1),
                  lambda: own_driver.record([]), lambda: own_driver.wait(1), own_driver.completed,
-                 own_driver.semaphore):
+                 own_driver.sharing.semaphore):
         with pytest.raises(DeviceLost):
             call()
     # Releasing goes on.

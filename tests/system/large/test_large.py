@@ -50,10 +50,10 @@ def compute(
     with builder.build({"y": made}).result() as graph:
         (step,) = graph.report().steps
         assert step.device == "vulkan"
-        limit = context._device.profile.max_storage_buffer_range
+        limit = context._state.device.profile.max_storage_buffer_range
         bindings = [
             step.bindings
-            for segment in graph._use().program.segments
+            for segment in graph._executable.program.segments
             for step in segment.steps
             if isinstance(step, DispatchStep)
         ]

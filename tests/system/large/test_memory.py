@@ -16,7 +16,7 @@ from bench.memory import measure
 from webnn_vk.tools.devices import open_context
 with open_context("vulkan") as context:
     figures = asdict(measure(context, int(sys.argv[1])))
-    figures["mapped"] = context._device.create_storage(16).backing.mapped is not None
+    figures["mapped"] = context._state.device.create_storage(16).backing.mapped is not None
     print(json.dumps(figures))
 """
 #: What varies from run to run: the allocator's blocks, the driver's own memory.

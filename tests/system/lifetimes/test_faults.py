@@ -146,7 +146,7 @@ def test_loss_at_every_call(over):
                 promise.result(30)
         context.destroy()
         assert context.lost.result() is info, "destroy() after the loss tells nothing new"
-        assert context._timeline._closed.wait(30)
+        assert context._state.timeline._closed.wait(30)
     assert lost > len(places) // 2
     check_success(scenario(other))
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.support.profiles import stored_profile
 from webnn_vk.access import broadcast_strides, collapse, strides
-from webnn_vk.kernels.dispatch import grid, padded
+from webnn_vk.integers import padded
+from webnn_vk.kernels.dispatch import grid
 
 SMALL = stored_profile().replace(max_workgroup_count=(7, 5, 3))
 

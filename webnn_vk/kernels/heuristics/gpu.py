@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...device_profile import DeviceProfile
+from ...integers import ceil_divide
 from ..schedule import Schedule
 
 
@@ -42,7 +43,7 @@ class Gpu:
         best = tiled[0]
         for candidate in tiled[1:]:
             side = candidate["LX"] * candidate["TN"]
-            if problem.batches * -(-problem.m // side) * -(-problem.n // side) >= (
+            if problem.batches * ceil_divide(problem.m, side) * ceil_divide(problem.n, side) >= (
                 self.product_tiles
             ):
                 best = candidate
@@ -91,7 +92,7 @@ class Gpu:
     ) -> Schedule:
         """As many chunks as `chunks` says, then as any rows."""
         chunks = max(c["chunks"] for c in candidates)
-        part = replace(rows, rows=rows.rows * chunks, length=-(-rows.length // chunks))
+        part = replace(rows, rows=rows.rows * chunks, length=ceil_divide(rows.length, chunks))
         return self.rows([c for c in candidates if c["chunks"] == chunks], part, profile)
 
     def chunks(self, rows: int, length: int) -> int:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...device_profile import DeviceProfile
+from ...integers import ceil_divide
 from ..schedule import Schedule
 
 
@@ -71,7 +72,7 @@ class Software:
     ) -> Schedule:
         """As many chunks as `chunks` says, then as any rows."""
         chunks = max(c["chunks"] for c in candidates)
-        part = replace(rows, rows=rows.rows * chunks, length=-(-rows.length // chunks))
+        part = replace(rows, rows=rows.rows * chunks, length=ceil_divide(rows.length, chunks))
         return self.rows([c for c in candidates if c["chunks"] == chunks], part, profile)
 
     def chunks(self, rows: int, length: int) -> int:
