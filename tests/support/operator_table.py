@@ -81,7 +81,7 @@ def on_vulkan(name: str) -> dict[str, bool]:
                 outputs |= {f"{i}.{k}": operand for k, operand in enumerate(made)}
             graph = builder._graph(outputs)
             reports = [
-                compile_program(graph, Target(profile, skip=("fold", "fuse"))).report
+                compile_program(graph, Target(profile, skip=("fold", "fuse")))[0].report
                 for profile in profiles().values()
             ]
             able[data_type] = not any(report.count("cpu") for report in reports)

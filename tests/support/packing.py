@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from webnn_vk.access import strides
 from webnn_vk.data_types import MLOperandDescriptor
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.graph import Value
 from webnn_vk.kernels import Dispatch, Scratch
 from webnn_vk.kernels.copy import Box, move
-from webnn_vk.kernels.dispatch import Packed, strides
+from webnn_vk.kernels.dispatch import Packed
 from webnn_vk.kernels.lowered import DeviceWork, LoweredGraph
 from webnn_vk.ml_graph import MLGraph
 from webnn_vk.program.assemble import assemble
