@@ -11,7 +11,8 @@ from tests.support.paths import ROOT
 
 # From the bottom up; a module may import its own layer and those before it.
 LAYERS = (
-    ("access", "background", "data_types", "errors", "device_profile", "integers", "promise", "settings"),
+    ("access", "background", "data_types", "device_profile", "errors", "integers", "promise",
+     "settings"),
     ("ops",),
     ("graph",),
     ("passes",),
