@@ -10,6 +10,8 @@ import numpy as np
 from tests.support.running import device_profile, run
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.graph import Node
+from webnn_vk.kernels import KernelNode
+from webnn_vk.kernels.node import reads
 
 #: What changes the plan or the shaders: the device as it is, a device whose kernels share rows
 #: among many invocations, one without native types, one that binds tensors in small windows.
@@ -29,13 +31,16 @@ def profile_for(way: str, window: int = 1024) -> DeviceProfile:
 
 
 def assert_close(
-    node: Node, arrays: Mapping[Any, np.ndarray], profile: DeviceProfile, error: float = 1e-6
+    node: Node | KernelNode,
+    arrays: Mapping[Any, np.ndarray],
+    profile: DeviceProfile,
+    error: float = 1e-6,
 ) -> None:
     """The output is exact where integer; otherwise within ``error``, relative above 1 and absolute
     below (float16: within a rounding, of its own size, more)."""
     (own,), (expected,) = run(node, arrays, profile), node.evaluate(arrays.get)
     assert own.dtype == expected.dtype and own.shape == expected.shape
-    what = f"{node.title} {[str(v.descriptor) for v in node.inputs]} {dict(node.arguments)}"
+    what = f"{node.title} {[str(v.descriptor) for v in reads(node)]} {dict(node.arguments)}"
     if own.dtype.kind != "f":
         np.testing.assert_array_equal(own, expected, err_msg=what)
         return

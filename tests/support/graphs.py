@@ -7,6 +7,8 @@ import numpy as np
 from webnn_vk.data_types import MLOperandDescriptor
 from webnn_vk.graph import Emitter, Graph, Value, parse, random_elements
 from webnn_vk.graph.literals import digest
+from webnn_vk.kernels import KernelGraph
+from webnn_vk.kernels.node import writes
 
 
 def graph_input(name: str, shape: tuple[int, ...], data_type: str = "float32") -> Value:
@@ -19,15 +21,16 @@ def graph_of(emit: Emitter, outputs: dict[str, Value], *inputs: Value) -> Graph:
     return graph
 
 
-def evaluate(graph: Graph, **inputs: np.ndarray) -> dict[str, np.ndarray]:
-    """The graph's outputs by the operators' references, node by node."""
+def evaluate(graph: Graph | KernelGraph, **inputs: np.ndarray) -> dict[str, np.ndarray]:
+    """The graph's outputs by the operators' references, node by node; those of a graph of kernels
+    through the kernels' accesses."""
     arrays = {graph.inputs[name]: data for name, data in inputs.items()}
 
     def lookup(value: Value) -> np.ndarray:
         return value.data if value.data is not None else arrays[value]
 
     for node in graph.nodes:
-        arrays.update(zip(node.outputs, node.evaluate(lookup), strict=True))
+        arrays.update(zip(writes(node), node.evaluate(lookup), strict=True))
     return {name: lookup(value) for name, value in graph.outputs.items()}
 
 

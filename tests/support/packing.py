@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from webnn_vk.access import strides
 from webnn_vk.data_types import MLOperandDescriptor
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.graph import Value
 from webnn_vk.kernels import Dispatch, Scratch
-from webnn_vk.kernels.copy import Box, move
-from webnn_vk.kernels.dispatch import Packed, strides
+from webnn_vk.kernels.boxes import Box
+from webnn_vk.kernels.copy import move
+from webnn_vk.kernels.dispatch import Packed
 from webnn_vk.kernels.lowered import DeviceWork, LoweredGraph
 
 

@@ -11,8 +11,9 @@ from tests.support.paths import ROOT
 
 # From the bottom up; a module may import its own layer and those before it.
 LAYERS = (
-    ("background", "errors", "data_types", "device_profile", "integers", "promise", "settings"),
-    ("access", "driver"),
+    ("access", "background", "data_types", "device_profile", "errors", "integers", "promise",
+      "settings"),
+    ("driver",),
     ("ops",),
     ("graph",),
     ("passes",),

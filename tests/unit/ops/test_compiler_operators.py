@@ -93,14 +93,14 @@ def test_a_rewrite_may_introduce_it(record):
     arrays = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.ones(3, np.float32)}
     np.testing.assert_array_equal(evaluate(done, **arrays)["y"], evaluate(graph, **arrays)["y"])
     for profile in (None, stored_profile()):
-        report = compile_program(done, Target(profile)).report
+        report = compile_program(done, Target(profile))[0].report
         assert [s.operators for s in report.steps] == [(NAME,)]
 
 
 def test_its_kernels_are_in_the_catalogue(record):
     profile = stored_profile()
     graph = parse(f"input %a: float16[2]\n%b = {NAME}(%a, %a)\noutput y = %b")
-    (spec,) = compile_program(graph, Target(profile, skip=["fuse"])).kernels
+    (spec,) = compile_program(graph, Target(profile, skip=["fuse"]))[0].kernels
     assert spec in set(catalogue(profile.features))
     del COMPILER_OPERATORS[NAME]
     assert spec not in set(catalogue(profile.features))

@@ -51,8 +51,8 @@ def test_a_chain_is_one_dispatch_when_fused_and_many_with_barriers_when_not():
 
 
 def test_outputs_are_written_in_place_and_intermediates_share_memory():
-    target = Target(stored_profile(), skip=("fuse",))
-    program, _ = compile_program(chain(*["exp", "neg"] * 4), target)
+    unfused = Target(stored_profile(), skip=("fuse",))
+    program, _ = compile_program(chain(*["exp", "neg"] * 4), unfused)
     (segment,) = program.segments
     dispatches = [s for s in segment.steps if isinstance(s, DispatchStep)]
     assert program.slots[dispatches[0].bindings[0].slot].kind == "input"
@@ -73,8 +73,8 @@ def test_views_cost_nothing_until_they_are_outputs():
     a = graph_input("a", (2, 6))
     inner = emit.reshape(emit.exp(a), (3, 4))
     y = emit.reshape(emit.neg(inner), (12,))
-    target = Target(stored_profile(), skip=("fuse",))
-    program, _ = compile_program(graph_of(emit, {"y": y}, a), target)
+    unfused = Target(stored_profile(), skip=("fuse",))
+    program, _ = compile_program(graph_of(emit, {"y": y}, a), unfused)
     assert kinds(program) == [["DispatchStep", "BarrierStep", "DispatchStep"]]
     # A view of a view is the first one's source, whose memory nothing takes meanwhile.
     emit = Emitter()
