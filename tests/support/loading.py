@@ -5,11 +5,22 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import pytest
+
 from webnn_vk.kernels.lowered import LoweredGraph
 from webnn_vk.ml_graph import MLGraph
 from webnn_vk.program import Constants, Program
 from webnn_vk.program.assemble import assemble
-from webnn_vk.runtime import Run
+from webnn_vk.runtime import Run, Write, setup
+
+
+def stage_constants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Constants reach the device through staging memory, as where the host can't see its memory."""
+
+    def write(storage: Any, data: Any, part: Any = None, fresh: bool = False) -> Write:
+        return Write(storage, data, part=part)
+
+    monkeypatch.setattr(setup, "Write", write)
 
 
 def load(context: Any, lowered: LoweredGraph) -> MLGraph:

@@ -75,14 +75,16 @@ class Constants:
 
     def identity(self, number: int) -> Any:
         """What tells this constant from others, for what is derived from it: an object that can be
-        referred to weakly, or a ``FileRange``, which is compared by value."""
+        referred to weakly, or for a range of a file a tuple, which is compared by value: the range,
+        and which file it is in, as it was last written."""
         match self[number]:
             case HostArray(data):
                 return data
             case TensorStorage(storage):
                 return storage
-            case reference:
-                return reference
+            case FileRange(path) as part:
+                file = path.stat()
+                return part, file.st_dev, file.st_ino, file.st_mtime_ns
 
     def release(self, number: int) -> None:
         """Let go of one constant. Calling it again does nothing."""

@@ -12,13 +12,15 @@ import pytest
 from tests.support.contexts import open_over
 from tests.support.drivers import require_vulkan
 from tests.support.faults import FaultyDriver
-from tests.support.loading import load, set_up
+from tests.support.loading import load, set_up, stage_constants
 from tests.support.packing import Transposed, show
 from webnn_vk import OperationError, background
 from webnn_vk.data_types import MLOperandDescriptor
 from webnn_vk.graph import Value
 from webnn_vk.kernels.dispatch import Packed
 from webnn_vk.program.assemble import assemble
+from webnn_vk.program.serial import load as read_back
+from webnn_vk.program.serial import save
 from webnn_vk.runtime import Await, Run, Write, setup
 from webnn_vk.tools.devices import open_context
 
@@ -34,12 +36,7 @@ def context():
 
 @pytest.fixture
 def staged(monkeypatch):
-    """Constants reach the device through staging memory, as where the host can't see its memory."""
-
-    def write(storage, data, part=None, fresh=False):
-        return Write(storage, data, part=part)
-
-    monkeypatch.setattr(setup, "Write", write)
+    stage_constants(monkeypatch)
 
 
 def constant(rows: int, columns: int, seed: int = 0) -> Value:
@@ -160,6 +157,17 @@ def test_two_graphs_share_one_packed_form(context):
     assert storage() is None and device.packed.bytes == 2 * 48 * 4
     third = graph()
     np.testing.assert_array_equal(run(context, third)["packed0"], wanted)
+
+
+def test_a_saved_program_is_packed_again_and_shared(context, tmp_path):
+    value = constant(20, 30)
+    lowered = shown(context, [Packed(value, Transposed(2))])
+    save(*assemble(lowered, context._device.profile), tmp_path)
+    graphs = [set_up(context, *read_back(tmp_path)) for _ in range(2)]
+    assert len(context._device.packed.storages) == 1
+    for graph in graphs:
+        got = run(context, graph)["packed0"]
+        np.testing.assert_array_equal(got, np.tile(value.data.T.reshape(-1), 2))
 
 
 def test_equal_content_is_not_shared_and_other_shapes_neither(context):

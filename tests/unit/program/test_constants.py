@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import pytest
 
@@ -15,7 +17,10 @@ def test_the_three_kinds_of_references(tmp_path):
     assert store.read(2).tolist() == [10, 11, 12, 13, 14]
     assert [store.storage(n) for n in range(3)] == [None, storage, None]
     assert store.identity(0) is array and store.identity(1) is storage
-    assert store.identity(2) == part
+    assert store.identity(2) == Constants([part]).identity(0)
+    before = store.identity(2)
+    os.utime(path, ns=(0, 1))
+    assert store.identity(2) != before
     with pytest.raises(TypeError, match="constant 1 is a constant tensor"):
         store.read(1)
     with pytest.raises(ValueError, match="has no 98\\+5 bytes"):

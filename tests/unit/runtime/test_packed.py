@@ -27,9 +27,10 @@ def test_forms_are_found_by_identity_and_packing():
 
 def test_a_range_of_a_file_is_known_by_value():
     forms, kept = PackedForms(), storage()
-    forms.add(FileRange(Path("x"), 0, 4), "a", kept)
-    assert forms.find(FileRange(Path("x"), 0, 4), "a") is kept
-    assert forms.find(FileRange(Path("x"), 4, 4), "a") is None
+    forms.add((FileRange(Path("x"), 0, 4), 17), "a", kept)
+    assert forms.find((FileRange(Path("x"), 0, 4), 17), "a") is kept
+    assert forms.find((FileRange(Path("x"), 4, 4), 17), "a") is None
+    assert forms.find((FileRange(Path("x"), 0, 4), 18), "a") is None
 
 
 def test_forms_go_with_their_last_user_and_failed_ones_are_not_offered():
