@@ -169,7 +169,7 @@ def test_the_meaning_is_kept(step):
 def test_decomposition_keeps_the_meaning(name):
     @settings(max_examples=20)
     # In float16 the parts round where the whole does not.
-    @given(examples(name, flavours=("ordinary",), first_type="float32"))
+    @given(examples(name, flavours=("ordinary",), types={"input": "float32"}))
     def check(example):
         graph = example.graph()
         done = run_passes([DECOMPOSE], graph, DEVICE)
