@@ -92,7 +92,8 @@ class Access:
 
     @property
     def is_permutation(self) -> bool:
-        """Whether the elements are those from the value's first on, each once, in any order."""
+        """Whether the elements are those from the value's first on, each once, and every dimension
+        leads forwards."""
         pairs = sorted((s, n) for n, s in zip(self.shape, self.strides, strict=True) if n > 1)
         expected = 1
         for step, size in pairs:

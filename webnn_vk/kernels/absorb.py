@@ -75,8 +75,9 @@ def _read_through(node: KernelNode, origins: Mapping[Value, Access]) -> KernelNo
 # -- writers --------------------------------------------------------------------------------------
 def _into_writers(graph: KernelGraph) -> KernelGraph:
     producers = dict(graph.producers)
-    nodes: dict[KernelNode | Node, None] = dict.fromkeys(graph.nodes)
-    moved: dict[KernelNode | Node, KernelNode] = {}
+    nodes: dict[KernelNode | Node, KernelNode | Node] = {node: node for node in graph.nodes}
+    #: What has already been moved once, and the node that it stands for.
+    moved: dict[KernelNode | Node, KernelNode | Node] = {}
     for node in graph.nodes:
         if not isinstance(node, KernelNode) or not isinstance(node.lowering, Move):
             continue
@@ -84,13 +85,13 @@ def _into_writers(graph: KernelGraph) -> KernelGraph:
         if writer is None:
             continue
         old = producers[_written(node, graph, producers)]
-        moved[old] = writer
+        moved[writer] = original = moved.get(old, old)
+        nodes[original] = writer
         del nodes[node]
         producers[writer.output.value] = writer
     if not moved:
         return graph
-    nodes = dict.fromkeys(moved.get(node, node) for node in nodes)
-    return remove_dead(replace(graph, nodes=tuple(nodes)))
+    return remove_dead(replace(graph, nodes=tuple(nodes.values())))
 
 
 def _written(

@@ -33,7 +33,7 @@ def rounded(text: str, data_type: str) -> str:
 
 def lowering(operator: Operator) -> Elementwise:
     """The operator's element-wise lowering."""
-    assert isinstance(operator.lowering, Elementwise), operator.name
+    assert isinstance(operator.lowering, Elementwise), operator
     return operator.lowering
 
 

@@ -18,7 +18,6 @@ from ..data_types import MLOperandDescriptor
 from ..graph import Graph, Node, Value
 from ..ops import Operator
 from ..ops.arguments import Operands
-from ..ops.record import prefix
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ class KernelNode:
     def titles(self) -> tuple[str, ...]:
         """``("matmul [q]", "add", "gelu")``: for reports and messages."""
         parts = [(self.operator, self.label)] + [(s.operator, s.label) for s in self.epilogue]
-        return tuple(prefix(operator.name, label) for operator, label in parts)
+        return tuple(operator.title(label) for operator, label in parts)
 
     @property
     def title(self) -> str:

@@ -219,6 +219,10 @@ class Operator:
     def doc(self) -> str:
         return inspect.getdoc(self.infer) or ""
 
+    def title(self, label: str = "") -> str:
+        """``conv2d [stem]``: what reports and messages call a use of the operator."""
+        return prefix(self.name, label)
+
     def limit(self, name: str) -> Limits:
         """The tensor-limit row of an operand or output, "same as" resolved."""
         row = self.limits[name]
