@@ -22,6 +22,7 @@ from tests.support import drivers, judges, selection, spirv_count, summary
 from tests.support.contexts import open_context
 from tests.support.drivers import NO_DRIVER, require_vulkan
 from tests.support.golden import golden  # noqa: F401 - a fixture
+from tests.support.paths import ROOT
 
 _LAYER_FILES = (
     Path("/usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json"),
@@ -88,6 +89,28 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 # -- which tests run
+#: What can't even be imported where there is no Vulkan loader.
+_NEED_LOADER = tuple(ROOT / "tests" / "device" / folder for folder in ("gpu", "vulkan"))
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    if collection_path not in _NEED_LOADER or (problem := _loader_problem()) is None:
+        return None
+    _lines.append(f"NOT COLLECTED: {collection_path.relative_to(ROOT)}: {problem}")
+    return True
+
+
+def _loader_problem() -> str | None:
+    """Why the Vulkan loader can't be loaded; None when it can."""
+    from webnn_vk.vulkan.errors import VulkanUnavailable
+
+    try:
+        import webnn_vk.vulkan.binding  # noqa: F401
+    except VulkanUnavailable as error:
+        return str(error)
+    return None
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     selection.mark_devices(items)
