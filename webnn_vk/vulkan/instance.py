@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from typing import Any
 
+from webnn_vk import environment
 from webnn_vk.driver.errors import ForkedProcess
 from webnn_vk.vulkan import quirks
 from webnn_vk.vulkan.errors import LayerMissing, ValidationError, VulkanUnavailable
@@ -125,7 +126,7 @@ def instance(validate: bool | None = None) -> Instance:
     check_fork()
     with _lock:
         if _instance is None:
-            wanted = os.environ.get("WEBNN_VK_VALIDATE", "") not in ("", "0")
+            wanted = environment.flag("WEBNN_VK_VALIDATE")
             _instance = Instance(wanted if validate is None else validate)
         elif validate and not _instance.validating:
             raise LayerMissing("validation was asked for after Vulkan had been initialised "

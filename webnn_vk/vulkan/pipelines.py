@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from weakref import KeyedRef
 
+from webnn_vk import environment
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.driver.resources import PipelineRequest
 from webnn_vk.vulkan import binding as vk
@@ -252,7 +253,7 @@ class PipelineStore:
 
 def dump_spirv(code: bytes) -> None:
     """Writes a module into the folder ``WEBNN_VK_DUMP_SPIRV``, when set, as <sha256>.spv."""
-    folder = os.environ.get("WEBNN_VK_DUMP_SPIRV")
+    folder = environment.text("WEBNN_VK_DUMP_SPIRV")
     if not folder:
         return
     path = Path(folder, hashlib.sha256(code).hexdigest() + ".spv")
