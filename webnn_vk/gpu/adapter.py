@@ -16,8 +16,8 @@ from ..runtime import DriverDevice, Write
 from ..settings import Settings
 from ..tensor_state import TensorBase, tensor_state
 from .buffer import GPUBuffer, integer
-from .commands import GPUBindGroup, GPUCommandEncoder
 from .device_state import DeviceState, GPUDeviceBase, GPUDeviceLostInfo
+from .encoder import GPUBindGroup, GPUCommandEncoder
 from .flags import SUPPORTED_USAGE, GPUBufferUsage
 from .queue import GPUQueue, byte_view, write_bytes
 from .semaphore import GPUSemaphore

@@ -82,11 +82,11 @@ class Instance:
             vk.check(vk.lib.vkEnumerateInstanceVersion(out), "vkEnumerateInstanceVersion")
         except AttributeError:
             out[0] = vk.packed_version(1, 0)
-        found = vk.version(out[0])
-        if found < (1, 2):
-            raise VulkanUnavailable(f"the Vulkan loader is too old: {found[0]}.{found[1]}, "
+        version = vk.version(out[0])
+        if version < (1, 2):
+            raise VulkanUnavailable(f"the Vulkan loader is too old: {version[0]}.{version[1]}, "
                                     "1.2 is needed")
-        return min(found, (1, 3, 0))
+        return min(version, (1, 3, 0))
 
     def _messenger_info(self, vk: Any) -> Any:
         # Kept on self: the layer calls it for as long as the instance lives.

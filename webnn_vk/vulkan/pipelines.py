@@ -66,7 +66,7 @@ class PipelineStore:
     def get(self, requests: Sequence[PipelineRequest]) -> list[VulkanPipeline]:
         """The pipelines, compiled in parallel where they don't exist. Raises ValueError for a
         request the device can't serve, DriverError when the driver refuses."""
-        found: list[VulkanPipeline | Future[VulkanPipeline]] = []
+        pipelines: list[VulkanPipeline | Future[VulkanPipeline]] = []
         jobs = []
         for request in requests:
             self._validate(request)
@@ -78,7 +78,7 @@ class PipelineStore:
                 if there is None:
                     there = self._making[key] = Future()
                     jobs.append((key, request, there))
-            found.append(there)
+            pipelines.append(there)
         try:
             if len(jobs) > 1:
                 list(self._workers().map(lambda job: self._run(*job), jobs))
@@ -92,7 +92,7 @@ class PipelineStore:
                     with self._lock:
                         self._making.pop(key, None)
         self.trim()
-        return [there.result() if isinstance(there, Future) else there for there in found]
+        return [there.result() if isinstance(there, Future) else there for there in pipelines]
 
     def trim(self) -> None:
         """Destroys what nobody has used for longest, beyond `MAX_IDLE`. Never blocks."""
