@@ -82,7 +82,8 @@ class GPUDevice(GPUDeviceBase):
     context on it.
 
     All work on it and on the contexts on it is one order: each sees what was queued before,
-    without waits by the host. Every method may be called from any thread.
+    without waits by the host. (CPU steps of a context's graph hold up that context alone, and what
+    is handed over from it.) Every method may be called from any thread.
     """
 
     def __init__(self, adapter: GPUAdapter, device: DriverDevice, settings: Settings) -> None:
