@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from webnn_vk import environment
+
 from .glsl import CompilerUnavailable, GlslError, Source
 
 #: What every module is compiled for; part of its address.
@@ -213,7 +215,7 @@ def find_compiler(mode: str | None = None) -> Compiler | None:
     mode: "auto" (a library, else a program), "process" (a program), "none"; by default what
     WEBNN_VK_GLSLANG says, else "auto". Raises ValueError for another value.
     """
-    mode = mode or os.environ.get("WEBNN_VK_GLSLANG") or "auto"
+    mode = mode or environment.text("WEBNN_VK_GLSLANG") or "auto"
     if mode not in MODES:
         raise ValueError(f"WEBNN_VK_GLSLANG: {mode!r}; accepted: {', '.join(MODES)}")
     try:

@@ -18,6 +18,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from webnn_vk import environment
+
 from . import spirv
 from .compiler import FLAGS, Compiler, find_compiler
 from .glsl import CompilerUnavailable, GlslError, Source
@@ -47,11 +49,11 @@ def address(spec: KernelSpec) -> bytes:
 
 def default_cache_dir() -> Path | None:
     """WEBNN_VK_CACHE, or the user's cache folder; None for WEBNN_VK_CACHE=off."""
-    given = os.environ.get("WEBNN_VK_CACHE")
-    if given == "off":
+    folder = environment.text("WEBNN_VK_CACHE")
+    if folder == "off":
         return None
-    if given:
-        return Path(given)
+    if folder:
+        return Path(folder)
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("webnn_vk", appauthor=False))
@@ -166,7 +168,7 @@ def _open_pack(pack: str | os.PathLike[str] | None) -> Pack | None:
     if pack is None:
         return None
     if pack == _DEFAULT:
-        pack = os.environ.get("WEBNN_VK_PACK") or PACK_PATH
+        pack = environment.text("WEBNN_VK_PACK") or PACK_PATH
         if pack is PACK_PATH and not PACK_PATH.exists():
             return None
     try:

@@ -25,11 +25,10 @@ from .data_types import (
 )
 from .errors import InvalidStateError, sanitize
 from .graph import Graph, Node, Value
-from .graph.emit import make_node
+from .graph.emit import bind_call, make_node
 from .ml_graph import MLGraph
 from .ops import OPERATORS, Operator
-from .ops.arguments import Number, Operands
-from .ops.record import prefix
+from .ops.arguments import Number
 from .promise import MLPromise
 from .tensor import MLTensor
 from .tensor_state import TensorState, owned
@@ -161,25 +160,12 @@ class MLGraphBuilder:
 
     # -- operators -----------------------------------------------------------------------------
     def _apply(self, record: Operator, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        bound = _bind(record, args, options)
-        label = bound.pop("label")
-        if not isinstance(label, str):
-            raise TypeError(f"{record.name}: the label has to be a str, not {type(label).__name__}")
-        where = prefix(record.name, label)
-        operands: dict[str, Any] = {}
-        arguments: dict[str, Any] = {}
         # Arguments are converted before the method's own steps begin, as WebIDL does it.
-        for p in record.parameters:
-            value = bound[p.name]
-            if p.is_operand:
-                operands[p.name] = _to_operands(value, p.argument is Operands, f"{where}: {p.name}")
-            elif value is None and p.default is None:
-                arguments[p.name] = None
-            else:
-                arguments[p.name] = p.argument.convert(value, f"{where}: {p.name}")
+        call = bind_call(record, args, options, _to_operands)
+        where = call.where(record)
         self._check_can_build(where)
         values: dict[str, Any] = {}
-        for name, given in operands.items():
+        for name, given in call.operands.items():
             for operand in given if isinstance(given, list) else [given] * (given is not None):
                 if operand._builder is not self:
                     raise TypeError(f"{where}: {name} {operand!r} belongs to another builder")
@@ -189,10 +175,10 @@ class MLGraphBuilder:
                 else None if given is None else given._value
             )
         limit = context_state(self._context).device.max_tensor_byte_length
-        node = make_node(record, values, arguments, label, limit)
+        node = make_node(record, values, call.arguments, call.label, limit)
         self._nodes.append(node)
-        made = [self._operand(value) for value in node.outputs]
-        return made if record.many else made[0]
+        results = [self._operand(value) for value in node.outputs]
+        return results if record.many else results[0]
 
     # -- build ---------------------------------------------------------------------------------
     def build(self, outputs: Mapping[str, MLOperand]) -> MLPromise[MLGraph]:
@@ -278,7 +264,7 @@ class _TensorValue(Value):
         super().__init__(descriptor, source=storage)
         object.__setattr__(self, "tensor", tensor)
 
-    tensor: MLTensor
+    tensor: TensorState
 
 
 _CONSTANT_FORMS = (
@@ -298,18 +284,6 @@ def _by_name(named: dict[str, Any], first: int) -> list[Any]:
 
 def _plain(descriptor: MLOperandDescriptor) -> MLOperandDescriptor:
     return MLOperandDescriptor(descriptor.data_type, descriptor.shape)
-
-
-def _bind(record: Operator, args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-    try:
-        bound = _SIGNATURES[record.name].bind(*args, **options)
-    except TypeError as error:
-        label = options.get("label", "")
-        where = prefix(record.name, label if isinstance(label, str) else "")
-        names = ", ".join(_SIGNATURES[record.name].parameters)
-        raise TypeError(f"{where}: {error}; it takes {names}") from None
-    bound.apply_defaults()
-    return bound.arguments
 
 
 def _to_operands(value: Any, many: bool, what: str) -> Any:
@@ -338,7 +312,6 @@ def _method(record: Operator) -> Any:
     return method
 
 
-_SIGNATURES = {name: record.signature() for name, record in OPERATORS.items()}
 _SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
 for _record in OPERATORS.values():
     setattr(MLGraphBuilder, _record.name, _method(_record))

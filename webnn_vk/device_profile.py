@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+from webnn_vk import environment
 
 #: Feature name -> what it stands for in Vulkan.
 FEATURES: dict[str, str] = {
@@ -175,14 +176,13 @@ class DeviceProfile:
         return dataclasses.replace(self, features=self.features - gone,
                                    cooperative_matrices=shapes)
 
-    def mask_from_environment(self, environ: Mapping[str, str] | None = None) -> DeviceProfile:
+    def mask_from_environment(self, variables: Mapping[str, str] | None = None) -> DeviceProfile:
         """`masked` with the comma-separated names in ``WEBNN_VK_MASK`` (none: unchanged)."""
-        text = (os.environ if environ is None else environ).get("WEBNN_VK_MASK", "")
-        names = [name.strip() for name in text.split(",") if name.strip()]
+        names = environment.words("WEBNN_VK_MASK", variables)
         try:
             return self.masked(names)
         except ValueError as error:
-            raise ValueError(f"WEBNN_VK_MASK={text!r}: {error}") from None
+            raise ValueError(f"WEBNN_VK_MASK={','.join(names)!r}: {error}") from None
 
     def replace(self, **limits: Any) -> DeviceProfile:
         """A copy with other values for some fields (for tests and what-if planning)."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from . import environment
 
 
 @dataclass(frozen=True)
@@ -59,25 +60,22 @@ class Settings:
         return settings or cls.from_environment()
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
-        """What the ``WEBNN_VK_…`` variables say; ValueError for a value that is none."""
-
-        def words(name: str) -> tuple[str, ...]:
-            return tuple(w for w in environment.get(name, "").replace(" ", "").split(",") if w)
-
+    def from_environment(cls, variables: Mapping[str, str] | None = None) -> Settings:
+        """What the ``WEBNN_VK_…`` variables say (``variables``: others than the process's);
+        ValueError for a value that is none."""
         return cls(
-            device=environment.get("WEBNN_VK_DEVICE") or None,
-            validate=environment.get("WEBNN_VK_VALIDATE", "0") not in ("", "0"),
-            glslang=environment.get("WEBNN_VK_GLSLANG") or "auto",
-            mask=words("WEBNN_VK_MASK"),
-            force_cpu=words("WEBNN_VK_FORCE_CPU"),
-            cache=environment.get("WEBNN_VK_CACHE") or None,
-            skip_passes=words("WEBNN_VK_SKIP_PASSES"),
-            dump=environment.get("WEBNN_VK_DUMP") or None,
+            device=environment.text("WEBNN_VK_DEVICE", variables),
+            validate=environment.flag("WEBNN_VK_VALIDATE", variables),
+            glslang=environment.text("WEBNN_VK_GLSLANG", variables) or "auto",
+            mask=environment.words("WEBNN_VK_MASK", variables),
+            force_cpu=environment.words("WEBNN_VK_FORCE_CPU", variables),
+            cache=environment.text("WEBNN_VK_CACHE", variables),
+            skip_passes=environment.words("WEBNN_VK_SKIP_PASSES", variables),
+            dump=environment.text("WEBNN_VK_DUMP", variables),
         )
 
 
-def verify_passes(environment: Mapping[str, str] = os.environ) -> bool:
+def verify_passes() -> bool:
     """Whether graphs are verified after every pass (``WEBNN_VK_VERIFY_PASSES``): for tests, so it
     is no setting of one context."""
-    return environment.get("WEBNN_VK_VERIFY_PASSES", "0") not in ("", "0")
+    return environment.flag("WEBNN_VK_VERIFY_PASSES")

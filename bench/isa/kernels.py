@@ -64,7 +64,8 @@ def of_program(program: Program) -> list[Kernel]:
     for segment in program.segments:
         for step in segment.steps if isinstance(segment, DeviceSegment) else ():
             if isinstance(step, DispatchStep):
-                kernel = Kernel(step.spec, step.constants, " + ".join(program.origins[step.origin].operators))
+                use = " + ".join(program.origins[step.origin].operators)
+                kernel = Kernel(step.spec, step.constants, use)
                 found.setdefault((step.spec, step.constants), kernel)
     return list(found.values())
 

@@ -20,14 +20,14 @@ device has no memory left.
 
 from .adapter import GPUAdapter, GPUDevice, enumerate_adapters, request_adapter
 from .buffer import GPUBuffer
-from .commands import (
+from .device_state import GPUDeviceLostInfo
+from .encoder import (
     GPUBindGroup,
     GPUBufferBinding,
     GPUCommandBuffer,
     GPUCommandEncoder,
     GPUComputePass,
 )
-from .device_state import GPUDeviceLostInfo
 from .flags import GPUBufferUsage
 from .queue import GPUQueue
 from .semaphore import GPUSemaphore

@@ -16,8 +16,8 @@ from ..runtime import DriverDevice, Write
 from ..settings import Settings
 from ..tensor_state import TensorBase, tensor_state
 from .buffer import GPUBuffer, integer
-from .commands import GPUBindGroup, GPUCommandEncoder
 from .device_state import DeviceState, GPUDeviceBase, GPUDeviceLostInfo
+from .encoder import GPUBindGroup, GPUCommandEncoder
 from .flags import SUPPORTED_USAGE, GPUBufferUsage
 from .queue import GPUQueue, byte_view, write_bytes
 from .semaphore import GPUSemaphore
@@ -82,7 +82,8 @@ class GPUDevice(GPUDeviceBase):
     context on it.
 
     All work on it and on the contexts on it is one order: each sees what was queued before,
-    without waits by the host. Every method may be called from any thread.
+    without waits by the host. (CPU steps of a context's graph hold up that context alone, and what
+    is handed over from it.) Every method may be called from any thread.
     """
 
     def __init__(self, adapter: GPUAdapter, device: DriverDevice, settings: Settings) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 from ..promise import MLPromise
 from ..runtime import Fence, Read, Run, Write
 from .buffer import GPUBuffer, alive, check_range, integer, usable
-from .commands import GPUCommandBuffer, work_of
 from .device_state import DeviceState
+from .encoder import GPUCommandBuffer, work_of
 from .flags import GPUBufferUsage
 
 

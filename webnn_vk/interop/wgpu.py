@@ -168,9 +168,9 @@ class WgpuExchange:
         encoder.copy_buffer_to_buffer(buffer, 0, staging, 0, buffer.size)
         device.queue.submit([encoder.finish()])
         staging.map_sync(wgpu.MapMode.READ)
-        found = np.frombuffer(staging.read_mapped(copy=False), np.uint8)
-        np.frombuffer(memory, np.uint8)[:] = found[: len(memory)]
-        del found
+        contents = np.frombuffer(staging.read_mapped(copy=False), np.uint8)
+        np.frombuffer(memory, np.uint8)[:] = contents[: len(memory)]
+        del contents
         staging.unmap()
         staging.destroy()
 

@@ -21,12 +21,12 @@ from .storage import Storage
 def _as(kind: type[DOMException], error: Exception) -> Exception:
     if isinstance(error, DOMException):
         return error
-    made = kind(f"{type(error).__name__}: {error}")
+    wrapped = kind(f"{type(error).__name__}: {error}")
     if isinstance(error, (MemoryError, DriverError)):
         # Its traceback would hold what failed, when memory may be what is missing.
         error = error.with_traceback(None)
-    made.__cause__ = error
-    return made
+    wrapped.__cause__ = error
+    return wrapped
 
 
 @dataclass(slots=True)

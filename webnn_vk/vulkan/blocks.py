@@ -111,13 +111,13 @@ class BufferBlocks:
         """A block over `size` bytes of host pages, both aligned as the device asks. `allowed`: bits
         of the memory types that may be used."""
         pointer = vk.ffi.cast("void *", address)
-        found = vk.struct("VkMemoryHostPointerPropertiesEXT",
+        host_pointer = vk.struct("VkMemoryHostPointerPropertiesEXT",
                           "MEMORY_HOST_POINTER_PROPERTIES_EXT")
         call = vk.device_function(self._device, "vkGetMemoryHostPointerPropertiesEXT")
-        vk.check(call(self._device, self._host, pointer, found),
+        vk.check(call(self._device, self._host, pointer, host_pointer),
                  "vkGetMemoryHostPointerPropertiesEXT")
         buffer = self._buffer(size, self._host)
-        bits = found.memoryTypeBits & allowed & self._requirements(buffer).memoryTypeBits
+        bits = host_pointer.memoryTypeBits & allowed & self._requirements(buffer).memoryTypeBits
         if not bits:
             vk.lib.vkDestroyBuffer(self._device, buffer, vk.NULL)
             raise FeatureMissing(f"{self._profile.name} has no memory type for these host pages")

@@ -17,11 +17,12 @@ from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan import instance as process
 from webnn_vk.vulkan.blocks import BufferBlocks
 from webnn_vk.vulkan.errors import VulkanUnavailable
-from webnn_vk.vulkan.external import VulkanSharing, VulkanTimestamps
+from webnn_vk.vulkan.facets import VulkanSharing, VulkanTimestamps
 from webnn_vk.vulkan.memory import Allocation, Allocator, HeapUsage
 from webnn_vk.vulkan.pipelines import PipelineStore, VulkanPipeline
 from webnn_vk.vulkan.quirks import COMPILES_AT_FIRST_SUBMIT, SIGNAL_DEADLOCKS_WAIT, quirks_of
 from webnn_vk.vulkan.recording import NativeRecording, Recorder, VulkanRecording
+from webnn_vk.vulkan.semaphores import NativeTimeline, TimelineSemaphore
 from webnn_vk.vulkan.snapshot import (
     EXTENSIONS,
     FEATURES_10,
@@ -31,7 +32,6 @@ from webnn_vk.vulkan.snapshot import (
     PhysicalDevice,
 )
 from webnn_vk.vulkan.submission import Submission
-from webnn_vk.vulkan.timeline import NativeTimeline, TimelineSemaphore
 
 # How long `close` waits for work in flight before it gives the device up, in seconds.
 _CLOSE_TIMEOUT = 10.0

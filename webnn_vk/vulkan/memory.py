@@ -218,12 +218,12 @@ class Allocator:
         with self._lock:
             self._take_back()
             # Empty blocks of other pools may be what fills the heap: without them it may fit.
-            found = self._find(pools, rounded, exportable) or (
+            taken = self._find(pools, rounded, exportable) or (
                 self._trim() and self._find(pools, rounded, exportable))
         self._collect()
-        if not found:
+        if not taken:
             raise self._out_of_memory(pools, rounded, label)
-        return Allocation(found, label)
+        return Allocation(taken, label)
 
     def adopt(self, native: Any, memory_type: int, block_size: int, offset: int,
               label: str = "") -> Allocation:

@@ -50,7 +50,7 @@ QUIRKS = (
           "with synchronisation validation vkWaitSemaphores and vkGetSemaphoreCounterValue hold a "
           "lock that vkSignalSemaphore on another thread needs: 10 s of waiting, then a false "
           "UNASSIGNED-VkSemaphore-state-timeout (KhronosGroup/Vulkan-ValidationLayers#4968, "
-          "mended by #6138); timeline.py lets such calls take turns", fixed="1.3.261"),
+          "mended by #6138); semaphores.py lets such calls take turns", fixed="1.3.261"),
 )
 
 

@@ -12,7 +12,7 @@ from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan.blocks import BufferBlocks
 from webnn_vk.vulkan.memory import Allocation, Allocator
 from webnn_vk.vulkan.recording import VulkanRecording
-from webnn_vk.vulkan.timeline import TimelineSemaphore, shareable
+from webnn_vk.vulkan.semaphores import TimelineSemaphore, shareable
 
 #: Makes a call on the device, which stays open meanwhile.
 Guarded = Callable[[Callable[[], Any]], Any]

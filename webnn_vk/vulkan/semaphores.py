@@ -139,11 +139,11 @@ def shareable(physical: Any) -> bool:
     info = vk.struct("VkPhysicalDeviceExternalSemaphoreInfo",
                      "PHYSICAL_DEVICE_EXTERNAL_SEMAPHORE_INFO", pNext=kind,
                      handleType=vk.const(_OPAQUE_FD))
-    found = vk.struct("VkExternalSemaphoreProperties", "EXTERNAL_SEMAPHORE_PROPERTIES")
-    vk.lib.vkGetPhysicalDeviceExternalSemaphoreProperties(physical, info, found)
+    properties = vk.struct("VkExternalSemaphoreProperties", "EXTERNAL_SEMAPHORE_PROPERTIES")
+    vk.lib.vkGetPhysicalDeviceExternalSemaphoreProperties(physical, info, properties)
     needed = (vk.const("VK_EXTERNAL_SEMAPHORE_FEATURE_EXPORTABLE_BIT")
               | vk.const("VK_EXTERNAL_SEMAPHORE_FEATURE_IMPORTABLE_BIT"))
-    return found.externalSemaphoreFeatures & needed == needed
+    return properties.externalSemaphoreFeatures & needed == needed
 
 
 class TimelineSemaphore:

@@ -57,14 +57,14 @@ class GPUBindGroup:
 
 def _entries(entries: Any, what: str) -> list[tuple[int, Any]]:
     """(binding, resource) of wgpu's entries, or of resources in the order of their bindings."""
-    found = []
+    pairs = []
     for i, entry in enumerate(entries):
         if isinstance(entry, Mapping) and "binding" in entry and "resource" in entry:
             binding = integer(entry["binding"], f"{what}: a binding")
-            found.append((binding, entry["resource"]))
+            pairs.append((binding, entry["resource"]))
         else:
-            found.append((i, entry))
-    return found
+            pairs.append((i, entry))
+    return pairs
 
 
 def _bound(device: DeviceState, resource: Any, where: str) -> tuple[GPUBuffer, int, int]:
