@@ -1,38 +1,52 @@
-"""Golden files: texts that a test compares with, kept in the repository.
+"""Texts that are committed, so that a change of what the library makes shows as a diff.
 
-``python -m pytest tests/unit/program/test_golden_programs.py --update-golden`` writes them anew;
-what changed then shows in ``git diff``.
+A test calls the fixture: ``golden("goldens/minilm-llvmpipe.txt", text)``, the path being from its
+own folder. ``pytest --update-golden`` writes the files instead of comparing; look at the diff then.
 """
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[1] / "unit" / "goldens"
+#: Lines of a difference that are shown.
+_SHOWN = 60
+
+Golden = Callable[[str, str], None]
 
 
-def add_option(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--update-golden", action="store_true", help="write golden files instead of comparing"
-    )
-
-
-def compare(config: pytest.Config, name: str, text: str) -> None:
-    """The test fails unless ``text`` is what the golden file ``name`` holds."""
-    path = FOLDER / name
-    if config.getoption("--update-golden"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+def compare(file: Path, text: str, *, update: bool) -> None:
+    """Fails unless the file holds the text; with ``update`` makes it so."""
+    if not text.endswith("\n"):
+        text += "\n"
+    if update:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if not file.is_file() or file.read_text(encoding="utf-8") != text:
+            file.write_text(text, encoding="utf-8")
         return
-    if not path.is_file():
-        pytest.fail(f"{path} is missing; --update-golden writes it")
-    wanted = path.read_text(encoding="utf-8")
-    if text != wanted:
-        lines = difflib.unified_diff(
-            wanted.splitlines(), text.splitlines(), "golden", "now", lineterm="", n=1
-        )
-        shown = "\n".join([*lines][:80])
-        pytest.fail(f"{name} differs (--update-golden accepts it):\n{shown}", pytrace=False)
+    if not file.is_file():
+        pytest.fail(f"{file} does not exist: run with --update-golden, and commit it",
+                    pytrace=False)
+    committed = file.read_text(encoding="utf-8")
+    if committed != text:
+        lines = list(difflib.unified_diff(
+            committed.splitlines(), text.splitlines(), f"{file.name} (committed)",
+            f"{file.name} (now)", lineterm="",
+        ))
+        more = [f"… {len(lines) - _SHOWN} more lines"] if len(lines) > _SHOWN else []
+        shown = "\n".join([*lines[:_SHOWN], *more])
+        pytest.fail(f"{shown}\nIf that is meant, run with --update-golden", pytrace=False)
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """``golden(path, text)``: the text equals the file at that path from the test's folder."""
+
+    def check(path: str, text: str) -> None:
+        file = request.path.parent / path
+        compare(file, text, update=request.config.option.update_golden)
+
+    return check
