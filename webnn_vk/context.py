@@ -375,7 +375,7 @@ class MLContext(SharingContext):
                     else:
                         failed(error)
 
-                executable.set_up(self._timeline.enqueue, Run(set_up, failed))
+                executable.set_up(self._timeline, Run(set_up, failed))
             except DeviceLostError as error:
                 self._timeline.lose(str(error))
                 promise.reject(InvalidStateError(f"the context is lost: {error}"))

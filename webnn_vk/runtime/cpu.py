@@ -15,7 +15,7 @@ from ..data_types import MAX_DIMENSION
 from ..program import Constants, HostSegment, Program
 from .device import Batch, Executable, Storage, again, poisoned
 from .host import Arrays, run_host_segment
-from .work import Allocate, Await, Read, Run, RunGraph, Work, Write
+from .work import Allocate, Await, Order, Read, Run, RunGraph, Work, Write
 
 
 class CpuExecutable:
@@ -41,9 +41,9 @@ class CpuExecutable:
         storage = self._storages.get(number)
         return self._arrays[number] if storage is None else storage.backing
 
-    def set_up(self, enqueue: Callable[..., None], *after: Work) -> None:
+    def set_up(self, order: Order, *after: Work) -> None:
         """See ``device.Executable``."""
-        enqueue(*after)
+        order.enqueue(*after)
 
     def setup_error(self) -> Exception | None:
         """See ``device.Executable``."""

@@ -14,7 +14,7 @@ from ..device_profile import DeviceProfile
 from ..program import Constants, Program
 
 if TYPE_CHECKING:
-    from .work import Work
+    from .work import Order, Work
 
 _serials = itertools.count(1)
 
@@ -57,10 +57,10 @@ class Executable(Protocol):
     #: Floating-point operations of one dispatch.
     flops: int
 
-    def set_up(self, enqueue: Callable[..., None], *after: Work) -> None:
-        """Queue the work that has to be over before the first dispatch (constants uploaded and
-        packed), and ``after`` behind it. To be called once; from then on the constants that the
-        device holds are nowhere else in the library."""
+    def set_up(self, order: Order, *after: Work) -> None:
+        """Queue, on ``order``, the work that has to be over before the first dispatch (constants
+        uploaded and packed), and ``after`` behind it. To be called once; from then on the constants
+        that the device holds are nowhere else in the library."""
 
     def setup_error(self) -> Exception | None:
         """What the set-up failed with, once it is over."""

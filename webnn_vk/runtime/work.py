@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -130,6 +130,13 @@ class Await:
 
     def fail(self, error: Exception) -> None:
         pass  # what comes behind it fails by itself
+
+
+class Order(Protocol):
+    """Something that takes work in a strict order. Compared by identity."""
+
+    def enqueue(self, *works: Work) -> None:
+        """Append work in order."""
 
 
 @dataclass(slots=True)
