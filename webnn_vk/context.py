@@ -402,7 +402,7 @@ class MLContext(ContextBase):
                     else:
                         failed(error)
 
-                executable.set_up(self._state.lane.enqueue, Run(set_up, failed))
+                executable.set_up(self._state.lane, Run(set_up, failed))
             except DeviceLostError as error:
                 self._state.timeline.lose(str(error))
                 promise.reject(InvalidStateError(f"the context is lost: {error}"))

@@ -16,7 +16,7 @@ from ..program import Constants, HostSegment, Program
 from .device import Batch
 from .host import Arrays, run_host_segment
 from .storage import Storage, again, poisoned
-from .work import Allocate, Await, Executable, Read, Run, RunGraph, Work, Write
+from .work import Allocate, Await, Executable, Order, Read, Run, RunGraph, Work, Write
 
 
 class CpuExecutable:
@@ -43,9 +43,9 @@ class CpuExecutable:
         storage = self._storages.get(number)
         return self._arrays[number] if storage is None else storage.backing
 
-    def set_up(self, enqueue: Callable[..., None], *after: Work) -> None:
+    def set_up(self, order: Order, *after: Work) -> None:
         """See ``work.Executable``."""
-        enqueue(*after)
+        order.enqueue(*after)
 
     def setup_error(self) -> Exception | None:
         """See ``work.Executable``."""

@@ -34,7 +34,7 @@ from ..program import (
 from .host import Arrays, run_host_segment
 from .setup import Memory, Setup
 from .storage import Storage
-from .work import Work
+from .work import Order, Work
 
 #: Recorded command buffers that a graph keeps, one per set of tensors.
 MAX_RECORDINGS = 32
@@ -125,11 +125,11 @@ class DriverExecutable:
                 self._allocations[number] = self._host
 
     # -- set-up --------------------------------------------------------------------------------
-    def set_up(self, enqueue: Callable[..., None], *after: Work) -> None:
+    def set_up(self, order: Order, *after: Work) -> None:
         """See ``device.Executable``."""
         setup, self._setup = self._setup, None
         assert setup is not None, "a graph is set up once"
-        setup.queue(self._record_part, self._setup_errors.append, enqueue, after)
+        setup.queue(self._record_part, self._setup_errors.append, order, after)
 
     def setup_error(self) -> Exception | None:
         """See ``device.Executable``."""

@@ -20,18 +20,21 @@ class _Entry:
 class PackedForms:
     """Storages by constant and packing, for as long as a graph uses them.
 
-    ``lock`` is held from looking a form up until the work that fills a new one is queued: who finds
-    a form may queue work that reads it.
+    They are shared within one order of work (what set-ups are queued on): there, who finds a form
+    may queue work that reads it, because ``lock`` is held from looking a form up until the work
+    that fills a new one is queued.
     """
 
     def __init__(self) -> None:
         # Reentrant: a failing queue calls back.
         self.lock = threading.RLock()
-        self._entries: dict[tuple[Any, str], _Entry] = {}
+        self._orders: weakref.WeakKeyDictionary[Any, dict[tuple[Any, str], _Entry]] = (
+            weakref.WeakKeyDictionary()
+        )
 
-    def find(self, identity: Any, packing: str) -> Storage | None:
+    def find(self, order: Any, identity: Any, packing: str) -> Storage | None:
         """The packed form of a constant (see ``Constants.identity``), unless it failed."""
-        entry = self._entries.get((_key(identity), packing))
+        entry = self._orders.get(order, {}).get((_key(identity), packing))
         if entry is None:
             return None
         # A number that was the identity of something collected may be another's by now.
@@ -41,20 +44,22 @@ class PackedForms:
             return None
         return storage if same is identity or _by_value(identity) else None
 
-    def add(self, identity: Any, packing: str, storage: Storage) -> None:
-        """Offer a packed form to graphs to come."""
-        for key, entry in list(self._entries.items()):
+    def add(self, order: Any, identity: Any, packing: str, storage: Storage) -> None:
+        """Offer a packed form to graphs to come, once the work that fills it is queued."""
+        entries = self._orders.setdefault(order, {})
+        for key, entry in list(entries.items()):
             if entry.storage() is None:
-                del self._entries[key]
+                del entries[key]
         known = (lambda: identity) if _by_value(identity) else weakref.ref(identity)
-        self._entries[_key(identity), packing] = _Entry(known, weakref.ref(storage))
+        entries[_key(identity), packing] = _Entry(known, weakref.ref(storage))
 
     @property
     def storages(self) -> list[Storage]:
         """Those in use."""
         with self.lock:
-            found = [entry.storage() for entry in self._entries.values()]
-        return [storage for storage in found if storage is not None]
+            entries = [entry for each in self._orders.values() for entry in each.values()]
+        storages = (entry.storage() for entry in entries)
+        return [storage for storage in storages if storage is not None]
 
     @property
     def bytes(self) -> int:

@@ -12,7 +12,7 @@ from ..integers import padded, round_up
 from ..program import Constants, DeviceStep, Program, SetupPart
 from .packed import PackedForms
 from .storage import Storage
-from .work import Allocate, Run, SetUp, Work, Write
+from .work import Allocate, Order, Run, SetUp, Work, Write
 
 #: Bytes of originals that are on the device at the same time while constants are packed.
 GROUP_BYTES = 64 << 20
@@ -63,7 +63,7 @@ class Setup:
         self,
         record: Record,
         failed: Callable[[Exception], Any],
-        enqueue: Callable[..., None],
+        order: Order,
         after: Sequence[Work],
     ) -> None:
         """Queue the uploads and the packing, then ``after``. Nothing keeps the constants from then
@@ -76,7 +76,7 @@ class Setup:
             if self._params is not None:
                 data = np.frombuffer(program.params, np.uint8)
                 works.append(Write(self._params, data, fresh=True))
-            made = [part for part in program.setup if not self._share(part)]
+            made = [part for part in program.setup if not self._share(part, order)]
             uses = {part.constant for part in made}
             for number in sorted(program.resident_constants()):
                 if constants.storage(number) is None:
@@ -87,17 +87,18 @@ class Setup:
             identities = [(part, constants.identity(part.constant)) for part in made]
             for number in range(len(constants)):
                 constants.release(number)
-            enqueue(*works, *after)
+            order.enqueue(*works, *after)
             for part, identity in identities:
                 if part.packing:
-                    self._device.packed.add(identity, part.packing, self.storages[part.target])
+                    storage = self.storages[part.target]
+                    self._device.packed.add(order, identity, part.packing, storage)
 
-    def _share(self, part: SetupPart) -> bool:
+    def _share(self, part: SetupPart, order: Order) -> bool:
         """Take over what another graph has packed already, if one has."""
         if not part.packing:
             return False
         identity = self._constants.identity(part.constant)
-        storage = self._device.packed.find(identity, part.packing)
+        storage = self._device.packed.find(order, identity, part.packing)
         if storage is not None:
             self.storages[part.target] = storage
         return storage is not None

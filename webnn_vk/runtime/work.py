@@ -84,10 +84,10 @@ class Executable(Protocol):
     #: Whether the host computes some of its steps.
     on_host: bool
 
-    def set_up(self, enqueue: Callable[..., None], *after: Work) -> None:
-        """Queue the work that has to be over before the first dispatch (constants uploaded and
-        packed), and ``after`` behind it. To be called once; from then on the constants that the
-        device holds are nowhere else in the library."""
+    def set_up(self, order: Order, *after: Work) -> None:
+        """Queue, on ``order``, the work that has to be over before the first dispatch (constants
+        uploaded and packed), and ``after`` behind it. To be called once; from then on the constants
+        that the device holds are nowhere else in the library."""
 
     def setup_error(self) -> Exception | None:
         """What the set-up failed with, once it is over."""
@@ -151,6 +151,13 @@ class Await:
 
     def fail(self, error: Exception) -> None:
         pass  # what comes behind it fails by itself
+
+
+class Order(Protocol):
+    """Something that takes work in a strict order. Compared by identity."""
+
+    def enqueue(self, *works: Work) -> None:
+        """Append work in order."""
 
 
 @dataclass(slots=True)

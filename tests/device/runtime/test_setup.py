@@ -9,7 +9,7 @@ import weakref
 import numpy as np
 import pytest
 
-from tests.support.contexts import open_over
+from tests.support.contexts import open_context, open_over
 from tests.support.drivers import require_vulkan
 from tests.support.faults import FaultyDriver
 from tests.support.loading import load, set_up, stage_constants
@@ -22,7 +22,6 @@ from webnn_vk.program.assemble import assemble
 from webnn_vk.program.serial import load as read_back
 from webnn_vk.program.serial import save
 from webnn_vk.runtime import Await, Run, Write, setup
-from webnn_vk.tools.devices import open_context
 
 X = {"x": np.zeros(1, np.float32)}
 
@@ -30,7 +29,7 @@ X = {"x": np.zeros(1, np.float32)}
 @pytest.fixture
 def context():
     require_vulkan()
-    with open_context("vulkan") as context:
+    with open_context() as context:
         yield context
 
 
@@ -226,7 +225,7 @@ def test_memory_that_runs_out_fails_the_build_and_leaves_nothing(staged, nth):
         driver.fail_allocation(nth, times=2)
         failed = []
         done = threading.Event()
-        executable.set_up(context._state.lane.enqueue, Run(done.set, failed.append))
+        executable.set_up(context._state.lane, Run(done.set, failed.append))
         assert done.wait(30)
         assert driver.injected["allocation"] >= 1
         assert executable.setup_error() is not None
@@ -252,7 +251,7 @@ def test_memory_that_is_found_later_is_enough():
         executable = context._state.device.load(program, constants)
         driver.fail_allocation(1)
         done = threading.Event()
-        executable.set_up(context._state.lane.enqueue, Run(done.set, lambda error: done.set()))
+        executable.set_up(context._state.lane, Run(done.set, lambda error: done.set()))
         assert done.wait(30) and driver.injected["allocation"] == 1
         assert executable.setup_error() is None
 
@@ -272,7 +271,7 @@ def test_a_failing_submit_fails_the_build():
             failed.append(error)
             done.set()
 
-        executable.set_up(context._state.lane.enqueue, Run(done.set, told))
+        executable.set_up(context._state.lane, Run(done.set, told))
         assert done.wait(30)
         assert isinstance(executable.setup_error(), OperationError)
         graph = load(context, lowered)

@@ -1,4 +1,7 @@
-"""Whole models compiled for every stored profile: what changes shows as a diff of text."""
+"""Whole models compiled for every stored profile: what changes shows as a diff of text.
+
+    pytest tests/unit/program/test_golden_programs.py --update-golden     and look at the diff
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +16,7 @@ from webnn_vk.program import Target, compile_program
 from webnn_vk.program.text import describe
 from webnn_vk.program.verify import verify
 
+FOLDER = Path(__file__).parents[1] / "goldens"
 GRAPHS = {"minilm": models.minilm, "mobilenet_v2": models.mobilenet, "lstm": models.lstm}
 
 
@@ -25,7 +29,7 @@ def graphs() -> Iterator[dict]:
 
 @pytest.mark.parametrize("profile", NAMES)
 @pytest.mark.parametrize("name", GRAPHS)
-def test_program(graphs, name, profile, golden):
+def test_program(graphs, golden, name, profile):
     program, _ = compile_program(graphs[name], Target(stored_profile(profile)))
     verify(program)
     golden(f"../goldens/{name}-{profile}.txt", describe(program))
@@ -33,5 +37,4 @@ def test_program(graphs, name, profile, golden):
 
 def test_every_profile_has_its_golden_files():
     wanted = {f"{name}-{profile}.txt" for name in GRAPHS for profile in NAMES}
-    folder = Path(__file__).parents[1] / "goldens"
-    assert {path.name for path in folder.glob("*.txt")} == wanted
+    assert {path.name for path in FOLDER.glob("*.txt")} == wanted

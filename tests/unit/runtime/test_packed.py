@@ -11,6 +11,13 @@ from webnn_vk.runtime import Storage
 from webnn_vk.runtime.packed import PackedForms
 
 
+class Order:
+    """Stands for a timeline."""
+
+
+ORDER = Order()
+
+
 def storage(size=16):
     return Storage(size, None, lambda gone: None)
 
@@ -18,32 +25,34 @@ def storage(size=16):
 def test_forms_are_found_by_identity_and_packing():
     forms, array = PackedForms(), np.zeros(4)
     first, second = storage(), storage(32)
-    forms.add(array, "a", first)
-    forms.add(array, "b", second)
-    assert forms.find(array, "a") is first and forms.find(array, "b") is second
-    assert forms.find(array, "c") is None and forms.find(np.zeros(4), "a") is None
+    forms.add(ORDER, array, "a", first)
+    forms.add(ORDER, array, "b", second)
+    assert forms.find(ORDER, array, "a") is first and forms.find(ORDER, array, "b") is second
+    assert forms.find(ORDER, array, "c") is None and forms.find(ORDER, np.zeros(4), "a") is None
     assert forms.bytes == 48
+    # Nothing orders what is queued elsewhere.
+    assert forms.find(Order(), array, "a") is None
 
 
 def test_a_range_of_a_file_is_known_by_value():
     forms, kept = PackedForms(), storage()
-    forms.add((FileRange(Path("x"), 0, 4), 17), "a", kept)
-    assert forms.find((FileRange(Path("x"), 0, 4), 17), "a") is kept
-    assert forms.find((FileRange(Path("x"), 4, 4), 17), "a") is None
-    assert forms.find((FileRange(Path("x"), 0, 4), 18), "a") is None
+    forms.add(ORDER, (FileRange(Path("x"), 0, 4), 17), "a", kept)
+    assert forms.find(ORDER, (FileRange(Path("x"), 0, 4), 17), "a") is kept
+    assert forms.find(ORDER, (FileRange(Path("x"), 4, 4), 17), "a") is None
+    assert forms.find(ORDER, (FileRange(Path("x"), 0, 4), 18), "a") is None
 
 
 def test_forms_go_with_their_last_user_and_failed_ones_are_not_offered():
     forms, array = PackedForms(), np.zeros(4)
     kept = storage()
-    forms.add(array, "a", kept)
+    forms.add(ORDER, array, "a", kept)
     kept.error = OperationError("no memory")
-    assert forms.find(array, "a") is None
+    assert forms.find(ORDER, array, "a") is None
     kept.error = None
-    assert forms.find(array, "a") is kept
+    assert forms.find(ORDER, array, "a") is kept
     del kept
     gc.collect()
-    assert forms.find(array, "a") is None and forms.bytes == 0
+    assert forms.find(ORDER, array, "a") is None and forms.bytes == 0
 
 
 def test_a_number_used_again_is_not_the_same_constant():
@@ -51,8 +60,8 @@ def test_a_number_used_again_is_not_the_same_constant():
     hits = 0
     for _ in range(200):
         array = np.zeros(4)
-        hits += forms.find(array, "a") is not None
+        hits += forms.find(ORDER, array, "a") is not None
         kept.append(storage())
-        forms.add(array, "a", kept[-1])
+        forms.add(ORDER, array, "a", kept[-1])
         del array  # the next one may get its number
     assert hits == 0
