@@ -24,8 +24,8 @@ MANIFESTS = (
     Path("/usr/lib/chromium/vk_swiftshader_icd.json"),
     Path("/usr/lib64/chromium-browser/vk_swiftshader_icd.json"),
 )
-#: Seconds of processor time; some 45 are needed on an EPYC, the kernels not cached. How long it takes by the
-#: clock depends on what else runs there: that only has an end.
+#: Seconds of processor time; some 45 are needed on an EPYC, the kernels not cached. How long it
+#: takes by the clock depends on what else runs there: that only has an end.
 LIMIT, END = 300, 900
 
 
