@@ -24,8 +24,9 @@ MANIFESTS = (
     Path("/usr/lib/chromium/vk_swiftshader_icd.json"),
     Path("/usr/lib64/chromium-browser/vk_swiftshader_icd.json"),
 )
-#: Seconds; some 40 on two processors that do nothing else.
-LIMIT = 300
+#: Seconds of processor time; some 45 are needed on an EPYC, the kernels not cached. How long it
+#: takes by the clock depends on what else runs there: that only has an end.
+LIMIT, END = 300, 900
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +43,13 @@ def run_child(driver: Path, folder: Path, *arguments: str, **environment: str) -
     done = subprocess.run(
         [sys.executable, "-m", "tests.conformance.swiftshader.child", str(result), *arguments],
         cwd=ROOT, env={**os.environ, **drivers, **environment}, capture_output=True, text=True,
-        timeout=LIMIT,
+        timeout=END,
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     return json.loads(result.read_text(encoding="utf-8"))
 
 
-@pytest.mark.timeout(LIMIT + 60)
+@pytest.mark.timeout(END + 60)
 def test_every_data_type_of_every_operator(driver, tmp_path, record_property):
     seed = selection.seed()
     found = run_child(driver, tmp_path, "--seed", seed)
@@ -68,6 +69,7 @@ def test_every_data_type_of_every_operator(driver, tmp_path, record_property):
     assert not found["types_not_covered"]
     assert found["uses_not_covered"] == 0
     assert found["vectors"]["passed"] >= (300 if suite.PRESENT else 0)
+    assert found["cpu_seconds"] < LIMIT
 
 
 def test_the_suite_is_there(driver):
