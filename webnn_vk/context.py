@@ -334,18 +334,19 @@ class MLContext(ContextBase):
         exactly their data types and shapes. Returns at once. TypeError for tensors that don't fit,
         InvalidStateError for a destroyed graph; errors while it runs come out when an output is
         read."""
-        check_graph(graph, self._state, "dispatch")
+        context = self._state
+        check_graph(graph, context, "dispatch")
         if not isinstance(inputs, Mapping) or not isinstance(outputs, Mapping):
             raise TypeError("dispatch: inputs and outputs are mappings of names to tensors")
         executable = executable_of(graph)
         tensors = [*inputs.values(), *outputs.values()]
-        states = [owned(tensor, self._state, "dispatch") for tensor in tensors]
+        states = [owned(tensor, context, "dispatch") for tensor in tensors]
         if len({id(t) for t in tensors}) != len(tensors):
             raise TypeError("dispatch: a tensor is given more than once")
-        with self._state.order:
+        with context.order:
             for state in states:
                 state.use("dispatch")
-            self._state.lane.enqueue(RunGraph(executable, *match(graph, inputs, outputs)))
+            context.lane.enqueue(RunGraph(executable, *match(graph, inputs, outputs)))
 
     def compute(self, graph: MLGraph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Run ``graph`` once on arrays and wait for its outputs (extension): name → array."""

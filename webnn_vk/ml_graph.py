@@ -91,8 +91,8 @@ def executable_of(graph: MLGraph) -> Executable:
 def match(
     graph: MLGraph, inputs: Mapping[str, MLTensor], outputs: Mapping[str, MLTensor]
 ) -> tuple[dict[str, Storage], dict[str, Storage]]:
-    """The storages of inputs and outputs by name; TypeError for tensors that don't fit the graph
-    (§8.3, "validate tensors with descriptors")."""
+    """The storages of inputs and outputs by name, of tensors found free; TypeError for tensors that
+    don't fit the graph (§8.3, "validate tensors with descriptors")."""
     return _match(inputs, graph._inputs, "input"), _match(outputs, graph._outputs, "output")
 
 
@@ -110,5 +110,5 @@ def _match(
             raise TypeError(
                 f"dispatch: {kind} {sanitize(name)!r} is {given}, {wanted} is expected"
             )
-        bound[name] = state.use("dispatch")
+        bound[name] = state.storage_of("dispatch")
     return bound

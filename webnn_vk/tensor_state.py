@@ -56,8 +56,9 @@ class TensorState:
     def use(self, what: str) -> Storage:
         """The tensor's memory; DestroyedTensorError, or TypeError while someone else holds it.
         ``what`` names the call in messages."""
-        storage = self.storage_of(what)
-        if self.rental is not None:
+        storage = self.storage
+        if storage is None or self.rental is not None:
+            self.storage_of(what)
             raise TypeError(
                 f"{what}: the tensor {self.descriptor} is held by {self.rental!r}; "
                 "release that first"

@@ -73,45 +73,39 @@ class Schedule:
 
     def append(self, lane: LaneState, works: Iterable[Work | Follow]) -> None:
         """Queue work on a lane."""
+        queue, number = self._queue, self.queued
         for work in works:
-            self._queue.append((self.queued, lane, work))
-            self.queued += 1
+            queue.append((number, lane, work))
+            number += 1
+        self.queued = number
 
     def next(self) -> PlannedBatch | None:
         """The next batch to start, None while there is none or the device has enough."""
         if sum(batch.lane is None for batch in self._running) >= MAX_IN_FLIGHT:
             return None
         works: list[Work] = []
-        first, flops = 0, 0
-        while self._queue and len(works) < MAX_BATCH_WORKS:
-            number, lane, work = self._queue[0]
+        first, flops, queue = 0, 0, self._queue
+        while queue and len(works) < MAX_BATCH_WORKS:
+            number, lane, work = queue[0]
             if isinstance(work, Follow) and work.lane in self._still:
                 self._still.add(lane)
-            if lane in self._still:
-                self._held.append(self._queue.popleft())
+            if self._still and lane in self._still:
+                self._held.append(queue.popleft())
                 lane.held_from = number if lane.held_from is None else lane.held_from
                 continue
             if isinstance(work, Follow):
-                self._queue.popleft()
+                queue.popleft()
                 continue
             if isinstance(work, Allocate) and self._running_on_device():
                 break  # what was destroyed before has to be given back first
-            cost = work.executable.flops if isinstance(work, RunGraph) else 0
-            needs_host = self.lanes > 1 and _needs_host(work)
-            # Waits for another side begin a batch: that side may need what was queued before done,
-            # and a caller its results.
-            if works and (
-                needs_host
-                or flops + cost > self.max_flops
-                or isinstance(work, (Allocate, Await))
-                or (isinstance(work, Submit) and work.wait)
-            ):
+            flops += work.executable.flops if isinstance(work, RunGraph) else 0
+            on_host = self.lanes > 1 and _needs_host(work)
+            if works and (on_host or flops > self.max_flops or _begins_a_batch(work)):
                 break
-            self._queue.popleft()
+            queue.popleft()
             first = first if works else number
-            flops += cost
             works.append(work)
-            if needs_host:
+            if on_host:
                 lane.on_host = number
                 self._still.add(lane)
                 return self._begin(PlannedBatch(works, first, lane))
@@ -167,4 +161,14 @@ class Schedule:
 
 
 def _needs_host(work: Work) -> bool:
-    return isinstance(work, Await) or (isinstance(work, RunGraph) and work.executable.on_host)
+    if isinstance(work, RunGraph):
+        return work.executable.on_host
+    return isinstance(work, Await)
+
+
+def _begins_a_batch(work: Work) -> bool:
+    """Whether what was queued before must not be in the same batch. That of waits for another side:
+    it may need that done, and a caller its results."""
+    if isinstance(work, Submit):
+        return bool(work.wait)
+    return isinstance(work, (Allocate, Await))

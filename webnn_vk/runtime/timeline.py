@@ -71,7 +71,12 @@ class Lane(LaneState):
 
     def enqueue(self, *works: Work | Follow) -> None:
         """Append work in order; after the end of the timeline it fails at once."""
-        self.timeline.enqueue(self, works)
+        timeline = self.timeline
+        timeline.check_fork()
+        reason = timeline._append(self, works)
+        if reason is not None:
+            for work in works:
+                work.fail(InvalidStateError(reason))
 
     def follow(self, other: Lane) -> None:
         """Have what is queued here from now on come after all that ``other`` has queued."""
@@ -214,9 +219,8 @@ class Timeline:
                 raise InvalidStateError(self._end)
             return False
 
-    def enqueue(self, lane: Lane, works: Sequence[Work | Follow]) -> None:
-        """See ``Lane.enqueue``."""
-        self.check_fork()
+    def _append(self, lane: Lane, works: Sequence[Work | Follow]) -> str | None:
+        """Queue work, or say why no more is taken."""
         with self._startable:
             if self._end is None:
                 self._schedule.append(lane, works)
@@ -224,10 +228,7 @@ class Timeline:
                 if threading.get_ident() == self._threads[0].ident:
                     # Maybe a destructor inside of that thread's wait, which doesn't listen yet.
                     background.start(self._wake, "wake")
-                return
-            reason = self._end
-        for work in works:
-            work.fail(InvalidStateError(reason))
+            return self._end
 
     def end(self, reason: str) -> None:
         """Take no more work; what waits fails with InvalidStateError, what runs goes on."""
