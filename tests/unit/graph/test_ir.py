@@ -61,6 +61,18 @@ def test_producers_and_users():
             lambda g: replace(
                 g,
                 nodes=(
+                    replace(
+                        g.nodes[0], outputs=(Value(MLOperandDescriptor("float32", (3, 2))),)
+                    ),
+                    g.nodes[1],
+                ),
+            ),
+            "is inferred",
+        ),
+        (
+            lambda g: replace(
+                g,
+                nodes=(
                     g.nodes[0],
                     replace(
                         g.nodes[1],
