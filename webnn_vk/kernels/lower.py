@@ -7,7 +7,7 @@ goes to the CPU, with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..device_profile import DeviceProfile
@@ -15,7 +15,7 @@ from ..graph import Graph, Node
 from ..ops.lowering import View
 from ..passes import ORDER, Compilation, Pass, run_passes
 from .absorb import absorb, remove_dead
-from .dispatch import Dispatch, Unsupported
+from .dispatch import Dispatch, Packed, Unsupported
 from .families import family_of
 from .fusion import fuse
 from .lowered import Alias, DeviceWork, HostWork, LoweredGraph
@@ -108,7 +108,7 @@ def _plan(
             continue
         try:
             planned = family_of(node).plan(node, profile, compilation.tuned)
-            for dispatch in planned:
+            for dispatch in (*planned, *_packing(planned, profile)):
                 if not compilation.available(dispatch.spec):
                     raise Unsupported(
                         f"no shader for {dispatch.kernel} in the pack and no GLSL compiler"
@@ -120,6 +120,14 @@ def _plan(
             else:
                 retry.obstacles[node.sources[0]] = str(error)
     return Kernels(graph, dispatches)
+
+
+def _packing(dispatches: Iterable[Dispatch], profile: DeviceProfile) -> Iterator[Dispatch]:
+    """The dispatches that pack, at set-up, what these read."""
+    for dispatch in dispatches:
+        for binding in dispatch.bindings:
+            if isinstance(binding.value, Packed):
+                yield from binding.value.packing.pack(binding.value, profile)
 
 
 def _is_plain(node: KernelNode) -> bool:
