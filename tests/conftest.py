@@ -1,7 +1,8 @@
 """Contexts to test with, validation messages as failures, and the SPIR-V count at the end.
 
-The settings below reach every process that a test starts. Each can be overridden in the
-environment: `WEBNN_VK_VALIDATE=0` runs without the validation layer, for example.
+The settings below reach every process that a test starts, and xdist's workers. Each can be
+overridden in the environment: `WEBNN_VK_VALIDATE=0` runs without the validation layer, for example.
+How the tests are laid out, and the options: tests/README.md.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests.support import spirv_count
+from tests.support import drivers, selection, spirv_count, summary
+from tests.support.contexts import open_context
 from tests.support.drivers import NO_DRIVER, require_vulkan
+from tests.support.golden import golden  # noqa: F401 - a fixture
+from tests.support.paths import ROOT
 
 _LAYER_FILES = (
     Path("/usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json"),
@@ -38,9 +42,26 @@ hypothesis.settings.register_profile("ci", deadline=None, max_examples=200, dera
 hypothesis.settings.register_profile("long", deadline=None, max_examples=5000)
 
 
+_folder: pytest.StashKey[Path] = pytest.StashKey()
+_counted: pytest.StashKey[spirv_count.Count] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("webnn_vk")
+    group.addoption("--long", action="store_true", help="full lengths: nothing is sampled, 5,000 "
+                    "random examples of everything, 10 minutes of stress; takes hours")
+    group.addoption("--update-golden", action="store_true",
+                    help="write the committed texts instead of comparing with them")
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    profile = os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")
-    hypothesis.settings.load_profile(profile)
+    by_default = "ci" if os.environ.get("CI") else "dev"
+    if config.option.long:
+        by_default = "long"
+    hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or by_default)
+    if _is_worker(config):
+        return  # the process that started this one has set the environment
+    selection.seed()
     os.environ.setdefault("WEBNN_VK_VALIDATE", "1" if LAYER_INSTALLED else "0")
     os.environ.setdefault("VK_LAYER_ENABLES", _SYNCHRONISATION)
     folder = tempfile.mkdtemp(prefix="webnn_vk-tests-")
@@ -51,11 +72,67 @@ def pytest_configure(config: pytest.Config) -> None:
     Path(os.environ["WEBNN_VK_DUMP_SPIRV"]).mkdir(parents=True, exist_ok=True)
 
 
-_folder: pytest.StashKey[Path] = pytest.StashKey()
-_counted: pytest.StashKey[spirv_count.Count] = pytest.StashKey()
+def _is_worker(config: pytest.Config) -> bool:
+    """Whether this process runs tests for another one that reports on them (xdist)."""
+    return hasattr(config, "workerinput")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from tests.support.scheduling import AloneLast
+
+    return AloneLast(config, log)
+
+
+# -- which tests run
+#: What can't even be imported where there is no Vulkan loader.
+_NEED_LOADER = tuple(ROOT / "tests" / "device" / folder for folder in ("gpu", "vulkan"))
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    if collection_path not in _NEED_LOADER or (problem := _loader_problem()) is None:
+        return None
+    _lines.append(f"NOT COLLECTED: {collection_path.relative_to(ROOT)}: {problem}")
+    return True
+
+
+def _loader_problem() -> str | None:
+    """Why the Vulkan loader can't be loaded; None when it can."""
+    from webnn_vk.vulkan.errors import VulkanUnavailable
+
+    try:
+        import webnn_vk.vulkan.binding  # noqa: F401
+    except VulkanUnavailable as error:
+        return str(error)
+    return None
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    selection.mark_devices(items)
+    skipped = selection.left_out(config, items)
+    run, among = selection.sampled(items, skipped)
+    if run < among:
+        line = f"sampled: {run} of {among} tests by {selection.SEED}={selection.seed()}"
+        _lines.append(f"{line} (all: --long)")
+    if skipped:
+        config.hook.pytest_deselected(items=[item for item in items if item in skipped])
+        items[:] = [item for item in items if item not in skipped]
+    if config.option.long:
+        for item in items:
+            item.add_marker(pytest.mark.timeout(4 * 3600), append=False)
+
+
+#: Lines for the end of the run that this process adds itself.
+_lines: list[str] = []
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    if _is_worker(session.config):
+        session.config.workeroutput["lines"] = _lines
+        return
     if session.config.option.collectonly:
         return
     count = spirv_count.count(Path(os.environ["WEBNN_VK_DUMP_SPIRV"]))
@@ -65,14 +142,25 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    _lines.extend(getattr(node, "workeroutput", {}).get("lines", ()))
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    skipped = terminalreporter.stats.get("skipped", [])
-    without_driver = sum(NO_DRIVER in str(report.longrepr) for report in skipped)
+    stats = terminalreporter.stats
+    for way, lines in summary.examples(summary.properties(stats, summary.EXAMPLES)).items():
+        terminalreporter.section(f"differential, {way}: examples / data types of each operator")
+        for line in lines:
+            terminalreporter.write_line(line)
+    without_driver = summary.without_driver(stats)
     if without_driver:
         terminalreporter.section("NO VULKAN DRIVER", sep="!", red=True, bold=True)
         terminalreporter.write_line(f"{without_driver} tests skipped: {NO_DRIVER}")
     if os.environ["WEBNN_VK_VALIDATE"] in ("", "0"):
         terminalreporter.write_line("validation layer OFF: not installed, or WEBNN_VK_VALIDATE=0")
+    for line in dict.fromkeys([*_lines, *summary.properties(stats, summary.LINE)]):
+        terminalreporter.write_line(line)
     count = config.stash.get(_counted, None)
     if count is not None:
         for line in count.lines():
@@ -83,6 +171,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     folder = config.stash.get(_folder, None)
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def _device_marker(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that asks for Vulkan is one that `-m "not device"` leaves out."""
+    marked = request.node.get_closest_marker("device")
+    drivers.unmarked = None if marked else request.node.nodeid
+    yield
+    drivers.unmarked = None
 
 
 @pytest.fixture(autouse=True)
@@ -106,23 +203,22 @@ def _validation_total() -> int:
 
 
 @pytest.fixture(scope="session")
-def vulkan_context() -> Iterator[Any]:
-    """One context on a Vulkan device, lavapipe included, for the whole session: don't destroy it.
-
-    Skips, counted in the summary, where there is no driver.
-    """
-    from webnn_vk.tools.devices import open_context
-
+def vulkan() -> None:
+    """Skips, counted in the summary, where there is no driver. Whatever uses it, directly or
+    through another fixture, is marked `device`."""
     require_vulkan()
-    with open_context("vulkan") as context:
+
+
+@pytest.fixture(scope="session")
+def vulkan_context(vulkan: None) -> Iterator[Any]:
+    """One context on a Vulkan device, lavapipe too, for the whole session: don't destroy it."""
+    with open_context() as context:
         yield context
 
 
 @pytest.fixture(scope="session")
 def cpu_context() -> Iterator[Any]:
     """One context on the CPU device for the whole session: don't destroy it."""
-    from webnn_vk.tools.devices import open_context
-
     with open_context("cpu") as context:
         yield context
 

@@ -1,37 +1,73 @@
-"""Contexts made as `ml.create_context` makes them, over a driver of the test's choice."""
+"""Contexts for tests: on a device by its name, on one that pretends to have other limits, and
+over a driver of the test's choice.
+
+What is made here takes the environment's settings (validation, cache), as the whole run does.
+"""
 
 from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from webnn_vk import MLContext, Settings
+from webnn_vk import MLContext, Settings, ml
 from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.store import ShaderStore
 from webnn_vk.device_info import DeviceInfo
-from webnn_vk.runtime import DriverDevice, Timeline
-from webnn_vk.vulkan.devices import choose, list_devices
-from webnn_vk.vulkan.driver import open_driver
+
+#: Longest that opening a context may take, in seconds.
+PATIENCE = 120
+
+
+def open_context(device: str | int = "vulkan", *, limits: Mapping[str, Any] | None = None,
+                 **settings: Any) -> MLContext:
+    """A context on "cpu", on "vulkan" (a GPU before software) or on the device of that index or
+    name part; destroy it, or use it in a `with` statement.
+
+    ``limits``: fields of the device's profile that are taken to be other than they are. The
+    ``settings`` are those of `Settings`, in place of the environment's.
+    """
+    chosen = replace(Settings.from_environment(), device=device, **settings)
+    if limits is None:
+        return ml.create_context(settings=chosen).result(PATIENCE)
+    from webnn_vk.navigator import _vulkan_context
+    from webnn_vk.opening import find_devices
+
+    find_devices(validate=chosen.validate)
+    physical, _ = _physical(str(device))
+    physical = replace(physical, profile=physical.profile.replace(**limits))
+    return _vulkan_context(physical, chosen, True)
 
 
 def open_over(wrap: Callable[[Any], Any], **settings: Any) -> tuple[MLContext, Any]:
-    """A context on a Vulkan device, lavapipe included, over ``wrap(driver)``, which is returned
-    too. ``settings`` are those of `Settings`, by default the environment's."""
+    """A context on a Vulkan device, lavapipe included, made as `ml.create_context` makes it but
+    over ``wrap(driver)``, which is returned too. ``settings`` as for `open_context`."""
+    from webnn_vk.runtime import DriverDevice, Timeline
+    from webnn_vk.vulkan.driver import open_driver
+
     chosen = replace(Settings.from_environment(), **settings)
-    found = list_devices()
-    index = choose([d.profile for d in found], override="vulkan",
-                   unusable=[d.unusable for d in found])
-    profile = found[index].profile.masked(chosen.mask)
-    driver = wrap(open_driver(found[index], profile=profile))
+    physical, index = _physical("vulkan")
+    profile = physical.profile.masked(chosen.mask)
+    driver = wrap(open_driver(physical, profile=profile))
     compiler = find_compiler(chosen.glslang)
     where = () if chosen.cache is None else (chosen.cache,)
     shaders = ShaderStore(*where, compiler=compiler)
     context = MLContext(Timeline(DriverDevice(driver, shaders)), DeviceInfo.of(profile, index),
                         chosen, has_compiler=shaders.has_compiler, available=shaders.available)
     return context, driver
+
+
+def _physical(device: str) -> tuple[Any, int]:
+    """The Vulkan device that a context on ``device`` would be opened on, and its index."""
+    from webnn_vk.vulkan.devices import choose, list_devices
+
+    listed = list_devices()
+    index = choose([d.profile for d in listed], override=device,
+                   unusable=[d.unusable for d in listed])
+    assert index is not None
+    return listed[index], index
 
 
 def settled_bytes(context: MLContext) -> int:

@@ -1,13 +1,25 @@
 """Whether this machine has Vulkan, for tests that need it."""
 
+from __future__ import annotations
+
 import pytest
 
 NO_DRIVER = "no Vulkan driver on this machine"
 
+#: The test that runs, when it isn't marked `device`; set by tests/conftest.py.
+unmarked: str | None = None
+
 
 def require_vulkan() -> None:
-    """Skip the test, counted in the summary, where there is no driver."""
+    """Skip the test, counted in the summary, where there is no driver; fail it, with a driver or
+    without, when it isn't marked `device`."""
     from webnn_vk.tools.devices import vulkan_problem
 
+    if unmarked is not None:
+        pytest.fail(
+            f"{unmarked} needs Vulkan without being marked so: let it use the fixture `vulkan`, or "
+            "see tests/README.md",
+            pytrace=False,
+        )
     if vulkan_problem():
         pytest.skip(NO_DRIVER)

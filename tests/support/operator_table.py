@@ -1,20 +1,20 @@
-"""Writes ``docs/operators.md``: every operator by data type and device, from the records, the
-kernels and the last conformance run.
+"""``docs/operators.md``: every operator by data type and device, from the records, the kernels and
+the last conformance run. `tests.support.generate` writes it.
 
-    python -m tests.support.operator_table          from the stored counts
-    python -m tests.support.operator_table --run    runs the conformance suite on both devices first
+    python -m tests.support.operator_table
 
-The counts are in ``docs/conformance.json``.
+runs the conformance suite on both devices and writes the counts, ``docs/conformance.json``, and the
+page.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import warnings
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, settings
@@ -128,7 +128,7 @@ def page(counts: dict[str, dict[str, list[int]]]) -> str:
     lines = [
         "# Operators",
         "",
-        "<!-- Written by `python -m tests.support.operator_table`; don't edit. -->",
+        "<!-- Written by `python -m tests.support.generate operators`; don't edit. -->",
         "",
         "**V**: runs on Vulkan, with native 8-, 16- and 64-bit types or emulated ones, also on "
         "the stored profile of a small mobile GPU; **C**: runs on the CPU device. Columns are the "
@@ -174,25 +174,26 @@ def load_counts() -> dict[str, dict[str, list[int]]]:
     return json.loads(COUNTS.read_text(encoding="utf-8"))
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--run", action="store_true", help="run the conformance suite first")
-    options = parser.parse_args(arguments)
-    if options.run:
-        if not suite.PRESENT:
-            print(f"the suite is not at {suite.SUITE}", file=sys.stderr)
-            return 2
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            counts = run_conformance()
-        rows = (
-            f'  "{device}": {{\n'
-            + ",\n".join(f'    "{name}": {json.dumps(pair)}' for name, pair in by_name.items())
-            + "\n  }"
-            for device, by_name in counts.items()
-        )
-        COUNTS.write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
-    PAGE.write_text(page(load_counts()), encoding="utf-8")
+def files() -> dict[Path, str]:
+    return {PAGE: page(load_counts())}
+
+
+def main() -> int:
+    if not suite.PRESENT:
+        print(f"the suite is not at {suite.SUITE}", file=sys.stderr)
+        return 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        counts = run_conformance()
+    rows = (
+        f'  "{device}": {{\n'
+        + ",\n".join(f'    "{name}": {json.dumps(pair)}' for name, pair in by_name.items())
+        + "\n  }"
+        for device, by_name in counts.items()
+    )
+    COUNTS.write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
+    for path, text in files().items():
+        path.write_text(text, encoding="utf-8")
     return 0
 
 

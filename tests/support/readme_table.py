@@ -1,6 +1,9 @@
-"""Writes the output of `webnn-vk operators` into the README."""
+"""The output of `webnn-vk operators` in the README."""
+
+from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from tests.support.paths import ROOT
 from webnn_vk.tools.operators import table
@@ -8,6 +11,11 @@ from webnn_vk.tools.operators import table
 README = ROOT / "README.md"
 MARKS = r"(<!-- operators -->\n).*?(<!-- /operators -->)"
 
-text = README.read_text(encoding="utf-8")
-text = re.sub(MARKS, lambda found: f"{found[1]}{table()}\n{found[2]}", text, flags=re.DOTALL)
-README.write_text(text, encoding="utf-8")
+
+def files() -> dict[Path, str]:
+    text = README.read_text(encoding="utf-8")
+    text, count = re.subn(
+        MARKS, lambda marks: f"{marks[1]}{table()}\n{marks[2]}", text, flags=re.DOTALL
+    )
+    assert count == 1, "the marks of the table are gone from the README"
+    return {README: text}

@@ -2,15 +2,12 @@ import ast
 
 import pytest
 
-from tests.support.stubs import PACKAGE, STUBS
+from tests.support.stubs import PACKAGE, files
 
 
-@pytest.mark.parametrize("name", STUBS)
-def test_stubs_are_current(name):
-    """`python -m tests.support.stubs` writes them."""
-    text = (PACKAGE / name).read_text()
-    assert text == STUBS[name]()
-    ast.parse(text)
+@pytest.mark.parametrize("path", files(), ids=lambda path: path.name)
+def test_stubs_are_python(path):
+    ast.parse(path.read_text())
 
 
 def test_a_method_in_the_stub_reads_as_the_real_one():

@@ -154,7 +154,3 @@ def run(context: MLContext, examples: Sequence[Example]) -> list[list[np.ndarray
         used = {name: array for name, array in feeds.items() if name in graph.inputs}
         results = context.compute(graph, used)
     return [[results[f"{i}.{k}"] for k in range(n)] for i, n in enumerate(counts)]
-
-
-#: What was tried in this run, by operator and device; printed at its end.
-COUNTS: dict[tuple[str, str], Count] = {}

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-import webnn_vk
 from tests.conformance.differential.graphs import assert_equal, graphs
-from tests.support.drivers import require_vulkan
-from webnn_vk import Settings
+from tests.support.contexts import open_context
 
 _SETTINGS = dict(
     deadline=None,
@@ -24,14 +20,9 @@ WAYS = (("fuse",), ("fold",), ("fold", "fuse"))
 
 
 @pytest.fixture(scope="module")
-def variants():
+def variants(vulkan):
     """A context for each set of optimisations left out."""
-    require_vulkan()
-    plain = replace(Settings.from_environment(), device="vulkan")
-    made = [
-        webnn_vk.ml.create_context(settings=replace(plain, skip_passes=skipped)).result()
-        for skipped in WAYS
-    ]
+    made = [open_context(skip_passes=skipped) for skipped in WAYS]
     yield made
     for context in made:
         context.destroy()

@@ -8,19 +8,15 @@ Examples run side by side, several in a graph. A failure shows the example it sh
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-import webnn_vk
 from tests.conformance.differential.bounds import mismatch
 from tests.conformance.differential.drafting import examples
-from tests.conformance.differential.example import COUNTS, Count, run
-from tests.support.drivers import require_vulkan
-from tests.support.pretended import pretended_context
-from webnn_vk import Settings
+from tests.conformance.differential.example import Count, run
+from tests.support.contexts import open_context
+from tests.support.summary import EXAMPLES
 from webnn_vk.ops import OPERATORS
 
 BATCH = 8
@@ -31,25 +27,26 @@ MASK = ("float16", "int8", "int16", "int64")
 
 
 @pytest.fixture(scope="module")
-def masked_context():
-    require_vulkan()
-    settings = replace(Settings.from_environment(), device="vulkan", mask=MASK)
-    with webnn_vk.ml.create_context(settings=settings).result() as context:
+def masked_context(vulkan):
+    with open_context(mask=MASK) as context:
         yield context
 
 
 @pytest.fixture(scope="module")
-def windows_context():
-    with pretended_context(max_storage_buffer_range=2048) as context:
+def windows_context(vulkan):
+    with open_context(limits={"max_storage_buffer_range": 2048}) as context:
         yield context
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("name", sorted(OPERATORS))
-@pytest.mark.parametrize("way", LEAST)
+@pytest.mark.parametrize("way", [
+    pytest.param(way, marks=[] if way == "native" else pytest.mark.sample(0.3)) for way in LEAST
+])
 @pytest.mark.timeout(1800)
-def test_as_the_reference(name, way, request, cpu_context):
+def test_as_the_reference(name, way, request, cpu_context, record_property):
     device = request.getfixturevalue("vulkan_context" if way == "native" else f"{way}_context")
-    count = COUNTS[name, way] = Count()
+    count = Count()
     wanted = max(LEAST[way], settings.default.max_examples * LEAST[way] // LEAST["native"])
 
     @settings(
@@ -70,5 +67,6 @@ def test_as_the_reference(name, way, request, cpu_context):
             count.add(example)
 
     check()
+    record_property(EXAMPLES, [way, name, count.examples, count.types()])
     assert count.examples >= LEAST[way]
     assert not count.missing(name), f"not hit: {count.missing(name)}"

@@ -14,7 +14,7 @@ Evaluate = Callable[..., np.ndarray]
 
 
 @pytest.fixture
-def evaluate() -> Evaluate:
+def evaluate(vulkan: None) -> Evaluate:
     """`evaluate("w_add(a, b)", np.float32, a=…, b=…)`: the expression for every element, on the
     first Vulkan device; int64=False emulates 64-bit integers where the device has them."""
 

@@ -22,6 +22,11 @@ DEVICES = {
     "random flushing": {"rounding": "random", "division": "random", "flush": True, "seed": 5},
     "contracting": {"division": "random", "contract": True},
 }
+#: Functions on all of them take a minute; each day has others.
+ON_DEVICES = pytest.mark.parametrize("device", [
+    pytest.param(name, marks=[] if name in ("ieee", "flushing") else pytest.mark.sample(0.35))
+    for name in DEVICES
+])
 TOLERANCES = SHARED / "wpt" / "tolerances.json"
 
 
@@ -41,7 +46,7 @@ def library() -> Library:
     return samples.library()
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@ON_DEVICES
 @pytest.mark.parametrize("name", samples.BOUNDS)
 def test_bound(library: Library, name: str, device: str) -> None:
     """Within the bound for every sample, special values and denormals included, however the device
@@ -53,7 +58,7 @@ def test_bound(library: Library, name: str, device: str) -> None:
     assert distance <= samples.BOUNDS[name], where
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@ON_DEVICES
 def test_erf(library: Library, device: str) -> None:
     library.device = Device(**DEVICES[device])
     got = library.call("w_erf", ("float", floats()))[1]
@@ -63,7 +68,7 @@ def test_erf(library: Library, device: str) -> None:
     assert np.nanmax(np.abs(got)) <= 1
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@ON_DEVICES
 @pytest.mark.parametrize("name", samples.COMPARISONS)
 def test_comparison(library: Library, name: str, device: str) -> None:
     """Exact for denormals too, on devices that flush them."""
@@ -73,7 +78,7 @@ def test_comparison(library: Library, name: str, device: str) -> None:
     np.testing.assert_array_equal(got, samples.COMPARISONS[name](a, b))
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@ON_DEVICES
 def test_classification(library: Library, device: str) -> None:
     library.device = Device(**DEVICES[device])
     x = floats()

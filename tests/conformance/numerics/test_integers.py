@@ -110,7 +110,12 @@ def _emulated(native: bool) -> Run:
     return run
 
 
-@pytest.fixture(params=["emulation native", "emulation words", "device native", "device words"])
+@pytest.fixture(params=[
+    "emulation native",
+    "emulation words",
+    pytest.param("device native", marks=pytest.mark.device),
+    pytest.param("device words", marks=pytest.mark.device),
+])
 def compute(request: pytest.FixtureRequest) -> Run:
     """Runs `w_name(a, b)` over arrays."""
     where, how = request.param.split()

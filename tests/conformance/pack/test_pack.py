@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tests.conformance.differential.drafting import examples
 from tests.conformance.wpt import suite
-from tests.support.drivers import require_vulkan
 from tests.support.paths import ROOT
 from tests.support.profiles import NAMES, stored_profile
+from tests.support.summary import LINE
 from webnn_vk import MLGraphBuilder
 from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.pack import PackStats
@@ -40,8 +40,9 @@ def known() -> frozenset[KernelSpec]:
     return frozenset(specs())
 
 
-def test_size(pack, say):
-    say(f"pack: {pack.modules} modules, {pack.size / 1e6:.2f} MB")
+def test_size(pack, record_property):
+    line = f"pack: {pack.modules} modules, {pack.size / 1e6:.2f} MB"
+    record_property(LINE, line)
     assert pack.modules > 500
     assert pack.size == pack.path.stat().st_size < 5_000_000
 
@@ -54,8 +55,7 @@ def test_it_has_kernels_for_native_and_for_emulated_types(known):
 @pytest.mark.parametrize("mask", ["", ",".join(TYPES)], ids=["native", "masked"])
 @pytest.mark.skipif(not suite.PRESENT, reason="the web-platform-tests are not beside this checkout")
 @pytest.mark.timeout(900)
-def test_conformance_without_a_compiler(pack, mask, tmp_path, say):
-    require_vulkan()
+def test_conformance_without_a_compiler(pack, mask, tmp_path, record_property, vulkan):
     tools = tmp_path / "bin"
     tools.mkdir()
     environment = {
@@ -72,7 +72,7 @@ def test_conformance_without_a_compiler(pack, mask, tmp_path, say):
     assert last.startswith("passed ") and " failed 0 " in last and last.endswith(" cpu_steps 0")
     # All from the pack: nothing was compiled, so nothing was cached.
     assert not list(tmp_path.glob("cache/**/*.spv"))
-    say(f"without a compiler{', masked' if mask else ''}: {last}")
+    record_property(LINE, f"without a compiler{', masked' if mask else ''}: {last}")
 
 
 @pytest.mark.parametrize("name", sorted(OPERATORS))

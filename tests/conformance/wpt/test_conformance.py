@@ -72,8 +72,7 @@ def command(*arguments: str, **environment: str) -> tuple[int, str]:
 
 @needs_suite
 @pytest.mark.timeout(900)
-def test_with_native_types_masked(tmp_path):
-    require_vulkan()
+def test_with_native_types_masked(tmp_path, vulkan):
     status, text = command(
         "--variant", "inputs",
         WEBNN_VK_MASK="float16,int8,int16,int64", WEBNN_VK_DUMP_SPIRV=str(tmp_path),
@@ -89,8 +88,7 @@ def test_with_native_types_masked(tmp_path):
 
 
 @needs_suite
-def test_native_types_are_used_where_the_device_has_them(tmp_path):
-    require_vulkan()
+def test_native_types_are_used_where_the_device_has_them(tmp_path, vulkan):
     status, text = command("--file", "arg_min_max", WEBNN_VK_DUMP_SPIRV=str(tmp_path))
     assert status == 0, text[-4000:]
     used = set().union(*(capabilities(m.read_bytes()) for m in tmp_path.glob("*.spv")))
@@ -101,8 +99,7 @@ def test_native_types_are_used_where_the_device_has_them(tmp_path):
 
 
 @needs_suite
-def test_the_command_fails_when_steps_run_on_the_cpu():
-    require_vulkan()
+def test_the_command_fails_when_steps_run_on_the_cpu(vulkan):
     status, text = command("--file", "relu", WEBNN_VK_FORCE_CPU="relu")
     assert status == 1
     assert "cpu_steps 0" not in text.splitlines()[-1]

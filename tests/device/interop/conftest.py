@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.contexts import open_over
+from tests.support.contexts import open_context, open_over
 from tests.support.drivers import require_vulkan
-from webnn_vk import MLContext, MLGraphBuilder, MLTensor, Settings, ml
+from webnn_vk import MLContext, MLGraphBuilder, MLTensor
 from webnn_vk.driver import DriverProxy
 
 KINDS = ("cpu", "vulkan", "hidden")
@@ -37,7 +37,7 @@ def open_kind() -> Iterator[Callable[[str], MLContext]]:
         if kind == "hidden":
             context, _ = open_over(HidingDriver)
         else:
-            context = ml.create_context(settings=Settings(device=kind)).result()
+            context = open_context(kind)
         made.append(context)
         return context
 

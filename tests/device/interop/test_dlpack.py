@@ -175,6 +175,7 @@ def test_another_library(shared):
         webnn_vk.from_dlpack(Producer(data, (CUDA, 0)), shared)
 
 
+@pytest.mark.device  # beside a context on the CPU too
 def test_tensors_of_other_contexts(open_kind, shared):
     for kind in (*MAPPED, "hidden"):
         source = make_tensor(open_kind(kind), [1, 2, 3, 4])

@@ -20,6 +20,8 @@ from webnn_vk.interop.wgpu import is_device, matching
 
 wgpu = pytest.importorskip("wgpu")
 
+pytestmark = pytest.mark.device
+
 # data[i] = data[i] + 10
 SHADER = """
 @group(0) @binding(0) var<storage, read_write> data: array<f32>;

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.support.cases.elementwise import MASKED, OPERATOR_NAMES, nodes, values
-from tests.support.pretended import pretended_context
+from tests.support.contexts import open_context
 from tests.support.running import device_profile, node_of, run
 from tests.support.ulp import assert_as_reference
 from webnn_vk import MLGraphBuilder
@@ -89,7 +89,7 @@ def test_numbers_beyond_53_bits() -> None:
 
 
 def test_bindings_too_small_to_slice_are_refused() -> None:
-    with pretended_context(max_storage_buffer_range=1024) as context:
+    with open_context(limits={"max_storage_buffer_range": 1024}) as context:
         builder = MLGraphBuilder(context)
         a = builder.input("a", {"data_type": "int64", "shape": [4096]})
         (step,) = builder.build({"y": builder.abs(a)}).result().report().steps

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-import webnn_vk
 from tests.conformance.differential.graphs import RandomGraph, Step, assert_equal, graphs
+from tests.support.contexts import open_context
 from tests.support.drivers import require_vulkan
 from webnn_vk import MLGraphBuilder, OperationError, Settings
 from webnn_vk.ops import OPERATORS
@@ -25,8 +25,7 @@ EXAMPLES = 150
 def forced():
     """``forced(*operators)``: the same context with these operators forced to the CPU."""
     require_vulkan()
-    chosen = replace(Settings.from_environment(), device="vulkan", skip_passes=("fold", "fuse"))
-    with webnn_vk.ml.create_context(settings=chosen).result() as context:
+    with open_context(skip_passes=("fold", "fuse")) as context:
         plain = context._target
 
         def force(*operators: str):
@@ -168,7 +167,7 @@ def test_by_the_environment():
     require_vulkan()
     chosen = Settings.from_environment({"WEBNN_VK_FORCE_CPU": "relu, abs"})
     assert chosen.force_cpu == ("relu", "abs")
-    with webnn_vk.ml.create_context(settings=replace(chosen, device="vulkan")).result() as context:
+    with open_context(force_cpu=chosen.force_cpu) as context:
         x = np.array([-1, 2], np.float32)
         graph = RandomGraph((x,), frozenset(), (Step("relu", (0,)), Step("neg", (1,))), (2,))
         got, program = graph.run(context)

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from tests.device.vulkan.test_device import download, run, upload
+from tests.support.contexts import open_context
 from webnn_vk import MLGraphBuilder, MLTensorDescriptor
 from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.driver import DispatchCommand, Pipeline, PipelineRequest
-from webnn_vk.tools.devices import open_context
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan import pipelines
 from webnn_vk.vulkan.driver import VulkanDriver

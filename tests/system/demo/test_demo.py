@@ -43,8 +43,7 @@ def first_match(output):
     return re.findall(r"^ +\d\.\d{3}  (.+)$", output, re.MULTILINE)[0]
 
 
-def test_best_match_on_vulkan(sentences):
-    require_vulkan()
+def test_best_match_on_vulkan(sentences, vulkan):
     done = webnn_vk("demo", "--file", sentences, "--device", "vulkan", "Who won the football game?")
     assert done.returncode == 0, done.stderr
     assert first_match(done.stdout) == "A goalkeeper saved the penalty in the last minute."

@@ -4,15 +4,13 @@ import re
 import subprocess
 import sys
 
-from tests.support.drivers import require_vulkan
 from tests.support.gpu_shaders import needs_compiler
 from tests.support.paths import ROOT
 
 TEXT = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
 
 
-def test_the_example():
-    require_vulkan()
+def test_the_example(vulkan):
     needs_compiler()
     example = re.search(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)[1]
     done = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True)

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 import webnn_vk
-from tests.support.drivers import require_vulkan
+from tests.support.contexts import open_context
 from webnn_vk import MLGraphBuilder
 from webnn_vk.program import DispatchStep
-from webnn_vk.tools.devices import open_context
 
 pytestmark = pytest.mark.large
 
@@ -22,9 +21,8 @@ BORDER = 128 * MIB
 
 
 @pytest.fixture(scope="module")
-def context() -> Iterator[webnn_vk.MLContext]:
-    require_vulkan()
-    with open_context("vulkan") as context:
+def context(vulkan: None) -> Iterator[webnn_vk.MLContext]:
+    with open_context() as context:
         yield context
 
 

@@ -8,7 +8,7 @@ import gc
 import numpy as np
 import pytest
 
-from tests.support.pretended import pretended_context
+from tests.support.contexts import open_context
 from tests.support.profiles import stored_profile
 from webnn_vk import MLGraphBuilder, OperationError, UnknownError
 
@@ -16,12 +16,13 @@ MIB = 2**20
 
 
 @pytest.fixture
-def small_heap():
+def small_heap(vulkan):
     """A device with a heap of 64 MiB that allocates and binds up to 48 and 16 MiB."""
-    with pretended_context(
-        memory_heaps=((64 * MIB, True),), max_memory_allocation_size=48 * MIB,
-        max_storage_buffer_range=16 * MIB,
-    ) as context:
+    limits = {
+        "memory_heaps": ((64 * MIB, True),), "max_memory_allocation_size": 48 * MIB,
+        "max_storage_buffer_range": 16 * MIB,
+    }
+    with open_context(limits=limits) as context:
         yield context
 
 

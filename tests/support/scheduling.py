@@ -1,0 +1,53 @@
+"""How two processes share the tests: whole files, and what needs the machine to itself last.
+
+Contexts, compiled kernels and built wheels are fixtures of a session or a file, so a file stays in
+one process. Tests that measure memory or hold hundreds of MiB run when the other process is done.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xdist.scheduler import LoadFileScheduling
+
+#: Folders whose tests run one after the other, with nothing beside them.
+ALONE = ("tests/system/large/", "tests/system/lifetimes/", "tests/system/stress/")
+_ALONE = "alone"
+
+
+class AloneLast(LoadFileScheduling):
+    """xdist's scheduling by files with one unit of work, that of ALONE, kept for the end."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _ALONE if nodeid.startswith(ALONE) else super()._split_scope(nodeid)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        if _ALONE in self.workqueue:
+            self.workqueue.move_to_end(_ALONE)
+        if next(iter(self.workqueue)) != _ALONE or self._has_machine(node):
+            super()._assign_work_unit(node)
+
+    def _has_machine(self, node: Any) -> bool:
+        """Whether no other process has tests left; if it may not have, one of them gives way."""
+        others = [other for other in self.nodes if other is not node]
+        if not any(self._pending_of(self.assigned_work[other]) for other in others):
+            return True
+        if not all(other.shutting_down for other in others):
+            node.shutdown()
+        return False
+
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+        super().mark_test_complete(node, item_index, duration)
+        self._offer_the_rest()
+
+    def remove_node(self, node: Any) -> str | None:
+        crashed = super().remove_node(node)
+        self._offer_the_rest()
+        return crashed
+
+    def _offer_the_rest(self) -> None:
+        """A process that waits for the others to be done isn't asked by its own results."""
+        if list(self.workqueue) == [_ALONE]:
+            for node in self.nodes:
+                if self.workqueue:
+                    self._reschedule(node)

@@ -1,0 +1,71 @@
+"""Which of the collected tests run: the `device` marker, the long ones, and samples.
+
+A test is marked `device` when it lies in tests/system, or in tests/device, or uses the fixture
+`vulkan`, directly or through another one, or has the parameter "vulkan"; one with the parameter
+"cpu" outside tests/system is not. What is left runs without Vulkan, and soon: `require_vulkan`
+fails in a test without the marker.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import random
+from collections import defaultdict
+from collections.abc import Iterable
+
+import pytest
+
+#: The environment variable that holds the seed which the samples are drawn with.
+SEED = "WEBNN_VK_TEST_SEED"
+
+
+def seed() -> str:
+    """The seed of this run: another one every day, unless the environment says which. It is put
+    there, for the worker processes."""
+    return os.environ.setdefault(SEED, datetime.date.today().isoformat())
+
+
+def mark_devices(items: Iterable[pytest.Item]) -> None:
+    """Adds the marker `device`."""
+    for item in items:
+        if needs_device(item):
+            item.add_marker("device")
+
+
+def needs_device(item: pytest.Item) -> bool:
+    callspec = getattr(item, "callspec", None)
+    parameters = [p for p in callspec.params.values() if isinstance(p, str)] if callspec else []
+    if item.nodeid.startswith("tests/system/") or "vulkan" in parameters:
+        return True
+    if "cpu" in parameters:
+        return False
+    in_folder = item.nodeid.startswith("tests/device/")
+    return in_folder or "vulkan" in getattr(item, "fixturenames", ())
+
+
+def left_out(config: pytest.Config, items: list[pytest.Item]) -> set[pytest.Item]:
+    """What doesn't run today: tests marked `long`, and of those marked `sample(share)` all but
+    that share of each function's. Nothing with --long, nor of what the command line names."""
+    if config.option.long:
+        return set()
+    skipped = {item for item in items if item.get_closest_marker("long")}
+    if config.option.keyword or any("::" in argument for argument in config.args):
+        return skipped
+    groups: dict[tuple[str, float], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        marker = item.get_closest_marker("sample")
+        if marker is not None:
+            function = item.nodeid.split("[")[0]
+            groups[function, marker.args[0]].append(item)
+    for (function, share), members in groups.items():
+        count = max(1, round(share * len(members)))
+        kept = random.Random(f"{seed()} {function} {share}").sample(range(len(members)), count)
+        skipped.update(item for i, item in enumerate(members) if i not in set(kept))
+    return skipped
+
+
+def sampled(items: Iterable[pytest.Item], skipped: set[pytest.Item]) -> tuple[int, int]:
+    """How many of the tests that are sampled run, and how many there are."""
+    members = [item for item in items if item.get_closest_marker("sample")]
+    return sum(item not in skipped for item in members), len(members)

@@ -1,0 +1,68 @@
+"""Tests that need the machine to themselves run last, with nothing beside them."""
+
+from types import SimpleNamespace
+
+from tests.support.scheduling import AloneLast
+
+FILES = {"tests/a/test_a.py": 4, "tests/system/stress/test_s.py": 2, "tests/z/test_z.py": 9,
+         "tests/system/lifetimes/test_l.py": 3}
+
+
+class Node:
+    """A worker process that runs what it was sent when told to; like xdist's it holds the last test
+    back until it knows what follows."""
+
+    def __init__(self, name):
+        self.gateway = SimpleNamespace(id=name)
+        self.sent, self.done, self.shutting_down = [], 0, False
+
+    def send_runtest_some(self, indices):
+        assert not self.shutting_down
+        self.sent += indices
+
+    def shutdown(self):
+        self.shutting_down = True
+
+    def can_run(self):
+        return len(self.sent) - self.done > (0 if self.shutting_down else 1)
+
+
+def run(count, pace):
+    """(what ran in which process, in the order in which it began), all processes at once and the
+    i-th ``pace[i]`` times as slow."""
+    collection = [f"{file}::test_{i}" for file, n in FILES.items() for i in range(n)]
+    config = SimpleNamespace(
+        option=SimpleNamespace(loadscopereorder=True),
+        getvalue=lambda name: [f"popen{i}" for i in range(count)] if name == "tx" else None,
+    )
+    scheduler = AloneLast(config)
+    scheduler.numnodes = count
+    nodes = [Node(f"gw{i}") for i in range(count)]
+    for node in nodes:
+        scheduler.add_node(node)
+        scheduler.add_node_collection(node, collection)
+    scheduler.schedule()
+    order = []
+    for tick in range(1000):
+        for i, node in enumerate(nodes):
+            if tick % pace[i] == 0 and node.can_run():
+                index = node.sent[node.done]
+                node.done += 1
+                others = [n for n in nodes if n is not node]
+                busy = any(scheduler._pending_of(scheduler.assigned_work[n]) for n in others)
+                order.append((collection[index], busy))
+                scheduler.mark_test_complete(node, index)
+    assert not scheduler.has_pending and all(node.shutting_down for node in nodes)
+    return collection, order
+
+
+def test_alone_and_last():
+    for count, pace in ((1, [1]), (2, [1, 1]), (2, [1, 7]), (2, [7, 1]), (3, [1, 2, 5])):
+        collection, order = run(count, pace)
+        names = [name for name, _ in order]
+        assert sorted(names) == sorted(collection)
+        alone = [(name, busy) for name, busy in order if name.startswith("tests/system/")]
+        assert [name for name, _ in alone] == names[-5:]
+        assert not any(busy for _, busy in alone)
+        # Otherwise there was nothing to keep apart.
+        assert count == 1 or any(busy for _, busy in order)

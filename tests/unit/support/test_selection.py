@@ -1,0 +1,64 @@
+"""Which tests run: what needs a device is seen, and samples change by the seed alone."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from tests.support import selection
+
+
+class Item:
+    def __init__(self, nodeid, markers=(), fixtures=(), **params):
+        self.nodeid, self.fixturenames = nodeid, fixtures
+        self.callspec = SimpleNamespace(params=params)
+        self._markers = {marker.name: marker for marker in markers}
+
+    def get_closest_marker(self, name):
+        return self._markers.get(name)
+
+
+def config(long=False, keyword="", args=("tests",)):
+    return SimpleNamespace(option=SimpleNamespace(long=long, keyword=keyword), args=list(args))
+
+
+def names(items):
+    return {item.nodeid for item in items}
+
+
+@pytest.fixture
+def items():
+    share = pytest.mark.sample(0.25).mark
+    cases = [Item(f"tests/conformance/x.py::test_x[{i}]", [share]) for i in range(40)]
+    return [*cases, Item("tests/unit/y.py::test_y"),
+            Item("tests/unit/z.py::test_z", [pytest.mark.long.mark])]
+
+
+@pytest.mark.parametrize(("item", "expected"), [
+    (Item("tests/unit/test_a.py::test_a"), False),
+    (Item("tests/unit/test_a.py::test_a", fixtures=("vulkan_context", "vulkan")), True),
+    (Item("tests/device/test_a.py::test_a"), True),
+    (Item("tests/device/test_a.py::test_a", context="cpu"), False),
+    (Item("tests/conformance/test_a.py::test_a", device="vulkan"), True),
+    (Item("tests/conformance/test_a.py::test_a", device="cpu", size=3), False),
+    (Item("tests/system/test_a.py::test_a", device="cpu"), True),
+])
+def test_what_needs_a_device(item, expected):
+    assert selection.needs_device(item) == expected
+
+
+def test_a_sample_is_of_its_seed(items, monkeypatch):
+    drawn = []
+    for value in ("1", "1", "2"):
+        monkeypatch.setenv(selection.SEED, value)
+        skipped = selection.left_out(config(), items)
+        assert selection.sampled(items, skipped) == (10, 40)
+        assert "tests/unit/z.py::test_z" in names(skipped)
+        assert "tests/unit/y.py::test_y" not in names(skipped)
+        drawn.append(names(skipped))
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_everything_runs_on_demand(items):
+    assert not selection.left_out(config(long=True), items)
+    for asked in (config(keyword="x"), config(args=["tests/conformance/x.py::test_x[3]"])):
+        assert names(selection.left_out(asked, items)) == {"tests/unit/z.py::test_z"}
