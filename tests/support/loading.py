@@ -44,6 +44,6 @@ def set_up(context: Any, program: Program, constants: Constants) -> MLGraph:
     error = executable.setup_error() or (errors[0] if errors else None)
     if error is not None:
         raise error
-    graph = MLGraph(context, executable, program.report)
-    context._register(context._graphs, graph)
+    graph = MLGraph(context._state, executable, program.report)
+    context._state.register(graph)
     return graph

@@ -8,14 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from webnn_vk.codegen.store import ShaderStore
-
 from ..driver import (
     BarrierCommand,
     Command,
     CopyCommand,
     DeviceLost,
-    Driver,
     DriverError,
     FillCommand,
     OutOfDeviceMemory,
@@ -27,7 +24,6 @@ from .device import Batch
 from .driver_memory import DriverMemory, translated
 from .executable import DriverExecutable
 from .host import Arrays
-from .packed import PackedForms
 from .storage import DeviceLostError, again, poisoned
 from .work import Allocate, Await, Executable, Read, Run, RunGraph, SetUp, Submit, Work, Write
 
@@ -39,10 +35,6 @@ STAGED_BYTES = 64 << 20
 
 class DriverDevice(DriverMemory):
     """See ``device.Device``. One driver, one queue."""
-
-    def __init__(self, driver: Driver, shaders: ShaderStore) -> None:
-        super().__init__(driver, shaders)
-        self.packed = PackedForms()
 
     def stage(self, data: np.ndarray) -> Any:
         if data.nbytes > PIECE_BYTES:

@@ -25,6 +25,7 @@ from ..driver import (
 )
 from ..errors import InvalidStateError, NotSupportedError, UnknownError
 from ..integers import padded
+from .packed import PackedForms
 from .storage import DeviceLostError, Storage
 
 
@@ -59,6 +60,7 @@ class DriverMemory:
         self.profile = driver.profile
         self.name = driver.profile.name
         self.settle: Callable[[], None] = lambda: None
+        self.packed = PackedForms()
         # Weak: a destroyed graph goes, whatever tensors it ran on.
         self._executables: set[weakref.ref[Remembers]] = set()
         self._graveyard: deque[tuple[int, Any]] = deque()

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-
-from webnn_vk.codegen.store import ShaderStore
 
 from ..driver import (
     BarrierCommand,
     Command,
     CopyCommand,
     DispatchCommand,
-    Driver,
     PipelineRequest,
     Recording,
 )
@@ -31,8 +27,9 @@ from ..program import (
     Program,
     Range,
 )
+from .driver_memory import DriverMemory
 from .host import Arrays, run_host_segment
-from .setup import Memory, Setup
+from .setup import Setup
 from .storage import Storage
 from .work import Order, Work
 
@@ -43,25 +40,10 @@ MAX_RECORDINGS = 32
 Bind = Callable[[Range], tuple[Any, int, int]]
 
 
-class Opened(Memory, Protocol):
-    """What an executable needs of the device that it runs on."""
-
-    driver: Driver
-    shaders: ShaderStore
-    #: Guards every executable's recordings.
-    lock: threading.Lock
-
-    def add(self, executable: DriverExecutable) -> None:
-        """Tell ``executable`` of tensors that are gone, for as long as it lives."""
-
-    def wait_value(self, value: int) -> None:
-        """Block until a submission is done."""
-
-
 class DriverExecutable:
     """A program on one device: pipelines, intermediates, constants and recordings."""
 
-    def __init__(self, device: Opened, program: Program, constants: Constants) -> None:
+    def __init__(self, device: DriverMemory, program: Program, constants: Constants) -> None:
         self.device = device
         self.program = program
         self.build_seconds: dict[str, float] = {}
@@ -126,13 +108,13 @@ class DriverExecutable:
 
     # -- set-up --------------------------------------------------------------------------------
     def set_up(self, order: Order, *after: Work) -> None:
-        """See ``device.Executable``."""
+        """See ``work.Executable``."""
         setup, self._setup = self._setup, None
         assert setup is not None, "a graph is set up once"
         setup.queue(self._record_part, self._setup_errors.append, order, after)
 
     def setup_error(self) -> Exception | None:
-        """See ``device.Executable``."""
+        """See ``work.Executable``."""
         errors = (storage.error for storage in self._storages.values())
         return next((e for e in [*self._setup_errors, *errors] if e is not None), None)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ..integers import padded, round_up
 from ..program import Constants, DeviceStep, Program, SetupPart
-from .packed import PackedForms
+from .driver_memory import DriverMemory
 from .storage import Storage
 from .work import Allocate, Order, Run, SetUp, Work, Write
 
@@ -22,16 +22,6 @@ _ALIGNMENT = 256
 Record = Callable[[Iterable[DeviceStep], Mapping[int, tuple[Any, int]]], Any]
 
 
-class Memory(Protocol):
-    """What a set-up needs of a device; see ``device.Device``."""
-
-    packed: PackedForms
-
-    def create_storage(self, size: int) -> Storage: ...
-
-    def promise_storage(self, size: int) -> Storage: ...
-
-
 class Setup:
     """What has to be done once for a program. ``storages`` (by slot) and ``host_constants`` (by
     number) are what stays: the executable shares them.
@@ -41,7 +31,7 @@ class Setup:
     ``GROUP_BYTES``, each gone before the next comes.
     """
 
-    def __init__(self, device: Memory, program: Program, constants: Constants) -> None:
+    def __init__(self, device: DriverMemory, program: Program, constants: Constants) -> None:
         self._device, self._program, self._constants = device, program, constants
         self._slot_of = {
             slot.index: n for n, slot in enumerate(program.slots) if slot.kind == "constant"

@@ -131,7 +131,7 @@ def test_two_graphs_share_one_packed_form(context):
     descriptor = MLOperandDescriptor("float32", (6, 8))
 
     def graph(repeat=1):
-        value = Value(descriptor, source=tensor._storage)
+        value = Value(descriptor, source=tensor._state.use("test"))
         return load(context, shown(context, [Packed(value, Transposed(repeat))]))
 
     first = graph()
@@ -161,9 +161,9 @@ def test_two_graphs_share_one_packed_form(context):
 def test_a_saved_program_is_packed_again_and_shared(context, tmp_path):
     value = constant(20, 30)
     lowered = shown(context, [Packed(value, Transposed(2))])
-    save(*assemble(lowered, context._device.profile), tmp_path)
+    save(*assemble(lowered, context._state.device.profile), tmp_path)
     graphs = [set_up(context, *read_back(tmp_path)) for _ in range(2)]
-    assert len(context._device.packed.storages) == 1
+    assert len(context._state.device.packed.storages) == 1
     for graph in graphs:
         got = run(context, graph)["packed0"]
         np.testing.assert_array_equal(got, np.tile(value.data.T.reshape(-1), 2))
@@ -179,7 +179,7 @@ def test_equal_content_is_not_shared_and_other_shapes_neither(context):
         load(
             context,
             shown(context, [Packed(Value(MLOperandDescriptor("float32", shape),
-                                         source=tensor._storage), Transposed())]),
+                                         source=tensor._state.use("test")), Transposed())]),
         )
         for tensor, shape in [(tensors[0], (6, 8)), (tensors[1], (6, 8)), (tensors[0], (4, 12))]
     ]
