@@ -6,6 +6,7 @@ import dataclasses
 import gc
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -299,6 +300,14 @@ def test_what_was_handed_over_stands_when_later_work_fails(opened: Any) -> None:
     assert np.array_equal(context.read_tensor(tensor).result(60), ONES)
 
 
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait until the condition holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
 def test_a_return_that_fails_when_the_other_side_is_gone(opened: Any) -> None:
     """The device's timeline goes on."""
     context, device = opened(BridgedDriver, lambda driver: FaultyDriver(BridgedDriver(driver)))
@@ -310,6 +319,8 @@ def test_a_return_that_fails_when_the_other_side_is_gone(opened: Any) -> None:
         lane.enqueue(Await(lambda event=event: event.wait(60)))
     buffer.destroy()
     context.destroy()
+    # A thread of its own closes: until it has begun, the context's work would go on.
+    until(lambda: context._state.timeline._end is not None)
     events[0].set()
     assert context._state.timeline._closed.wait(60)
     device._state.device.driver.fail_submit()
