@@ -7,9 +7,8 @@ Three templates: ``matmul`` (register tiles straight from the buffers: CPUs), ``
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 
@@ -25,6 +24,7 @@ from .expression import used_features
 from .family import Family
 from .node import KernelNode
 from .packing import Panels, is_weight
+from .product import BATCH_RANK, Piece, Product, matrix, normalize, pieces, spans
 from .rows import loop_budget
 from .schedule import Schedule, Tuned
 
@@ -45,54 +45,6 @@ _CONSTANTS = {
     "matmul_tiled": (Constant("TM"), Constant("TN"), Constant("BK")),
     "matvec": (),
 }
-# Batch dimensions that a kernel addresses.
-_BATCH_RANK = 3
-
-
-@dataclass(frozen=True)
-class Product:
-    """out[b, m, n] = alpha · Σ a[b, m, k] · b[b, k, n] + beta · c[m, n].
-
-    Numbers are elements. a is stored [M, K] with ``lda`` elements a row, or [K, M] when transposed;
-    b [K, N] or [N, K] alike; out has ``ldo`` elements a row. ``batch`` sizes come with the strides
-    of a, b and out; ``starts`` are the first elements of a, b, c and out. ``operands`` name what
-    the node calls a, b and c. ``panel``: b is packed in panels of so many columns (0: it is not).
-    """
-
-    m: int
-    n: int
-    k: int
-    lda: int
-    ldb: int
-    ldo: int
-    a_transposed: bool = False
-    b_transposed: bool = False
-    batch: tuple[int, ...] = ()
-    a_batch: tuple[int, ...] = ()
-    b_batch: tuple[int, ...] = ()
-    out_batch: tuple[int, ...] = ()
-    c_strides: tuple[int, int] = (0, 0)
-    alpha: float = 1.0
-    beta: float = 1.0
-    starts: tuple[int, int, int, int] = (0, 0, 0, 0)
-    operands: tuple[str, str, str] = ("a", "b", "c")
-    panel: int = 0
-
-    @property
-    def batches(self) -> int:
-        return math.prod(self.batch)
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """A part of a product that one dispatch computes: ``product`` with the part's sizes, where the
-    part begins in each buffer (in elements)."""
-
-    product: Product
-    a: int = 0
-    b: int = 0
-    c: int = 0
-    out: int = 0
 
 
 class Matmul(Family):
@@ -105,7 +57,7 @@ class Matmul(Family):
         access = node.operands[operand]
         if operand == "c":
             return min(access.strides, default=0) >= 0
-        return _matrix(_oriented(node, operand)) is not None
+        return matrix(_oriented(node, operand)) is not None
 
     def stores(self, node: KernelNode) -> bool:
         out = node.output
@@ -128,7 +80,7 @@ class Matmul(Family):
         )
         if batch == (1,):
             batch = a_batch = b_batch = out_batch = ()
-        (lda, a_transposed), (ldb, b_transposed) = _matrix(a), _matrix(b)
+        (lda, a_transposed), (ldb, b_transposed) = matrix(a), matrix(b)
         return normalize(Product(
             m, n, k, lda, ldb, out.strides[-2] if m > 1 else n, a_transposed, b_transposed,
             batch, a_batch, b_batch, out_batch,
@@ -178,14 +130,14 @@ class Matmul(Family):
         itemsize = DATA_TYPES[a.data_type].size
         dispatches: list[Dispatch] = []
         scratch: list[Scratch] = []
-        for pieces in _pieces(problem, itemsize, profile):
+        for group in pieces(problem, itemsize, profile):
             if not scratch:
                 # Partial sums go back and forth between two buffers, whose size the first group,
                 # the largest, decides.
-                largest = pieces[0].product
-                scratch = [Scratch(largest.m * largest.n * 4) for _ in pieces[1:3]]
-            for i, piece in enumerate(pieces):
-                last = i == len(pieces) - 1
+                largest = group[0].product
+                scratch = [Scratch(largest.m * largest.n * 4) for _ in group[1:3]]
+            for i, piece in enumerate(group):
+                last = i == len(group) - 1
                 addend: Access | Scratch | None = c
                 if i:
                     # What the inner dimension's earlier parts added up to.
@@ -196,7 +148,7 @@ class Matmul(Family):
                 if not last:
                     part = replace(piece.product, ldo=piece.product.n)
                     out, piece = scratch[i % 2], replace(piece, product=part, out=0)
-                whole = len(pieces) == 1
+                whole = len(group) == 1
                 way = schedule if whole or schedule.kernel != "matmul_tiled" else _DIRECT
                 dispatches.append(_dispatch(piece, node, a, b, addend, out, way, profile))
         return dispatches
@@ -240,42 +192,6 @@ def _oriented(node: KernelNode, operand: str) -> Access:
     return access
 
 
-def _matrix(access: Access) -> tuple[int, bool] | None:
-    """(elements from one row to the next, False), or (from one column to the next, True) where it
-    is the columns whose elements lie side by side; None where neither do."""
-    (rows, columns), (row, column) = access.shape[-2:], access.strides[-2:]
-    if min(access.strides) < 0:
-        return None
-    if columns == 1 or column == 1:
-        return (row if rows > 1 else columns), False
-    if rows == 1 or row == 1:
-        return column, True
-    return None
-
-
-def normalize(p: Product) -> Product:
-    """The product with few batches, and with the matrix first where the other is a vector."""
-    if (
-        p.batch and p.b_batch[-1] == 0 and not p.a_transposed
-        and p.a_batch[-1] == p.m * p.lda and p.out_batch[-1] == p.m * p.ldo
-        and p.c_strides[0] == 0
-    ):
-        # Batches of a that lie one below the other and share b are just more rows.
-        p = replace(
-            p, m=p.m * p.batch[-1], batch=p.batch[:-1], a_batch=p.a_batch[:-1],
-            b_batch=p.b_batch[:-1], out_batch=p.out_batch[:-1],
-        )
-    if p.m == 1 and p.n > 1 and (p.lda == 1 or not p.a_transposed):
-        # The transposed product, bᵀ · aᵀ, of a row vector a: a matrix times a vector.
-        (a, b, c), (a_start, b_start, c_start, out_start) = p.operands, p.starts
-        p = replace(
-            p, m=p.n, n=1, lda=p.ldb, ldb=1, ldo=1, a_transposed=not p.b_transposed,
-            b_transposed=False, a_batch=p.b_batch, b_batch=p.a_batch, c_strides=p.c_strides[::-1],
-            starts=(b_start, a_start, c_start, out_start), operands=(b, a, c),
-        )
-    return p
-
-
 # -- packing
 
 
@@ -314,58 +230,6 @@ def pack_panels(
     return replace(node, operands={**node.operands, name: Access(packed, b.shape, strides)})
 
 
-# -- slicing
-
-
-def _pieces(p: Product, itemsize: int, profile: DeviceProfile) -> Iterator[list[_Piece]]:
-    """The parts of a product, grouped by output: the parts of one group are to be added up.
-
-    Halves the dimension that spans most of whichever operand exceeds a binding, until all fit.
-    """
-    row = (p.lda, 1)[:: -1 if p.a_transposed else 1]
-    inner = (p.ldb, 1)[:: -1 if p.b_transposed else 1]
-    sizes = [*p.batch, p.m, p.n, p.k]
-    rank = len(p.batch)
-    a = [*p.a_batch, row[0], 0, row[1]]
-    b = [*p.b_batch, 0, inner[1], inner[0]]
-    c = [0] * rank + [*p.c_strides, 0]
-    out = [*p.out_batch, p.ldo, 1, 0]
-    # A binding may begin up to one alignment earlier; outputs may be float32 sums.
-    limit = profile.max_storage_buffer_range - alignment(profile)
-    block = list(sizes)
-    if rank > _BATCH_RANK:
-        block[: rank - _BATCH_RANK] = [1] * (rank - _BATCH_RANK)
-    for steps, size in ((a, itemsize), (b, itemsize), (out, 4), (c, 4)):
-        while True:
-            spans = [(n - 1) * s for n, s in zip(block, steps, strict=True)]
-            if (sum(spans) + 1) * size <= limit:
-                break
-            axis = max(range(len(spans)), key=spans.__getitem__)
-            half = ceil_divide(block[axis], 2)
-            # Multiples of 4 keep vector loads aligned.
-            block[axis] = round_up(half, 4) if half > 4 else half
-    budget = loop_budget(profile)
-    if budget is not None:
-        block[-1] = min(block[-1], budget // 4 * 4)
-    if block[-1] < p.k:
-        # Sums of parts are added through c, which has no batch dimension.
-        block[:rank] = [1] * rank
-    starts = [range(0, n, step) for n, step in zip(sizes, block, strict=True)]
-    for corner in itertools.product(*starts[:-1]):
-        group = []
-        for k in starts[-1]:
-            at = (*corner, k)
-            lengths = [min(s, n - i) for s, n, i in zip(block, sizes, at, strict=True)]
-            part = replace(
-                p, m=lengths[-3], n=lengths[-2], k=lengths[-1], batch=tuple(lengths[:rank])
-            )
-            group.append(_Piece(part, *(
-                start + sum(i * s for i, s in zip(at, steps, strict=True))
-                for start, steps in zip(p.starts, (a, b, c, out), strict=True)
-            )))
-        yield group
-
-
 def _bind(
     target: Access | Scratch, start: int, itemsize: int, elements: int, profile: DeviceProfile
 ) -> tuple[Binding, int]:
@@ -397,7 +261,7 @@ def tile_shape(p: Product, schedule: Schedule) -> tuple[int, int]:
 
 
 def _dispatch(
-    piece: _Piece, node: KernelNode, a: Access, b: Access, c: Access | Scratch | None,
+    piece: Piece, node: KernelNode, a: Access, b: Access, c: Access | Scratch | None,
     out: Access | Scratch, schedule: Schedule, profile: DeviceProfile,
 ) -> Dispatch:
     p, kernel = piece.product, schedule.kernel
@@ -405,13 +269,13 @@ def _dispatch(
     c_type = None if c is None else "float32" if isinstance(c, Scratch) else c.data_type
     out_type = "float32" if isinstance(out, Scratch) else node.out_type
     itemsize = DATA_TYPES[data_type].size
-    spans = _spans(p)
+    reach = spans(p)
     bindings, bases = [], []
     for target, start, size, elements in (
-        (a, piece.a, itemsize, spans[0]),
-        (b, piece.b, itemsize, spans[1]),
-        (c, piece.c, DATA_TYPES[c_type].size if c_type else 0, spans[2]),
-        (out, piece.out, DATA_TYPES[out_type].size, spans[3]),
+        (a, piece.a, itemsize, reach[0]),
+        (b, piece.b, itemsize, reach[1]),
+        (c, piece.c, DATA_TYPES[c_type].size if c_type else 0, reach[2]),
+        (out, piece.out, DATA_TYPES[out_type].size, reach[3]),
     ):
         if target is None:
             bases.append(0)
@@ -431,17 +295,17 @@ def _dispatch(
     )
     rows, columns = tile_shape(p, schedule)
     groups = p.batches * ceil_divide(p.m, rows) * ceil_divide(p.n, columns)
-    missing = _BATCH_RANK - len(p.batch[-_BATCH_RANK:])
+    missing = BATCH_RANK - len(p.batch[-BATCH_RANK:])
     pad = (0,) * missing
     params = {
         "M": p.m, "N": p.n, "K": p.k, "batches": p.batches, "lda": p.lda, "ldb": p.ldb,
         "ldo": p.ldo, "b_panel": _panel_step(p, columns), "a_base": bases[0], "b_base": bases[1],
         "c_base": bases[2], "out_base": bases[3], "c_row": p.c_strides[0],
         "c_column": p.c_strides[1], "alpha": p.alpha, "beta": p.beta,
-        "batch_sizes": ((1,) * missing + p.batch[-_BATCH_RANK:])[1:],
-        "a_batch": pad + p.a_batch[-_BATCH_RANK:],
-        "b_batch": pad + p.b_batch[-_BATCH_RANK:],
-        "out_batch": pad + p.out_batch[-_BATCH_RANK:],
+        "batch_sizes": ((1,) * missing + p.batch[-BATCH_RANK:])[1:],
+        "a_batch": pad + p.a_batch[-BATCH_RANK:],
+        "b_batch": pad + p.b_batch[-BATCH_RANK:],
+        "out_batch": pad + p.out_batch[-BATCH_RANK:],
         **extra.values,
     }
     vectors = f"{'v' if a_vector else 's'}{'v' if b_vector else 's'}"
@@ -464,26 +328,6 @@ def _panel_step(p: Product, columns: int) -> int:
     if p.panel:
         return p.panel * p.k
     return columns * (p.ldb if p.b_transposed else 1)
-
-
-def _spans(p: Product) -> tuple[int, int, int, int]:
-    """Elements from the first to the last one touched, in a, b, c and out."""
-
-    def reach(*terms: tuple[int, int]) -> int:
-        return sum((n - 1) * s for n, s in terms) + 1
-
-    a = (p.k, p.lda), (p.m, 1)
-    b = (p.n, p.ldb), (p.k, 1)
-    if not p.a_transposed:
-        a = (p.m, p.lda), (p.k, 1)
-    if not p.b_transposed:
-        b = (p.k, p.ldb), (p.n, 1)
-    return (
-        reach(*a, *zip(p.batch, p.a_batch, strict=True)),
-        reach(*b, *zip(p.batch, p.b_batch, strict=True)),
-        reach((p.m, p.c_strides[0]), (p.n, p.c_strides[1])),
-        reach((p.m, p.ldo), (p.n, 1), *zip(p.batch, p.out_batch, strict=True)),
-    )
 
 
 def _divides(*numbers: int) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import webnn_vk.kernels
-from tests.support import golden
+from tests.support.golden import Golden
 from tests.support.profiles import NAMES, stored_profile
 from tests.support.running import node_of
 from webnn_vk.data_types import MLOperandDescriptor
@@ -119,7 +119,7 @@ def chosen(node: KernelNode, profile: DeviceProfile) -> Schedule:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_choices(name: str, pytestconfig: pytest.Config) -> None:
+def test_choices(name: str, golden: Golden) -> None:
     profile = stored_profile(name)
     lines = []
     for case in CASES:
@@ -127,12 +127,12 @@ def test_choices(name: str, pytestconfig: pytest.Config) -> None:
             lines.append(f"{case.title}\n    {chosen(case.node, profile)}\n")
         except Unsupported as error:
             lines.append(f"{case.title}\n    unsupported: {error}\n")
-    golden.compare(pytestconfig, f"choices/{name}.txt", "".join(lines))
+    golden(f"../goldens/choices/{name}.txt", "".join(lines))
 
 
 def test_every_profile_has_its_golden_file() -> None:
-    found = {path.stem for path in (golden.FOLDER / "choices").iterdir()}
-    assert found == set(NAMES)
+    folder = Path(__file__).parents[1] / "goldens" / "choices"
+    assert {path.stem for path in folder.iterdir()} == set(NAMES)
 
 
 def test_every_family_is_asked() -> None:

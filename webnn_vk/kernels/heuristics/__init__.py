@@ -16,6 +16,7 @@ from .amd import Amd
 from .gpu import Gpu
 from .intel import Intel
 from .nvidia import Nvidia
+from .rules import Rules
 from .software import Software
 
 _VENDORS = {0x10DE: Nvidia(), 0x1002: Amd(), 0x8086: Intel(), 0x5143: Adreno()}
@@ -23,7 +24,7 @@ _SOFTWARE = Software()
 _ANY_GPU = Gpu()
 
 
-def rules(profile: DeviceProfile) -> Gpu | Software:
+def rules(profile: DeviceProfile) -> Rules:
     """The rules for a device."""
     if profile.device_type == "cpu":
         return _SOFTWARE

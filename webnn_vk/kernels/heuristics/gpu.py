@@ -5,15 +5,15 @@ webnn_vk began with (1ae5cd9), from what is published for such devices, until a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from ...device_profile import DeviceProfile
 from ...integers import ceil_divide
 from ..schedule import Schedule
+from .rules import Rules
 
 
-class Gpu:
+class Gpu(Rules):
     """Preferences of a device with many cores and shared memory."""
 
     #: Invocations that keep the device busy: 2 waves of 1024 on each of 32 multiprocessors.
@@ -66,34 +66,6 @@ class Gpu:
             key=lambda c: c["lanes"],
             default=candidates[0],
         )
-
-    def softmax(
-        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
-    ) -> Schedule:
-        return self.rows(candidates, problem, profile)
-
-    def norm(
-        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
-    ) -> Schedule:
-        return self.rows(candidates, problem.rows, profile)
-
-    def scan(
-        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
-    ) -> Schedule:
-        return self._chunked(candidates, problem, profile)
-
-    def reduce(
-        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
-    ) -> Schedule:
-        return self._chunked(candidates, problem.rows(), profile)
-
-    def _chunked(
-        self, candidates: Sequence[Schedule], rows: Any, profile: DeviceProfile
-    ) -> Schedule:
-        """As many chunks as `chunks` says, then as any rows."""
-        chunks = max(c["chunks"] for c in candidates)
-        part = replace(rows, rows=rows.rows * chunks, length=ceil_divide(rows.length, chunks))
-        return self.rows([c for c in candidates if c["chunks"] == chunks], part, profile)
 
     def chunks(self, rows: int, length: int) -> int:
         """Into how many pieces each of few and very long rows is cut."""

@@ -4,15 +4,14 @@ on two cores, unless said otherwise."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from ...device_profile import DeviceProfile
-from ...integers import ceil_divide
 from ..schedule import Schedule
+from .rules import Rules
 
 
-class Software:
+class Software(Rules):
     """Preferences of a device whose workgroup is a task of one core with 8-wide SIMD, and whose
     driver takes 100 ms and more to compile each distinct tile size."""
 
@@ -46,34 +45,6 @@ class Software:
         """Only few long rows need sharing."""
         wanted = 32 if problem.rows < 64 and problem.length >= 256 else 1
         return next((c for c in candidates if c["lanes"] >= wanted), candidates[-1])
-
-    def softmax(
-        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
-    ) -> Schedule:
-        return self.rows(candidates, problem, profile)
-
-    def norm(
-        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
-    ) -> Schedule:
-        return self.rows(candidates, problem.rows, profile)
-
-    def scan(
-        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
-    ) -> Schedule:
-        return self._chunked(candidates, problem, profile)
-
-    def reduce(
-        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
-    ) -> Schedule:
-        return self._chunked(candidates, problem.rows(), profile)
-
-    def _chunked(
-        self, candidates: Sequence[Schedule], rows: Any, profile: DeviceProfile
-    ) -> Schedule:
-        """As many chunks as `chunks` says, then as any rows."""
-        chunks = max(c["chunks"] for c in candidates)
-        part = replace(rows, rows=rows.rows * chunks, length=ceil_divide(rows.length, chunks))
-        return self.rows([c for c in candidates if c["chunks"] == chunks], part, profile)
 
     def chunks(self, rows: int, length: int) -> int:
         """Into how many pieces each of few and very long rows is cut."""
