@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import webnn_vk
 from tests.support.paths import ROOT
 
 # From the bottom up; a module may import its own layer and those before it.
@@ -28,6 +29,7 @@ LAYERS = (
     ("context",),
     ("builder",),
     ("navigator",),
+    ("examples",),
     ("tools",),
     ("__init__", "__main__"),
 )
@@ -61,9 +63,11 @@ def imports(path: Path, package: str) -> set[str]:
 
 
 def sources():
-    for path in sorted((ROOT / "webnn_vk").rglob("*.py")):
-        relative = path.relative_to(ROOT).with_suffix("")
-        yield path, ".".join(relative.parts), ".".join(relative.parts[:-1])
+    """Path, module and package of each source of the package; ``examples/`` is a part of it."""
+    for folder, prefix in (("webnn_vk", ()), ("examples", ("webnn_vk",))):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            parts = (*prefix, *path.relative_to(ROOT).with_suffix("").parts)
+            yield path, ".".join(parts), ".".join(parts[:-1])
 
 
 def allowed(module: str, name: str) -> bool:
@@ -72,6 +76,8 @@ def allowed(module: str, name: str) -> bool:
     if parts[0] != "webnn_vk" or len(parts) < 2:
         return True
     target = parts[1]
+    if own == "examples":
+        return target == "examples" or target in webnn_vk.__all__
     if own == "vulkan":
         return target in ("vulkan", "device_profile", "driver")
     if target == "vulkan":
@@ -105,6 +111,11 @@ def test_the_rule_can_fail(tmp_path):
     assert not allowed("webnn_vk.runtime.timeline", "webnn_vk.vulkan.driver.open_driver")
     assert not allowed("webnn_vk.ops.unary", "webnn_vk.codegen.spec.KernelSpec")
     assert not allowed("webnn_vk.ops.unary", "webnn_vk.of_no_layer")
+    assert allowed("webnn_vk.tools.demo", "webnn_vk.examples.sentence_encoder.load_model")
+    assert not allowed("webnn_vk.navigator", "webnn_vk.examples.sentence_encoder.load_model")
+    assert allowed("webnn_vk.examples.sentence_encoder", "webnn_vk.MLGraphBuilder")
+    assert not allowed("webnn_vk.examples.sentence_encoder", "webnn_vk.tools.ToolError")
+    assert not allowed("webnn_vk.examples.sentence_encoder", "webnn_vk.builder.MLGraphBuilder")
 
 
 def test_every_module_has_a_place():
