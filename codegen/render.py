@@ -59,7 +59,7 @@ class BufferView:
     data_type: str
     access: str
     width: int
-    windows: int
+    portions: int
     binding: int
     arithmetic: str
     vector: str | None
@@ -118,7 +118,7 @@ def _view(buffer: Buffer, binding: int, features: frozenset[str]) -> BufferView:
             storage, per_slot = "uvec2", 4
     vector = _VECTORS.get(arithmetic) if buffer.width == 4 else None
     return BufferView(
-        buffer.name, buffer.data_type, buffer.access, buffer.width, buffer.windows, binding,
+        buffer.name, buffer.data_type, buffer.access, buffer.width, buffer.portions, binding,
         arithmetic, vector, storage, form, per_slot,
         atomic=form == "packed" and "w" in buffer.access,
     )

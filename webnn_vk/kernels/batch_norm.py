@@ -16,9 +16,9 @@ from .epilogue import Epilogue, build, nothing
 from .expression import used_features
 from .family import Family
 from .node import KernelNode
+from .portions import Bound, bound, dispatch, unread
 from .positions import Positions
 from .schedule import Schedule
-from .windows import Bound, bound, dispatch, unread
 
 _FACTORS = (Param("channels"), Param("epsilon", "float"), Param("scaled"), Param("shifted"))
 

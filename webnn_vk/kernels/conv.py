@@ -25,9 +25,9 @@ from .family import Family
 from .matmul import MATMUL, Product, pack_panels
 from .node import KernelNode
 from .packing import is_weight, permuted
+from .portions import bound, dispatch
 from .rows import check_iterations
 from .schedule import Schedule, Tuned
-from .windows import bound, dispatch
 
 _SIZES = ("N", "IC", "OC", "G", "H", "W", "OH", "OW")
 _PARAMS = {

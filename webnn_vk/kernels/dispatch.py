@@ -80,8 +80,8 @@ class Binding:
 
 @dataclass(frozen=True)
 class Dispatch:
-    """One compute dispatch. ``bindings`` follow the spec's buffers (a windowed buffer takes one
-    each), ``params`` and ``constants`` name the spec's parameters and specialisation constants."""
+    """One compute dispatch. ``bindings`` follow the spec's buffers: one for each, or as many as the
+    buffer has portions. ``params`` and ``constants`` give values by the names in the spec."""
 
     spec: KernelSpec
     bindings: tuple[Binding, ...]

@@ -29,8 +29,8 @@ from .dispatch import Binding, Dispatch, Unsupported, grid, workgroup
 from .expression import Chain, lowering, needs_int64, reciprocal, used_features
 from .family import Family
 from .node import KernelNode
+from .portions import check_bindings
 from .schedule import Schedule
-from .windows import check_bindings
 
 # Slices begin at multiples of this many elements: 256 bytes or more in every data type.
 _ALIGNMENT = 256

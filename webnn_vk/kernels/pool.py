@@ -17,10 +17,10 @@ from .epilogue import Epilogue, build, nothing
 from .expression import used_features
 from .family import Family
 from .node import KernelNode
+from .portions import bound, dispatch
 from .positions import Positions
 from .reduce import ReduceFamily, Reduction
 from .schedule import Schedule
-from .windows import bound, dispatch
 
 _REDUCTIONS = {"average": ("sum", "mean"), "l2": ("square", "sqrt"), "max": ("order", "")}
 _REDUCE = ReduceFamily()

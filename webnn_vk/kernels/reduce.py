@@ -22,9 +22,9 @@ from .epilogue import Epilogue, build, nothing
 from .expression import used_features
 from .family import Family
 from .node import KernelNode
+from .portions import bound, dispatch
 from .rows import Rows, Split, split
 from .schedule import Schedule
-from .windows import bound, dispatch
 
 _ACCUMULATE = ("l1", "square", "sum", "log_sum_exp", "order", "product", "arg")
 _FINISH = {"mean": 1, "log": 2, "sqrt": 3}

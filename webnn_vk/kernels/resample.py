@@ -16,9 +16,9 @@ from .epilogue import Epilogue, build, nothing
 from .expression import used_features
 from .family import Family
 from .node import KernelNode
+from .portions import bound, dispatch
 from .positions import Positions
 from .schedule import Schedule
-from .windows import bound, dispatch
 
 _MODES = {"nearest-neighbor": "nearest", "linear": "linear"}
 _PARAMS = (

@@ -22,9 +22,9 @@ from .epilogue import nothing
 from .expression import used_features
 from .family import Family
 from .node import KernelNode
+from .portions import bound, dispatch, unread
 from .rows import Rows
 from .schedule import Schedule
-from .windows import bound, dispatch, unread
 
 _PARAMS = tuple(
     Param(name)

@@ -1,4 +1,4 @@
-"""Binding whole tensors, in several windows where one descriptor cannot reach the end, and the
+"""Binding whole tensors, in several portions where one descriptor cannot reach the end, and the
 dispatch of a kernel that binds so."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def bound(
 ) -> Bound:
     """All of a tensor as the kernel's buffer ``name``; ``data_type`` where it is not its own.
 
-    Unsupported when a tensor needs more windows than a kernel can have.
+    Unsupported when a tensor needs more portions than a kernel can have.
     """
     if isinstance(target, Scratch):
         value, size = target, padded(target.size)
@@ -53,9 +53,9 @@ def bound(
     if len(starts) > 64:
         raise Unsupported(f"{size} bytes in bindings of {step}: more than 64 of them")
     return Bound(
-        Buffer(name, data_type, access, windows=len(starts)),
+        Buffer(name, data_type, access, portions=len(starts)),
         tuple(Binding(value, start, min(step, size - start)) for start in starts),
-        {f"W_{name}": step // DATA_TYPES[data_type].size},
+        {f"PORTION_{name}": step // DATA_TYPES[data_type].size},
     )
 
 
@@ -96,13 +96,13 @@ def dispatch(
     ``constants`` and ``flops`` are the kernel's own."""
     check_bindings(spec.binding_count, node.title, profile)
     bindings = (*(b for o in operands for b in o.bindings), *epilogue.bindings)
-    windows = {name: size for o in operands for name, size in o.constants.items()}
+    portion_sizes = {name: size for o in operands for name, size in o.constants.items()}
     return Dispatch(
         spec,
         bindings,
         grid(groups, profile),
         {**params, **epilogue.values},
-        {**constants, **windows},
+        {**constants, **portion_sizes},
         kernel,
         variant,
         flops + epilogue.flops,
