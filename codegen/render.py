@@ -32,7 +32,7 @@ class RenderError(SpecError):
 
 
 def arithmetic_type(data_type: str, int64_native: bool = False) -> str:
-    """The GLSL type in which elements of a data type are computed with."""
+    """The GLSL type in which a kernel computes with elements of a data type."""
     match data_type:
         case "float32" | "float16":
             return "float"
@@ -75,7 +75,8 @@ class BufferView:
 
     @property
     def register(self) -> str:
-        """The type of a loaded cell: 16- and 8-bit types may stand in the block only."""
+        """The GLSL type of a cell once loaded: 16- and 8-bit types exist only in the buffer's
+        block."""
         if self.form == "native" and self.bits < 32:
             return "int" if self.storage == "int8_t" else "uint"
         return self.storage
@@ -92,7 +93,7 @@ class BufferView:
 
     @property
     def qualifiers(self) -> str:
-        """Memory qualifiers: atomics read, so a buffer stored by them is not writeonly."""
+        """Memory qualifiers. A buffer stored to by atomics, which read too, is not writeonly."""
         if self.access == "r":
             return "restrict readonly"
         return "restrict writeonly" if self.access == "w" and not self.atomic else "restrict"

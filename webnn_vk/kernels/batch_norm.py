@@ -1,4 +1,5 @@
-"""Batch normalisation: a factor and a shift per channel, computed first and applied next."""
+"""Batch normalisation in two dispatches: the first computes each channel's factor and shift from
+the statistics, the second applies them to the elements."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ class Packing(Protocol):
 
 @dataclass(frozen=True)
 class Packed:
-    """A constant as a kernel wants it: a target of bindings that set-up fills once. The original
-    is let go when nothing else reads it."""
+    """A constant in the form that a kernel reads. Dispatches bind it as they bind a value; set-up
+    fills it once, and then releases the original where nothing else reads it."""
 
     value: Value
     packing: Packing

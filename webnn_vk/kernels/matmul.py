@@ -1,4 +1,4 @@
-"""Matrix products: matmul, gemm, and convolutions that are one.
+"""Matrix products: matmul, gemm, and convolutions that can be computed as such.
 
 Three templates: ``matmul`` (register tiles straight from the buffers: CPUs), ``matmul_tiled``
 (shared memory: GPUs) and ``matvec`` (M or N is 1). All accumulate in float32.
@@ -254,7 +254,8 @@ def _matrix(access: Access) -> tuple[int, bool] | None:
 
 
 def normalize(p: Product) -> Product:
-    """The product with few batches, and with the matrix first where the other is a vector."""
+    """An equal product of a simpler form: batches that share b become rows of a; a row vector times
+    a matrix becomes the transposed product, a matrix times a vector."""
     if (
         p.batch and p.b_batch[-1] == 0 and not p.a_transposed
         and p.a_batch[-1] == p.m * p.lda and p.out_batch[-1] == p.m * p.ldo
@@ -280,7 +281,7 @@ def normalize(p: Product) -> Product:
 
 
 def panel_of(b: Access) -> int:
-    """Columns of the panels that b is packed in; 0 where it isn't."""
+    """Columns of the panels in which b is packed; 0 where it is not packed."""
     packed = b.value
     return packed.packing.columns if isinstance(packed, Packed) else 0
 
@@ -288,8 +289,9 @@ def panel_of(b: Access) -> int:
 def pack_panels(
     family: Family, node: KernelNode, profile: DeviceProfile, tuned: Tuned
 ) -> KernelNode:
-    """The node with a constant b packed in panels as wide as the tiles that the device computes,
-    so that a workgroup reads on and on; the node itself where that can't be or wins nothing."""
+    """The node with a constant b packed in panels as wide as the tiles that the device computes, so
+    that a workgroup reads contiguous memory. The node as it is where b can't be packed so, or where
+    packing gains nothing."""
     p = family.problem(node)
     assert isinstance(p, Product)
     name = p.operands[1]

@@ -1,4 +1,5 @@
-"""Resampling along two dimensions: an invocation computes outputs at one place."""
+"""Resampling along two dimensions. An invocation computes the outputs at one position of the two,
+of several images or channels."""
 
 from __future__ import annotations
 
