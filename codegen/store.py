@@ -98,20 +98,20 @@ class ShaderStore:
         Raises GlslError for GLSL that does not compile, ShaderUnavailable when nothing has it.
         """
         with self._lock:
-            found: dict[str, bytes] = {}
+            modules: dict[str, bytes] = {}
             missing: dict[str, KernelSpec] = {}
             for spec in specs:
                 key = spec.key()
-                if key in found or key in missing:
+                if key in modules or key in missing:
                     continue
                 module = self._look_up(spec)
                 if module is None:
                     missing[key] = spec
                 else:
-                    found[key] = module
+                    modules[key] = module
             if missing:
-                found |= self._compile(list(missing.values()))
-            return [found[spec.key()] for spec in specs]
+                modules |= self._compile(list(missing.values()))
+            return [modules[spec.key()] for spec in specs]
 
     def available(self, spec: KernelSpec) -> bool:
         """Whether `get` can supply it: memory, pack, cache, or a compiler to try with."""
@@ -156,12 +156,13 @@ class ShaderStore:
         for result in results:
             if isinstance(result, GlslError):
                 raise result
-        made = {}
+        modules = {}
         for spec, result in zip(specs, results, strict=True):
-            made[spec.key()] = module = spirv.add_float_controls(spirv.strip(result), spec.features)
+            module = spirv.add_float_controls(spirv.strip(result), spec.features)
+            modules[spec.key()] = module
             self._cache.put(address(spec), self._compiler.identity, module)
             self._remember(spec, module, "compiler")
-        return made
+        return modules
 
 
 def _open_pack(pack: str | os.PathLike[str] | None) -> Pack | None:

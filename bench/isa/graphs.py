@@ -17,14 +17,14 @@ from ..models import mobilenet_v2, recurrent
 
 @functools.cache
 def _model() -> Any:
-    from webnn_vk.tools.sentence_encoder import load_model
+    from webnn_vk.tools.demo import read_model
 
-    return load_model()
+    return read_model()
 
 
 def _minilm(batch: int, length: int) -> Callable[[Any], Any]:
     def build(context: Any) -> Any:
-        from webnn_vk.tools.sentence_encoder import Weights, build_encoder
+        from webnn_vk.examples.sentence_encoder import Weights, build_encoder
 
         weights = Weights(context, _model())
         weights.upload()

@@ -14,19 +14,19 @@ from webnn_vk.kernels import KernelNode
 from webnn_vk.kernels.node import reads
 
 #: What changes the plan or the shaders: the device as it is, a device whose kernels share rows
-#: among many invocations, one without native types, one that binds tensors in small windows.
-WAYS = ("software", "discrete", "masked", "windows")
+#: among many invocations, one without native types, one that binds tensors in small portions.
+WAYS = ("software", "discrete", "masked", "portions")
 
 
-def profile_for(way: str, window: int = 1024) -> DeviceProfile:
-    """The test device's profile, changed so that plans go the given way; ``window`` in bytes."""
+def profile_for(way: str, portion: int = 1024) -> DeviceProfile:
+    """The test device's profile, changed so that plans go the given way; ``portion`` in bytes."""
     match way:
         case "discrete":
             return device_profile(device_type="discrete")
         case "masked":
             return device_profile(masked=True)
-        case "windows":
-            return device_profile(max_storage_buffer_range=window, device_type="discrete")
+        case "portions":
+            return device_profile(max_storage_buffer_range=portion, device_type="discrete")
     return device_profile()
 
 

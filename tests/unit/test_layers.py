@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import webnn_vk
 from tests.support.paths import ROOT
 
 # From the bottom up; a module may import its own layer and those before it.
@@ -36,6 +37,7 @@ LAYERS = (
     ("context",),
     ("builder", "dlpack_import"),
     ("navigator",),
+    ("examples",),
     ("tools",),
     ("__init__", "__main__"),
 )
@@ -60,9 +62,11 @@ def imports(path: Path, package: str) -> set[str]:
 
 
 def sources():
-    for path in sorted((ROOT / "webnn_vk").rglob("*.py")):
-        relative = path.relative_to(ROOT).with_suffix("")
-        yield path, ".".join(relative.parts), ".".join(relative.parts[:-1])
+    """Path, module and package of each source of the package; ``examples/`` is a part of it."""
+    for folder, prefix in (("webnn_vk", ()), ("examples", ("webnn_vk",))):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            parts = (*prefix, *path.relative_to(ROOT).with_suffix("").parts)
+            yield path, ".".join(parts), ".".join(parts[:-1])
 
 
 def allowed(module: str, name: str) -> bool:
@@ -71,6 +75,8 @@ def allowed(module: str, name: str) -> bool:
     if parts[0] != "webnn_vk" or len(parts) < 2:
         return True
     target = parts[1]
+    if own == "examples":
+        return target == "examples" or target in webnn_vk.__all__
     if own == "vulkan":
         return target in ("vulkan", "device_profile", "driver", "environment")
     if target == "vulkan":
@@ -94,7 +100,11 @@ def test_imports_point_down():
 
 def modules() -> dict[str, Path]:
     """Every module of the package by its name, ``codegen`` included."""
-    places = {"webnn_vk": ROOT / "webnn_vk", "webnn_vk.codegen": ROOT / "codegen"}
+    places = {
+        "webnn_vk": ROOT / "webnn_vk",
+        "webnn_vk.codegen": ROOT / "codegen",
+        "webnn_vk.examples": ROOT / "examples",
+    }
     named = {}
     for package, folder in places.items():
         for path in sorted(folder.rglob("*.py")):
@@ -186,6 +196,11 @@ def test_the_rule_can_fail(tmp_path):
     assert not allowed("webnn_vk.runtime.timeline", "webnn_vk.vulkan.driver.open_driver")
     assert not allowed("webnn_vk.ops.unary", "webnn_vk.codegen.spec.KernelSpec")
     assert not allowed("webnn_vk.ops.unary", "webnn_vk.of_no_layer")
+    assert allowed("webnn_vk.tools.demo", "webnn_vk.examples.sentence_encoder.load_model")
+    assert not allowed("webnn_vk.navigator", "webnn_vk.examples.sentence_encoder.load_model")
+    assert allowed("webnn_vk.examples.sentence_encoder", "webnn_vk.MLGraphBuilder")
+    assert not allowed("webnn_vk.examples.sentence_encoder", "webnn_vk.tools.ToolError")
+    assert not allowed("webnn_vk.examples.sentence_encoder", "webnn_vk.builder.MLGraphBuilder")
 
 
 def test_every_module_has_a_place():

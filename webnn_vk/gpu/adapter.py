@@ -222,7 +222,7 @@ class GPUDevice(GPUDeviceBase):
 def enumerate_adapters() -> list[GPUAdapter]:
     """The usable Vulkan devices, in Vulkan's order; none where there is no Vulkan."""
     try:
-        return [GPUAdapter(found) for found in _find_devices() if found.unusable is None]
+        return [GPUAdapter(device) for device in _find_devices() if device.unusable is None]
     except DriverUnavailable:
         return []
 
@@ -242,16 +242,16 @@ def request_adapter(*, power_preference: str | None = None) -> MLPromise[GPUAdap
     def chosen() -> GPUAdapter:
         wanted: Any = Settings.from_environment().device
         try:
-            found = _find_devices()
+            devices = _find_devices()
             index = choose_device(
-                found,
+                devices,
                 power_preference=power_preference or "default",
                 override=wanted if wanted and wanted.lower() != "cpu" else "vulkan",
             )
         except DriverError as error:
             raise NotSupportedError(f"no GPU adapter: {error}") from error
         assert index is not None  # "vulkan" names one or raises
-        return GPUAdapter(found[index])
+        return GPUAdapter(devices[index])
 
     return _promised(chosen)
 

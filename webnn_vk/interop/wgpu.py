@@ -108,23 +108,23 @@ class WgpuExchange:
         size = -(-len(data) // COPY_ALIGNMENT) * COPY_ALIGNMENT
         usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
         try:
-            made = self.gpu_device.create_buffer(
+            exported = self.gpu_device.create_buffer(
                 label="MLTensor", size=size, usage=usage, mapped_at_creation=True
             )
-            made.write_mapped(data)
-            made.unmap()
+            exported.write_mapped(data)
+            exported.unmap()
         except wgpu.GPUError as error:
             self._lender.check("export_to_gpu")
             raise OperationError(
                 f"export_to_gpu: {tensor!r} ({size} bytes): {type(error).__name__}: {error}"
             ) from error
         this = weakref.ref(self)
-        destroy = type(made).destroy
-        buffer = weakref.ref(made)
+        destroy = type(exported).destroy
+        reference = weakref.ref(exported)
 
         def destroy_and_return() -> None:
             """Release the buffer; its contents go back to the tensor that it was made of."""
-            exchange, itself = this(), buffer()
+            exchange, itself = this(), reference()
             try:
                 if exchange is not None:
                     exchange.take_back(itself)
@@ -132,8 +132,8 @@ class WgpuExchange:
                 if itself is not None:
                     destroy(itself)
 
-        made.destroy = destroy_and_return
-        return made
+        exported.destroy = destroy_and_return
+        return exported
 
     def take_back(self, buffer: Any = None) -> None:
         """End the export of ``buffer`` (None: of any): the tensor has its contents, or what it had

@@ -1,5 +1,8 @@
-"""Movements are absorbed: a kernel reads or writes through a transpose, a slice, an expansion
-instead of behind it, where its family takes such an access. What none takes stays a copy."""
+"""Absorbing movements: a transpose, slice or expansion becomes part of the access by which another
+kernel reads its operand or writes its output, and needs no dispatch of its own.
+
+Each family says what accesses it takes. A movement that a neighbour doesn't take stays a copy.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ from .node import KernelGraph, KernelNode, reads, writes
 
 
 def absorb(graph: KernelGraph) -> KernelGraph:
-    """Movements into the kernels that read what they move, then into those that wrote it."""
+    """The graph with movements absorbed: first by the kernels that read their result, then by those
+    that wrote their operand."""
     return _into_writers(remove_dead(_into_readers(graph)))
 
 

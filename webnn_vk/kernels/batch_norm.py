@@ -1,4 +1,5 @@
-"""Batch normalisation: a factor and a shift per channel, computed first and applied next."""
+"""Batch normalisation in two dispatches: the first computes each channel's factor and shift from
+the statistics, the second applies them to the elements."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ from .epilogue import Epilogue, build, nothing
 from .expression import used_features
 from .family import Family
 from .node import KernelNode
+from .portions import Bound, bound, dispatch, unread
 from .positions import Positions
 from .schedule import Schedule
-from .windows import Bound, bound, dispatch, unread
 
 _FACTORS = (Param("channels"), Param("epsilon", "float"), Param("scaled"), Param("shifted"))
 

@@ -1,7 +1,8 @@
-"""Strided boxes of elements: what copies and padding share.
+"""Strided boxes of elements, which copies and padding move from one tensor to another.
 
-Boxes are collapsed to few dimensions and contiguous runs widened to elements of up to 16 bytes. A
-tensor over the device's binding limit is halved into boxes that each touch one binding's range.
+Dimensions are merged where strides allow it, and contiguous runs move as elements of up to 16
+bytes. Where a tensor exceeds the device's binding limit, its box is halved until what each part
+reads and writes fits in a binding.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Box:
     mode: str = "strided"
 
     def src_span(self) -> tuple[int, int]:
-        """First and last + 1 element read."""
+        """The range of elements read, in the source: first, and last + 1."""
         if self.mode == "strided":
             return _span(self.shape, self.src_strides, self.src_offset)
         low = high = self.src_offset
@@ -53,7 +54,7 @@ class Box:
         return low, high + 1
 
     def dst_span(self) -> tuple[int, int]:
-        """First and last + 1 element written."""
+        """The range of elements written, in the destination: first, and last + 1."""
         return _span(self.shape, self.dst_strides, self.dst_offset)
 
     def halves(self, axis: int) -> tuple[Box, Box]:
@@ -75,8 +76,8 @@ def _with(numbers: tuple[int, ...], axis: int, number: int) -> tuple[int, ...]:
     return (*numbers[:axis], number, *numbers[axis + 1 :])
 
 
-def _span(shape: tuple[int, ...], own: tuple[int, ...], offset: int) -> tuple[int, int]:
-    ends = [(n - 1) * s for n, s in zip(shape, own, strict=True)]
+def _span(shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> tuple[int, int]:
+    ends = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
     return offset + sum(min(0, e) for e in ends), offset + sum(max(0, e) for e in ends) + 1
 
 
@@ -153,8 +154,8 @@ def halved(
         (target, box.dst_strides, box.dst_span()),
     )
     too_long = [
-        own
-        for value, own, (first, last) in ends
+        strides
+        for value, strides, (first, last) in ends
         if not elements.fits(value, profile, first * width, last * width)
     ]
     if not too_long:
@@ -162,7 +163,7 @@ def halved(
         return
     # Halving the dimension that spans most of what is too long shrinks it fastest.
     spans = [
-        max(abs(own[axis]) for own in too_long) * n if n > 1 else 0
+        max(abs(strides[axis]) for strides in too_long) * n if n > 1 else 0
         for axis, n in enumerate(box.shape)
     ]
     for part in box.halves(spans.index(max(spans))):
@@ -184,7 +185,8 @@ def bound_box(
 
 
 def box_numbers(box: Box, ranks: tuple[int, ...]) -> tuple[int, dict[str, tuple[int, ...] | int]]:
-    """The smallest kernel rank for a box, and its dimensions padded to it in front."""
+    """The smallest of the kernels' ``ranks`` that holds the box, and the box's numbers for it, with
+    dimensions of size 1 added in front."""
     rank = next(r for r in ranks if r >= len(box.shape))
     missing = rank - len(box.shape)
     dims = (1,) * missing + box.shape

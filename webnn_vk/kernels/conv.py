@@ -1,8 +1,8 @@
 """Convolutions: conv2d and conv_transpose2d in every layout.
 
-Three ways: a 1×1 convolution with stride 1 is a matrix product; ``conv_depthwise`` where each group
-has one input channel; ``conv`` for the rest, transposed convolutions in gather form included. All
-accumulate in float32.
+There are three ways: a 1×1 convolution with stride 1 is computed as a matrix product; the template
+``conv_depthwise`` serves groups of one input channel; ``conv`` serves the rest. In a transposed
+convolution too, each output gathers the inputs that reach it. All accumulate in float32.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from .family import Family
 from .matmul import MATMUL, Product, pack_panels
 from .node import KernelNode
 from .packing import is_weight, permuted
+from .portions import bound, dispatch
 from .rows import check_iterations
 from .schedule import Schedule, Tuned
-from .windows import bound, dispatch
 
 _SIZES = ("N", "IC", "OC", "G", "H", "W", "OH", "OW")
 _PARAMS = {
@@ -130,7 +130,8 @@ class Conv(Family):
         return super().takes(node, operand)
 
     def pack(self, node: KernelNode, profile: DeviceProfile, tuned: Tuned) -> KernelNode:
-        """Filters of products in panels; others with the channels that are loaded together last."""
+        """Packs a constant filter: in panels where the convolution is a matrix product, else with
+        its dimensions permuted so that the channels loaded together lie side by side."""
         problem, kernel = self.problem(node), node.operands["filter"]
         if isinstance(problem, Product) and problem.operands[1] == "filter":
             return pack_panels(self, node, profile, tuned)

@@ -37,7 +37,7 @@ def strided_spec(width: int, rank: int, features: frozenset[str]) -> KernelSpec:
 
 @dataclass(frozen=True)
 class Movement:
-    """The boxes that a node copies, and the size of an element in bytes."""
+    """What a node copies: its boxes, and the size of an element in bytes."""
 
     boxes: tuple[Box, ...]
     itemsize: int
@@ -75,7 +75,7 @@ class Copy(Family):
 
 
 def moves(node: KernelNode) -> Iterator[tuple[Value, Value, Box]]:
-    """(source, destination, box) of every strided copy that a node is made of."""
+    """The strided copies by which a node can be computed, each as (source, destination, box)."""
     if isinstance(node.lowering, Join):
         inputs = node.sequence("inputs")
         shapes = [access.shape for access in inputs]
@@ -89,7 +89,8 @@ def moves(node: KernelNode) -> Iterator[tuple[Value, Value, Box]]:
 
 
 def sources(node: KernelNode) -> Sequence[Access]:
-    """Where each output of a node with a `Move` lowering comes from."""
+    """For each output of a node with a `Move` lowering: the access to the input whose copy it
+    is."""
     shapes = [output.shape for output in node.outputs]
     return node.lowering.views(node.operands["input"], shapes, **node.arguments)
 

@@ -39,8 +39,8 @@ class Packing(Protocol):
 
 @dataclass(frozen=True)
 class Packed:
-    """A constant as a kernel wants it: a target of bindings that set-up fills once. The original
-    is let go when nothing else reads it."""
+    """A constant in the form that a kernel reads. Dispatches bind it as they bind a value; set-up
+    fills it once, and then releases the original where nothing else reads it."""
 
     value: Value
     packing: Packing
@@ -80,8 +80,8 @@ class Binding:
 
 @dataclass(frozen=True)
 class Dispatch:
-    """One compute dispatch. ``bindings`` follow the spec's buffers (a windowed buffer takes one
-    each), ``params`` and ``constants`` name the spec's parameters and specialisation constants."""
+    """One compute dispatch. ``bindings`` follow the spec's buffers: one for each, or as many as the
+    buffer has portions. ``params`` and ``constants`` give values by the names in the spec."""
 
     spec: KernelSpec
     bindings: tuple[Binding, ...]

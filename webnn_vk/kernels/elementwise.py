@@ -1,8 +1,8 @@
 """The element-wise family: any chain of element-wise operators, with broadcasting, in one pass.
 
-One module per operator and data types: how each operand is read (``Mode``) and along which
-dimensions it is repeated are specialisation constants, shapes parameters. Tensors larger than one
-binding are computed in slices of the output's elements.
+There is one SPIR-V module per operator and data types. How each operand is read (``Mode``) and
+along which dimensions it is repeated are specialisation constants; shapes are parameters. Tensors
+larger than one binding are computed in slices of the output's elements.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from .dispatch import Binding, Dispatch, Unsupported, grid, workgroup
 from .expression import Chain, lowering, needs_int64, reciprocal, used_features
 from .family import Family
 from .node import KernelNode
+from .portions import check_bindings
 from .schedule import Schedule
-from .windows import check_bindings
 
 # Slices begin at multiples of this many elements: 256 bytes or more in every data type.
 _ALIGNMENT = 256
 
 
 class Mode(IntEnum):
-    """How an operand is read; the template's constants."""
+    """How an operand is read; the numbers are those of the template."""
 
     FLAT = 0
     SCALAR = 1
@@ -321,7 +321,7 @@ class ElementwiseFamily(Family):
     fuses = True
 
     def takes(self, node: KernelNode, operand: str) -> bool:
-        """Repeated along dimensions, but row by row along the others."""
+        """Operands may be broadcast; along the other dimensions they have to lie row by row."""
         access = node.operands[operand]
         if access.is_dense:
             return True

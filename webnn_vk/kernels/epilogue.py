@@ -1,9 +1,9 @@
 """Element-wise operators fused behind another kernel (``node.epilogue``).
 
-A family that offers this sets ``fuses = True``, adds what ``build`` returns to its KernelSpec
-and Dispatch, includes ``lib/epilogue.glsl.j2`` after the prelude and stores
-``w_epilogue(v, index)`` instead of ``v``: ``v`` has the arithmetic type of ``node.results[0]``,
-``index`` is where in the output's memory the element is stored.
+A family that offers this sets ``fuses = True`` and adds what ``build`` returns to its KernelSpec
+and Dispatch. Its template includes ``lib/epilogue.glsl.j2`` after the prelude and stores
+``w_epilogue(v, index)`` instead of ``v``: ``v`` has the arithmetic type of ``node.results[0]``, and
+``index`` is the element's position in the output's memory.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from .node import KernelNode
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What a fused kernel has beside its own: all empty (``options`` apart) when nothing is fused.
+    """What fused operators add to a kernel. With nothing fused all is empty but ``options``.
 
-    ``buffers``/``bindings`` e0, e1 … are the side operands; ``params`` with ``values`` their index
-    arithmetic and the operators' numbers; ``options`` belong into the KernelSpec's options.
-    ``int64`` tells whether 64-bit integers occur (for ``expression.used_features``).
+    ``buffers`` and ``bindings`` (e0, e1 …) are the operands that the fused operators read beside
+    the kernel's result. ``params`` and ``values`` say how those are indexed, and hold the
+    operators' numbers. ``options`` go into the KernelSpec's options. ``int64``: whether 64-bit
+    integers occur (for ``expression.used_features``).
     """
 
     buffers: tuple[Buffer, ...]
@@ -41,8 +42,8 @@ class Epilogue:
 
 
 def nothing(data_type: str) -> Epilogue:
-    """What `build` gives for a node of that result type with nothing fused: for catalogues, and
-    for the dispatches before a node's last."""
+    """The epilogue of a kernel with nothing fused whose results have this type: for catalogues, and
+    for all but the last of a node's dispatches."""
     options = (("epilogue", ()), ("epilogue_loads", ()), ("epilogue_type", data_type))
     return Epilogue((), (), (), {}, options, False, 0, 0)
 

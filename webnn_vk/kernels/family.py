@@ -45,7 +45,8 @@ class Family:
         raise NotImplementedError
 
     def pack(self, node: KernelNode, profile: DeviceProfile, tuned: Tuned) -> KernelNode:
-        """The node with constants in the form that its kernel on this device wants."""
+        """The node with its constants packed as its kernel on this device reads them best; as it is
+        where packing gains nothing."""
         return node
 
     def lower(

@@ -1,8 +1,9 @@
 """gather, gather_elements and gather_nd: reading elements at positions from an index tensor.
 
-Slices below the indexed dimensions move as elements of up to 16 bytes. Indices are resolved from
-their 32-bit words, so 64-bit ones need no 64-bit arithmetic. Tensors over the binding limit are
-covered range by range: each dispatch writes what lies in its ranges of output, indices and input.
+What lies below the indexed dimensions is contiguous and moves as elements of up to 16 bytes. 64-bit
+indices are read as two 32-bit words, so that no 64-bit arithmetic is needed. Tensors over the
+binding limit are divided into ranges: there is a dispatch for each combination of ranges of output,
+indices and input, which writes the elements whose index and source lie in those.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _COORDINATES = (
 
 
 def place_params(form: str) -> tuple[Param, ...]:
-    """Parameters that say what an index means."""
+    """The parameters by which the kernel turns an index into a position; scatter has the same."""
     return _COORDINATES if form == "nd" else _ALONG_AXIS
 
 

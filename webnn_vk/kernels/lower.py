@@ -1,8 +1,8 @@
 """The way from a graph of placed nodes to work on the device.
 
-Nodes become kernel nodes, passes fuse and absorb, each kernel is planned once. Where one can't be
-had (the device's limits, no shader), the nodes in it are tried apart, and what still can't be had
-goes to the CPU, with the reason.
+Nodes become kernel nodes, passes fuse and absorb, each kernel is planned once. Where a kernel
+exceeds the device's limits or has no shader, its nodes are tried again as kernels of their own; a
+node that fails alone is computed on the CPU, with the reason in the report.
 """
 
 from __future__ import annotations

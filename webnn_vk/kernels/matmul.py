@@ -1,4 +1,4 @@
-"""Matrix products: matmul, gemm, and convolutions that are one.
+"""Matrix products: matmul, gemm, and convolutions that can be computed as such.
 
 Three templates: ``matmul`` (register tiles straight from the buffers: CPUs), ``matmul_tiled``
 (shared memory: GPUs) and ``matvec`` (M or N is 1). All accumulate in float32.
@@ -196,7 +196,7 @@ def _oriented(node: KernelNode, operand: str) -> Access:
 
 
 def panel_of(b: Access) -> int:
-    """Columns of the panels that b is packed in; 0 where it isn't."""
+    """Columns of the panels in which b is packed; 0 where it is not packed."""
     packed = b.value
     return packed.packing.columns if isinstance(packed, Packed) else 0
 
@@ -204,8 +204,9 @@ def panel_of(b: Access) -> int:
 def pack_panels(
     family: Family, node: KernelNode, profile: DeviceProfile, tuned: Tuned
 ) -> KernelNode:
-    """The node with a constant b packed in panels as wide as the tiles that the device computes,
-    so that a workgroup reads on and on; the node itself where that can't be or wins nothing."""
+    """The node with a constant b packed in panels as wide as the tiles that the device computes, so
+    that a workgroup reads contiguous memory. The node as it is where b can't be packed so, or where
+    packing gains nothing."""
     p = family.problem(node)
     assert isinstance(p, Product)
     name = p.operands[1]

@@ -34,10 +34,11 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class KernelNode:
-    """One kernel's work. ``operands`` hold the accesses present, a sequence operand ``inputs``
-    spread as ``inputs[0]``, ``inputs[1]`` …; each has the shape that the operator expects.
-    ``results`` describe the operator's own outputs, ``outputs`` are where what the last step makes
-    of them is stored. ``sources`` are the graph's nodes that it computes.
+    """One kernel's work. ``operands`` are the accesses of the operands given, each of the shape
+    that the operator expects; a sequence operand ``inputs`` has entries ``inputs[0]``,
+    ``inputs[1]`` …. ``results`` describe what the operator itself computes, ``outputs`` where the
+    values are stored after the last step of the epilogue. ``sources`` are the graph's nodes that
+    the kernel computes.
     """
 
     operator: Operator
@@ -51,7 +52,7 @@ class KernelNode:
 
     @classmethod
     def of(cls, node: Node) -> KernelNode:
-        """The work of one node of a graph, by dense accesses."""
+        """The kernel node of one node of a graph: whole tensors, row by row, nothing fused."""
         return cls(
             node.operator,
             {name: Access.dense(value) for name, value in node.operands.items()},
@@ -116,8 +117,9 @@ class KernelNode:
         return " + ".join(self.titles)
 
     def evaluate(self, lookup: Callable[[Value], np.ndarray]) -> list[np.ndarray]:
-        """The NumPy reference, epilogue included, on the arrays that ``lookup`` gives for values:
-        an array for each output's value, of which only what the output's access names is set."""
+        """What the kernel is to compute, epilogue included, by the NumPy reference. ``lookup``
+        gives the array of each value read. Returns an array for each output's value, in which only
+        the elements that the output's access names are set."""
 
         def read(access: Access) -> np.ndarray:
             return view(lookup(access.value), access)

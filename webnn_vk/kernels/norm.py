@@ -16,9 +16,9 @@ from .epilogue import Epilogue, build, nothing
 from .expression import used_features
 from .family import Family
 from .node import KernelNode
+from .portions import bound, dispatch, unread
 from .rows import Rows, Split
 from .schedule import Schedule
-from .windows import bound, dispatch, unread
 
 _NORM = (*rows.PARAMS, Param("rows"), Param("len"), Param("epsilon", "float"))
 _NORM_CONSTANTS = (*rows.CONSTANTS, Constant("SCALED"), Constant("SHIFTED"))

@@ -1,4 +1,4 @@
-"""Constants as kernels want them: weights in panels, weights with other dimensions last.
+"""How constants are packed for kernels: matrices in panels, others with permuted dimensions.
 
 Packing runs on the device, once, when a program is loaded; each form has an inverse.
 """
@@ -39,9 +39,9 @@ def is_weight(access: Access) -> bool:
 
 @dataclass(frozen=True)
 class Panels:
-    """A matrix of ``k`` rows and ``n`` columns, cut into panels of ``columns`` that lie one behind
-    the other, each row by row. In the constant, elements are ``row`` and ``column`` apart from
-    ``start`` on."""
+    """A matrix of ``k`` rows and ``n`` columns, cut into panels of ``columns`` columns. The panels
+    lie one behind the other, each row by row. In the constant the matrix begins at element
+    ``start``; ``row`` and ``column`` are its strides."""
 
     k: int
     n: int
@@ -87,7 +87,7 @@ class Panels:
 
 @dataclass(frozen=True)
 class Permuted:
-    """A constant whose dimension ``permutation[i]`` becomes dimension i."""
+    """A constant with its dimensions permuted: ``permutation[i]`` becomes dimension i."""
 
     permutation: tuple[int, ...]
 

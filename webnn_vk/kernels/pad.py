@@ -1,4 +1,5 @@
-"""Padding: with a constant, the nearest edge or mirrored. The movement template, other modes."""
+"""Padding with a constant, the nearest edge or the mirrored input, by other modes of the template
+that copies."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def pad_spec(width: int, rank: int, mode: str, features: frozenset[str]) -> Kern
 
 @dataclass(frozen=True)
 class Padding:
-    """The box written, and the size of an element in bytes."""
+    """What is padded: the box of the whole output, and the size of an element in bytes."""
 
     box: Box
     itemsize: int

@@ -1,4 +1,5 @@
-"""Pooling: an invocation computes outputs at one place. Over the whole input it is a reduction."""
+"""Pooling. An invocation computes the outputs at one position of the spatial dimensions, of several
+images or channels. Pooling whose window is the whole input is computed as a reduction."""
 
 from __future__ import annotations
 
@@ -17,10 +18,10 @@ from .epilogue import Epilogue, build, nothing
 from .expression import used_features
 from .family import Family
 from .node import KernelNode
+from .portions import bound, dispatch
 from .positions import Positions
 from .reduce import ReduceFamily, Reduction
 from .schedule import Schedule
-from .windows import bound, dispatch
 
 _REDUCTIONS = {"average": ("sum", "mean"), "l2": ("square", "sqrt"), "max": ("order", "")}
 _REDUCE = ReduceFamily()
@@ -38,7 +39,8 @@ _PARAMS = (
 
 @dataclass(frozen=True)
 class Pooling:
-    """Windows over two spatial dimensions; pairs are (height, width)."""
+    """Pooling over two spatial dimensions; pairs are (height, width). ``before`` is the padding in
+    front, ``columns`` the width of the output."""
 
     kind: str
     positions: Positions

@@ -1,7 +1,9 @@
-"""Elements [outer, middle, inner] whose work depends on the middle position alone.
+"""Outputs seen as [outer, middle, inner], where the position along ``middle`` decides what is read.
 
-An invocation computes what belongs to a position once and applies it to several elements, along the
-outer or the inner dimension: integer divisions and weights cost more than an element.
+Pooling and resampling are such. An invocation computes a position's coordinates and weights once
+and uses them for several elements along the outer or the inner dimension, because the integer
+divisions for a position cost more than an element. Batch normalisation, with channels in the
+middle, goes the same way.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _ITEMS = 8
 
 @dataclass(frozen=True)
 class Positions:
-    """Sizes of the three parts; ``iterations``: what an element costs."""
+    """Sizes of the three dimensions; ``iterations``: those of the loops for one element."""
 
     outer: int
     middle: int
@@ -47,8 +49,8 @@ class Work:
 
 
 def schedules(p: Positions, profile: DeviceProfile) -> Sequence[Schedule]:
-    """One schedule: several elements an invocation, fewer where that would leave too few
-    invocations to fill the device. Unsupported where one element costs too much."""
+    """The one schedule there is: several elements per invocation, fewer where that would leave too
+    few invocations to fill the device. Unsupported where one element takes too many iterations."""
     check_iterations(p.iterations, profile)
     items = min(_ITEMS, p.outer * p.middle * p.inner // rules(profile).fill)
     budget = loop_budget(profile)
@@ -58,7 +60,8 @@ def schedules(p: Positions, profile: DeviceProfile) -> Sequence[Schedule]:
 
 
 def work(p: Positions, schedule: Schedule) -> Work:
-    """The elements of an invocation lie along the longer one of outer and inner."""
+    """The kernel's numbers for a schedule: an invocation's elements lie along the outer or the
+    inner dimension, whichever is longer."""
     items = schedule["items"]
     along_outer = p.outer >= p.inner
     if along_outer:

@@ -77,7 +77,8 @@ def matrix(access: Access) -> tuple[int, bool] | None:
 
 
 def normalize(p: Product) -> Product:
-    """The product with few batches, and with the matrix first where the other is a vector."""
+    """An equal product of a simpler form: batches that share b become rows of a; a row vector times
+    a matrix becomes the transposed product, a matrix times a vector."""
     if (
         p.batch and p.b_batch[-1] == 0 and not p.a_transposed
         and p.a_batch[-1] == p.m * p.lda and p.out_batch[-1] == p.m * p.ldo

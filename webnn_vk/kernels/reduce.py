@@ -22,9 +22,9 @@ from .epilogue import Epilogue, build, nothing
 from .expression import used_features
 from .family import Family
 from .node import KernelNode
+from .portions import bound, dispatch
 from .rows import Rows, Split, split
 from .schedule import Schedule
-from .windows import bound, dispatch
 
 _ACCUMULATE = ("l1", "square", "sum", "log_sum_exp", "order", "product", "arg")
 _FINISH = {"mean": 1, "log": 2, "sqrt": 3}
@@ -42,7 +42,8 @@ _PARAMS = (
 
 @dataclass(frozen=True)
 class Reduction:
-    """What is accumulated over which dimensions, and what is done to the result."""
+    """``accumulate`` is applied over the reduced dimensions of ``split``, ``finish`` to the
+    result."""
 
     accumulate: str
     finish: str
@@ -50,11 +51,11 @@ class Reduction:
 
     @property
     def passes(self) -> int:
-        """Iterations that an element costs."""
+        """Loop iterations per element."""
         return 2 if self.accumulate == "log_sum_exp" else 1
 
     def rows(self, chunks: int = 1) -> Rows:
-        """The rows of the first step, cut into so many chunks each."""
+        """The rows of the first dispatch: each row is cut into ``chunks`` of them."""
         length = ceil_divide(self.split.length, chunks)
         return Rows(self.split.rows * chunks, length, self.split.contiguous, self.passes)
 

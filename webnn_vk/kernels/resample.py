@@ -1,4 +1,5 @@
-"""Resampling along two dimensions: an invocation computes outputs at one place."""
+"""Resampling along two dimensions. An invocation computes the outputs at one position of the two,
+of several images or channels."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ from .epilogue import Epilogue, build, nothing
 from .expression import used_features
 from .family import Family
 from .node import KernelNode
+from .portions import bound, dispatch
 from .positions import Positions
 from .schedule import Schedule
-from .windows import bound, dispatch
 
 _MODES = {"nearest-neighbor": "nearest", "linear": "linear"}
 _PARAMS = (

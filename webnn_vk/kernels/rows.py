@@ -1,5 +1,5 @@
-"""Which invocations share a row: dimensions split into kept and reduced ones, and the schedules.
-For the families that go along rows (reduce, norm, softmax, scan)."""
+"""Rows, for the families that reduce or scan them (reduce, norm, softmax, scan): which dimensions
+make up a row, and how many invocations share one."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ CONSTANTS = (Constant("LINEAR"),)
 
 @dataclass(frozen=True)
 class Split:
-    """Dimensions and strides (in elements) of a row-major tensor; merged where possible, so that at
-    most four of each remain, filled up with 1s from the left."""
+    """The dimensions of a row-major tensor, with strides in elements: those that are kept number
+    the rows, the reduced ones make up a row. Neighbours are merged, which leaves at most four of
+    each; fewer are preceded by dimensions of size 1."""
 
     kept: tuple[int, ...]
     kept_strides: tuple[int, ...]
@@ -46,7 +47,7 @@ class Split:
 
     @property
     def is_linear(self) -> bool:
-        """Whether one stride leads through a row."""
+        """Whether the elements of a row are one stride apart throughout."""
         return prod(self.reduced[:-1]) == 1
 
     @property
@@ -108,8 +109,8 @@ def check_iterations(count: float, profile: DeviceProfile) -> None:
 # -- schedules ------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Rows:
-    """``rows`` of ``length`` elements, which lie side by side or not; ``passes``: iterations that
-    an element costs."""
+    """So many ``rows`` of ``length`` elements; ``contiguous``: they lie side by side; ``passes``:
+    loop iterations per element."""
 
     rows: int
     length: int
@@ -118,8 +119,9 @@ class Rows:
 
 
 def schedules(problem: Rows, profile: DeviceProfile, **numbers: int) -> list[Schedule]:
-    """An invocation a row, or workgroups of 32 and more: a power of 2, as tree reductions need.
-    ``numbers`` are those of the schedules beside. Unsupported for rows that are too long."""
+    """Schedules by the invocations that share a row (``lanes``): one, or a workgroup of 32 or more,
+    a power of 2 as tree reductions need. ``numbers`` are added to each schedule. Unsupported where
+    the rows are too long for any."""
     largest = min(profile.max_workgroup_invocations, profile.max_workgroup_size[0])
     largest = 1 << (largest.bit_length() - 1)
     sizes = [1]
@@ -137,13 +139,13 @@ def schedules(problem: Rows, profile: DeviceProfile, **numbers: int) -> list[Sch
 
 
 def lanes(problem: Rows, profile: DeviceProfile) -> int:
-    """Invocations that share each row of a part of a larger problem."""
+    """How many invocations share a row, for a dispatch that is a step of a larger problem."""
     return choose("rows", schedules(problem, profile), problem, profile)["lanes"]
 
 
 def chunked_schedules(problem: Rows, profile: DeviceProfile) -> list[Schedule]:
-    """Schedules of whole rows, where they are not too long for that, and of rows cut into as many
-    chunks as the device prefers for few very long ones."""
+    """Schedules of rows that may be cut into ``chunks``: as few as the device's loops allow (whole
+    rows if they do), and as many as the device prefers where there are few very long rows."""
     budget = loop_budget(profile)
     rows, length = problem.rows, problem.length
     least = 1 if budget is None or length <= budget // 2 else ceil_divide(2 * length, budget)
@@ -159,8 +161,8 @@ def chunked_schedules(problem: Rows, profile: DeviceProfile) -> list[Schedule]:
 
 
 def launch(count: int, lanes: int, profile: DeviceProfile) -> tuple[int, int]:
-    """Size and number of the workgroups for ``count`` rows that `lanes` share, or, where that is
-    one, for as many invocations."""
+    """Size and number of the workgroups for ``count`` rows: one workgroup per row, or, where
+    ``lanes`` is 1, one invocation per row."""
     if lanes > 1:
         return lanes, count
     size = workgroup(profile, rules(profile).workgroup(count))

@@ -1,7 +1,8 @@
 """Running sums along one dimension.
 
-A row is summed by an invocation or a workgroup; few very long rows are cut into chunks: the chunks'
-totals are summed and scanned first, and carried into the scan of each.
+An invocation or a workgroup goes along a row. Few very long rows are cut into chunks, in three
+dispatches: the total of each chunk, the running sums of the totals, and the scan of each chunk,
+which begins with the sum of those before it.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from .epilogue import nothing
 from .expression import used_features
 from .family import Family
 from .node import KernelNode
+from .portions import bound, dispatch, unread
 from .rows import Rows
 from .schedule import Schedule
-from .windows import bound, dispatch, unread
 
 _PARAMS = tuple(
     Param(name)

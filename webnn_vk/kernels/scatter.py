@@ -26,14 +26,14 @@ _FORMS = ("elements", "nd")
 
 
 def clear_spec() -> KernelSpec:
-    """Zeroes the words of the places."""
+    """The first step: zero the word of every place."""
     return KernelSpec(
         "scatter_clear.comp.j2", (Buffer("slots", "uint32", "w", 4),), (Param("count"),)
     )
 
 
 def claim_spec(form: str, index_type: str) -> KernelSpec:
-    """Marks each place with its last update."""
+    """The second: leave in each place's word the last update for it."""
     return KernelSpec(
         "scatter_claim.comp.j2",
         (Buffer("indices", "uint32"), Buffer("slots", "uint32", "rw")),
@@ -46,7 +46,7 @@ def claim_spec(form: str, index_type: str) -> KernelSpec:
 
 
 def select_spec(width: int, features: frozenset[str]) -> KernelSpec:
-    """Writes the output, elements ``width`` bytes wide."""
+    """The third: write the output, elements ``width`` bytes wide."""
     return KernelSpec(
         "scatter_select.comp.j2",
         (

@@ -10,8 +10,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Schedule:
-    """A way to compute a problem: ``kernel`` names the template or variant, ``numbers`` its tile
-    sizes and the like. Plain data, so that a table can hold it."""
+    """A way to compute a problem: ``kernel`` names the template or variant, ``numbers`` are its
+    tile sizes and the like. It is plain data, so that a table of tuned schedules can hold it."""
 
     kernel: str
     numbers: tuple[tuple[str, int], ...] = ()
@@ -23,7 +23,7 @@ class Schedule:
         raise KeyError(f"schedule {self} has no {name}")
 
     def constants(self, *names: str) -> dict[str, int]:
-        """The numbers of these names: specialisation constants."""
+        """The numbers of these names, as specialisation constants."""
         return {name: self[name] for name in names}
 
     def __str__(self) -> str:

@@ -15,9 +15,9 @@ from .epilogue import Epilogue, build, nothing
 from .expression import used_features
 from .family import Family
 from .node import KernelNode
+from .portions import bound, dispatch
 from .rows import Rows
 from .schedule import Schedule
-from .windows import bound, dispatch
 
 _PARAMS = (Param("rows"), Param("len"), Param("inner"))
 # Iterations that an element costs: the largest, the sum, the quotient.

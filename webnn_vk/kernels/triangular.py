@@ -1,4 +1,5 @@
-"""Matrices masked by a diagonal: the movement template in another mode."""
+"""triangular: matrices of which one side of a diagonal is kept and the other becomes zero, by
+another mode of the template that copies."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class DispatchStep:
         """(range, whether it is read, whether it is written) of every buffer."""
         bindings = iter(self.bindings)
         for buffer in self.spec.buffers:
-            for _ in range(buffer.windows):
+            for _ in range(buffer.portions):
                 yield next(bindings), "r" in buffer.access, "w" in buffer.access
 
 

@@ -342,5 +342,5 @@ def _accesses(dispatch: Dispatch) -> Iterator[tuple[object, bool, bool]]:
     """(target, whether it is read, whether it is written) of every binding."""
     bindings = iter(dispatch.bindings)
     for buffer in dispatch.spec.buffers:
-        for _ in range(buffer.windows):
+        for _ in range(buffer.portions):
             yield next(bindings).value, "r" in buffer.access, "w" in buffer.access

@@ -43,7 +43,7 @@ def describe(program: Program) -> str:
 def _kernel(spec: KernelSpec) -> str:
     buffers = " ".join(
         f"{b.name}:{b.data_type}:{b.access}"
-        + f"x{b.width}" * (b.width > 1) + f"*{b.windows}" * (b.windows > 1)
+        + f"x{b.width}" * (b.width > 1) + f"*{b.portions}" * (b.portions > 1)
         for b in spec.buffers
     )
     options = " ".join(f"{name}={value!r}" for name, value in spec.options)

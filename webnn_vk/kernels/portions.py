@@ -1,5 +1,8 @@
-"""Binding whole tensors, in several windows where one descriptor cannot reach the end, and the
-dispatch of a kernel that binds so."""
+"""Binding whole tensors for kernels that address all of them, and the dispatch of such a kernel.
+
+Where a tensor exceeds what one descriptor may span, it is bound in portions, each by a descriptor
+of its own; the shader picks the portion of each element it loads or stores.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +38,11 @@ def bound(
     access: str = "r",
     data_type: str | None = None,
 ) -> Bound:
-    """All of a tensor as the kernel's buffer ``name``; ``data_type`` where it is not its own.
+    """All of a tensor as the kernel's buffer ``name``, in portions where needed. ``data_type`` is
+    that of the elements in the shader where it differs from the tensor's, and always for scratch
+    memory.
 
-    Unsupported when a tensor needs more windows than a kernel can have.
+    Unsupported when a tensor needs more portions than a kernel can have.
     """
     if isinstance(target, Scratch):
         value, size = target, padded(target.size)
@@ -53,14 +58,15 @@ def bound(
     if len(starts) > 64:
         raise Unsupported(f"{size} bytes in bindings of {step}: more than 64 of them")
     return Bound(
-        Buffer(name, data_type, access, windows=len(starts)),
+        Buffer(name, data_type, access, portions=len(starts)),
         tuple(Binding(value, start, min(step, size - start)) for start in starts),
-        {f"W_{name}": step // DATA_TYPES[data_type].size},
+        {f"PORTION_{name}": step // DATA_TYPES[data_type].size},
     )
 
 
 def unread(name: str, data_type: str, other: Access | Scratch) -> Bound:
-    """A buffer that the kernel has but does not read here: some of another tensor."""
+    """A buffer that the kernel declares but does not read this time. Something has to be bound to
+    it: the first bytes of ``other``."""
     value = other if isinstance(other, Scratch) else other.value
     return Bound(Buffer(name, data_type), (Binding(value, 0, 16),), {})
 
@@ -93,16 +99,16 @@ def dispatch(
     flops: int,
 ) -> Dispatch:
     """The dispatch of a kernel whose buffers are the ``operands``, then the epilogue's. ``params``,
-    ``constants`` and ``flops`` are the kernel's own."""
+    ``constants`` and ``flops`` are those of the kernel without the epilogue."""
     check_bindings(spec.binding_count, node.title, profile)
     bindings = (*(b for o in operands for b in o.bindings), *epilogue.bindings)
-    windows = {name: size for o in operands for name, size in o.constants.items()}
+    portion_sizes = {name: size for o in operands for name, size in o.constants.items()}
     return Dispatch(
         spec,
         bindings,
         grid(groups, profile),
         {**params, **epilogue.values},
-        {**constants, **windows},
+        {**constants, **portion_sizes},
         kernel,
         variant,
         flops + epilogue.flops,
