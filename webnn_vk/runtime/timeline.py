@@ -135,6 +135,7 @@ class Timeline:
         ]
         for thread in self._threads:
             thread.start()
+        self._submitting = self._threads[0].ident
         _live.add(self)
         background.watch_exit()
 
@@ -225,7 +226,7 @@ class Timeline:
             if self._end is None:
                 self._schedule.append(lane, works)
                 self._startable.notify()
-                if threading.get_ident() == self._threads[0].ident:
+                if threading.get_ident() == self._submitting:
                     # Maybe a destructor inside of that thread's wait, which doesn't listen yet.
                     background.start(self._wake, "wake")
             return self._end
