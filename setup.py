@@ -1,7 +1,6 @@
 """Packages, and the build hook that puts precompiled SPIR-V into the wheel."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,8 +22,6 @@ class BuildWithPack(build_py):
         if getattr(self, "editable_mode", False):
             return
         tree = Path(self.build_lib).resolve()
-        # The demo's sentences, which lie outside the package in the checkout.
-        shutil.copy("examples/sentences.txt", tree / "webnn_vk/tools/sentences.txt")
         command = [sys.executable, "-c", MAKE_PACK, str(tree), str(tree / "webnn_vk/codegen")]
         # Without bytecode: what the hook imports here must not end up in the wheel.
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
@@ -35,15 +32,18 @@ class BuildWithPack(build_py):
 
 
 packages = find_packages(include=["webnn_vk", "webnn_vk.*"])
-for name in ("codegen", "shaders"):
+# Folders of the checkout that are packages below webnn_vk.
+FOLDERS = ("codegen", "shaders", "examples")
+for name in FOLDERS:
     packages += [f"webnn_vk.{name}"]
     packages += [f"webnn_vk.{name}.{sub}" for sub in find_packages(name)]
 
 setup(
     packages=packages,
-    package_dir={"webnn_vk.codegen": "codegen", "webnn_vk.shaders": "shaders"},
+    package_dir={f"webnn_vk.{name}": name for name in FOLDERS},
     package_data={
         "webnn_vk": ["py.typed", "*.pyi", "**/*.json"],
+        "webnn_vk.examples": ["*.txt"],
         "webnn_vk.shaders": ["*.j2", "**/*.j2"],
     },
     cmdclass={"build_py": BuildWithPack},

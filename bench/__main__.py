@@ -1,9 +1,10 @@
-"""`python -m bench [models|startup|interop|dispatch]`: what the library costs here, in a table."""
+"""`python -m bench [models|startup|interop|dispatch|memory|isa]`: what the library costs here."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from webnn_vk.tools import ToolError
 
@@ -14,14 +15,27 @@ def main() -> int:
         "what",
         nargs="?",
         default="models",
-        choices=("models", "startup", "interop", "dispatch"),
+        choices=("models", "startup", "interop", "dispatch", "memory", "isa"),
         help="models: MiniLM and MobileNetV2 on Vulkan and on the CPU device, side by side; "
         "startup: a new process, from import to the first MiniLM embedding; "
         "interop: ways to a tensor's contents; "
-        "dispatch: dispatches per second of one addition, beside wgpu-py",
+        "dispatch: dispatches per second of one addition, beside wgpu-py; "
+        "memory: resident memory before, while and after a large model is built; "
+        "isa: what AMD's compiler makes of the kernels of models, without a GPU",
     )
     parser.add_argument("--device", help="as in `webnn-vk demo`; default: any Vulkan device")
     parser.add_argument("--runs", type=int, help="runs per figure (default: 5 to 15)")
+    parser.add_argument("--megabytes", type=int, help="weights of the model (memory)")
+    of_isa = parser.add_argument_group("isa")
+    of_isa.add_argument(
+        "--chip", action="append", help="RADV's name of a chip; default: NAVI21; repeatable"
+    )
+    of_isa.add_argument(
+        "--graph", action="append",
+        help="a model of bench.isa.graphs, or pack: every unfused kernel; default: the models",
+    )
+    of_isa.add_argument("--json", type=Path, help="a file to write everything to")
+    of_isa.add_argument("--isa", type=Path, help="a folder to write the assembly to")
     options = parser.parse_args()
     try:
         if options.what == "startup":
@@ -36,6 +50,20 @@ def main() -> int:
             from . import dispatch
 
             dispatch.main(options.device, options.runs or 5)
+        elif options.what == "memory":
+            from . import memory
+
+            memory.main(options.device, options.megabytes or memory.MEGABYTES)
+        elif options.what == "isa":
+            from .isa import PACK, report
+            from .isa.graphs import GRAPHS
+
+            for name in set(options.graph or ()) - {*GRAPHS, PACK}:
+                parser.error(f"no graph is called {name}; there are {', '.join([*GRAPHS, PACK])}")
+            report.main(
+                options.chip or ["NAVI21"], options.graph or list(GRAPHS), options.json,
+                options.isa,
+            )
         else:
             from . import steady
 

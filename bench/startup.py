@@ -48,8 +48,8 @@ def main(device: str | None, runs: int) -> None:
 def measure(device: str | None) -> dict[str, float | str]:
     """This process's stages in seconds; the first line of the process has to be this call."""
     start = time.perf_counter()
+    from webnn_vk.examples.sentence_encoder import SentenceEncoder, load_model
     from webnn_vk.tools.devices import open_context
-    from webnn_vk.tools.sentence_encoder import SentenceEncoder, load_model
 
     imported = time.perf_counter()
     model = load_model()

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from webnn_vk.examples.sentence_encoder import Weights, build_encoder
+from webnn_vk.tools.demo import read_model
 from webnn_vk.tools.devices import open_context
-from webnn_vk.tools.sentence_encoder import Weights, build_encoder, load_model
 
 from .models import mobilenet_v2
 from .table import show
@@ -20,7 +21,7 @@ MINILM_SHAPES = ((1, 32), (8, 64))
 
 def main(device: str | None, runs: int) -> None:
     """Median milliseconds of `runs` calls of `context.compute` per model and device."""
-    model = load_model()
+    model = read_model()
     with open_context(device) as first, open_context("cpu") as cpu:
         contexts = {"vulkan": first, "cpu": cpu} if first.device_info.is_vulkan else {"cpu": cpu}
         for context in contexts.values():

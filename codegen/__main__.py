@@ -7,7 +7,7 @@
     pack FILE [--entries]                   what a pack holds
     pack FILE --specs MODULE:FUNCTION       writes one of the specs that the function returns
 
-A buffer is NAME:TYPE[:ACCESS[:WIDTH[:WINDOWS]]], a parameter NAME[:TYPE[:COUNT]], a constant
+A buffer is NAME:TYPE[:ACCESS[:WIDTH[:PORTIONS]]], a parameter NAME[:TYPE[:COUNT]], a constant
 NAME[:TYPE[:DEFAULT]], an option NAME=VALUE with VALUE a Python literal or else a text. No GPU is
 needed. Exit status: 0, or 2 with a message on the standard error.
 """
@@ -203,7 +203,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("template", help="name of a template (see list)" + (
             " or a .spv file" if name == "disassemble" else ""))
         sub.add_argument("--buffer", action="append", default=[], metavar="NAME:TYPE[:ACCESS…]",
-                         help="NAME:TYPE[:ACCESS[:WIDTH[:WINDOWS]]], in the order of the bindings")
+                         help="NAME:TYPE[:ACCESS[:WIDTH[:PORTIONS]]], in the order of the bindings")
         sub.add_argument("--param", action="append", default=[], metavar="NAME[:TYPE[:COUNT]]",
                          help="a number given at each dispatch; TYPE uint (default), int, float")
         sub.add_argument("--constant", action="append", default=[],

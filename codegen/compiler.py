@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from webnn_vk import environment
+
 from .glsl import CompilerUnavailable, GlslError, Source
 
 #: What every module is compiled for; part of its address.
@@ -78,9 +80,9 @@ def _libraries() -> Iterator[str]:
     # It runs programs to look around: only when nothing better was found.
     from ctypes.util import find_library
 
-    found = find_library("glslang")
-    if found:
-        yield found
+    name = find_library("glslang")
+    if name:
+        yield name
     spec = importlib.util.find_spec("slangpy")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         yield from sorted(map(str, Path(folder).glob("**/libslang-glslang*")))
@@ -146,9 +148,10 @@ class ProcessCompiler:
             return Path(folder, f"{i}.comp.spv").read_bytes()
         except FileNotFoundError:
             lines = log.splitlines()
-            own = [n for n in lines if n.startswith(f"{i}.comp:")] if self._many else []
-            own = own or [n for n in lines if n.strip() != f"{i}.comp"]
-            return GlslError(source.name, "\n".join(own), source.text)
+            # Of several files' messages those that name this one; else all but the bare file name.
+            errors = [n for n in lines if n.startswith(f"{i}.comp:")] if self._many else []
+            errors = errors or [n for n in lines if n.strip() != f"{i}.comp"]
+            return GlslError(source.name, "\n".join(errors), source.text)
 
 
 def _identity(path: str) -> str:
@@ -213,7 +216,7 @@ def find_compiler(mode: str | None = None) -> Compiler | None:
     mode: "auto" (a library, else a program), "process" (a program), "none"; by default what
     WEBNN_VK_GLSLANG says, else "auto". Raises ValueError for another value.
     """
-    mode = mode or os.environ.get("WEBNN_VK_GLSLANG") or "auto"
+    mode = mode or environment.text("WEBNN_VK_GLSLANG") or "auto"
     if mode not in MODES:
         raise ValueError(f"WEBNN_VK_GLSLANG: {mode!r}; accepted: {', '.join(MODES)}")
     try:

@@ -25,7 +25,7 @@ class CompilerUnavailable(RuntimeError):
 class Source:
     """One shader to compile: its GLSL and the name that errors mention.
 
-    Raises ValueError for what could crash a compiler: a zero byte, a statement beyond all measure.
+    Raises ValueError for what could crash a compiler: a zero byte, an extremely long statement.
     """
 
     text: str

@@ -1,5 +1,5 @@
-"""The function library of the shaders (`shaders/lib`, names `w_…`): a kernel's text carries only
-the functions it reaches, so that the compiler has little to parse."""
+"""The shaders' function library (`shaders/lib`, names `w_…`). Only the functions that a kernel
+calls, directly or not, are inserted into its text, so that the compiler has little to parse."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _library(environment: jinja2.Environment, int64_used: bool, int64_native: bo
 def insert_functions(
     text: str, environment: jinja2.Environment, *, int64_used: bool, int64_native: bool
 ) -> str:
-    """`text` with its line `MARK` replaced by the library functions it reaches, callees first."""
+    """`text` with its line `MARK` replaced by the library functions it calls, callees first."""
     library = _library(environment, int64_used, int64_native)
     reached = {""}
     for name in set(_NAME.findall(text)) & library.needs.keys():

@@ -186,7 +186,8 @@ def _grouped(modules: Mapping[bytes, bytes]) -> Iterator[dict[bytes, bytes]]:
 def write_pack(
     modules: Mapping[bytes, bytes], path: str | os.PathLike[str], about: Mapping[str, Any]
 ) -> PackStats:
-    """Writes a pack of {key: SPIR-V}, neighbours compressed together: put like beside like.
+    """Writes a pack of {key: SPIR-V}. Neighbours in the order given are compressed together, so
+    similar modules should stand side by side.
 
     The same modules in the same order give the same bytes.
     """

@@ -32,7 +32,7 @@ class RenderError(SpecError):
 
 
 def arithmetic_type(data_type: str, int64_native: bool = False) -> str:
-    """The GLSL type in which elements of a data type are computed with."""
+    """The GLSL type in which a kernel computes with elements of a data type."""
     match data_type:
         case "float32" | "float16":
             return "float"
@@ -59,7 +59,7 @@ class BufferView:
     data_type: str
     access: str
     width: int
-    windows: int
+    portions: int
     binding: int
     arithmetic: str
     vector: str | None
@@ -75,7 +75,8 @@ class BufferView:
 
     @property
     def register(self) -> str:
-        """The type of a loaded cell: 16- and 8-bit types may stand in the block only."""
+        """The GLSL type of a cell once loaded: 16- and 8-bit types exist only in the buffer's
+        block."""
         if self.form == "native" and self.bits < 32:
             return "int" if self.storage == "int8_t" else "uint"
         return self.storage
@@ -92,7 +93,7 @@ class BufferView:
 
     @property
     def qualifiers(self) -> str:
-        """Memory qualifiers: atomics read, so a buffer stored by them is not writeonly."""
+        """Memory qualifiers. A buffer stored to by atomics, which read too, is not writeonly."""
         if self.access == "r":
             return "restrict readonly"
         return "restrict writeonly" if self.access == "w" and not self.atomic else "restrict"
@@ -118,7 +119,7 @@ def _view(buffer: Buffer, binding: int, features: frozenset[str]) -> BufferView:
             storage, per_slot = "uvec2", 4
     vector = _VECTORS.get(arithmetic) if buffer.width == 4 else None
     return BufferView(
-        buffer.name, buffer.data_type, buffer.access, buffer.width, buffer.windows, binding,
+        buffer.name, buffer.data_type, buffer.access, buffer.width, buffer.portions, binding,
         arithmetic, vector, storage, form, per_slot,
         atomic=form == "packed" and "w" in buffer.access,
     )

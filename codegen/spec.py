@@ -86,15 +86,16 @@ class Buffer:
     access: "r", "w" or "rw". width 4: elements are stored as 4-component vectors and
     `load4_<name>`/`store4_<name>` count vectors (32-bit types, float16, int8, uint8). A scalar
     store into packed words (8 and 16 bits without the native storage, or 4 wide) takes two atomics.
-    windows > 1: the tensor is bound as that many consecutive descriptors of `W_<name>` elements
-    each (the last may be shorter); `W_<name>`, a multiple of 16, is a specialisation constant.
+    portions > 1: the tensor is bound in that many portions, one descriptor after the other, of
+    `PORTION_<name>` elements each (the last may be shorter). That specialisation constant is a
+    multiple of 16.
     """
 
     name: str
     data_type: str
     access: str = "r"
     width: int = 1
-    windows: int = 1
+    portions: int = 1
 
     def __post_init__(self) -> None:
         _check_name("buffer", self.name)
@@ -109,8 +110,8 @@ class Buffer:
             raise SpecError(f"{what}: width {self.width!r}; accepted: 1, 4")
         if self.width == 4 and self.data_type in ("int64", "uint64", "uint16"):
             raise SpecError(f"{what}: width 4 does not exist for {self.data_type}")
-        if not isinstance(self.windows, int) or not 1 <= self.windows <= 64:
-            raise SpecError(f"{what}: windows {self.windows!r}; accepted: 1 to 64")
+        if not isinstance(self.portions, int) or not 1 <= self.portions <= 64:
+            raise SpecError(f"{what}: portions {self.portions!r}; accepted: 1 to 64")
 
 
 @dataclass(frozen=True)
@@ -221,12 +222,15 @@ class KernelSpec:
 
     @cached_property
     def all_constants(self) -> tuple[Constant, ...]:
-        """Every specialisation constant; the index is its id: LX, LY, LZ, W_*, then `constants`."""
+        """Every specialisation constant; the index is its id.
+
+        First LX, LY, LZ, then `PORTION_<buffer>` of each buffer in portions, then `constants`.
+        """
         size = tuple(_workgroup_constant(n, d) for n, d in (("LX", 64), ("LY", 1), ("LZ", 1)))
-        windows = tuple(
-            Constant(f"W_{b.name}", "uint", 1 << 24) for b in self.buffers if b.windows > 1
+        portion_sizes = tuple(
+            Constant(f"PORTION_{b.name}", "uint", 1 << 24) for b in self.buffers if b.portions > 1
         )
-        return size + windows + self.constants
+        return size + portion_sizes + self.constants
 
     @property
     def constant_ids_names(self) -> list[str]:
@@ -241,9 +245,9 @@ class KernelSpec:
     def pack_constants(self, values: Mapping[str, int | float]) -> tuple[tuple[int, ...], bytes]:
         """(ids, data): 4 bytes per id, in id order, defaults filled in.
 
-        `W_<buffer>` of a windowed buffer has no default. Raises SpecError as `pack_params` does.
+        `PORTION_<buffer>` has no default. Raises SpecError as `pack_params` does.
         """
-        needed = [f"W_{b.name}" for b in self.buffers if b.windows > 1]
+        needed = [f"PORTION_{b.name}" for b in self.buffers if b.portions > 1]
         optional = [n for n in self.constant_ids_names if n not in needed]
         _check_given("constant", self.template, needed, values, optional)
         for name in needed:
@@ -261,8 +265,8 @@ class KernelSpec:
 
     @property
     def binding_count(self) -> int:
-        """Descriptors of set 0: one per window of each buffer, and the parameter buffer if any."""
-        return sum(b.windows for b in self.buffers) + (self.param_storage == "buffer")
+        """Descriptors of set 0: one per portion of each buffer, and the parameter buffer if any."""
+        return sum(b.portions for b in self.buffers) + (self.param_storage == "buffer")
 
     @cached_property
     def bindings(self) -> dict[str, int]:
@@ -270,7 +274,7 @@ class KernelSpec:
         first, result = 0, {}
         for buffer in self.buffers:
             result[buffer.name] = first
-            first += buffer.windows
+            first += buffer.portions
         return result
 
     def option(self, name: str, default: Any = None) -> Any:
@@ -285,7 +289,7 @@ class KernelSpec:
             {
                 "template": self.template,
                 "buffers": [
-                    [b.name, b.data_type, b.access, b.width, b.windows] for b in self.buffers
+                    [b.name, b.data_type, b.access, b.width, b.portions] for b in self.buffers
                 ],
                 "params": [[p.name, p.type, p.count] for p in self.params],
                 "constants": [[c.name, c.type, c.default] for c in self.constants],
@@ -299,12 +303,62 @@ class KernelSpec:
         """A stable text of the structure: equal in every process, different for different specs."""
         return self._key
 
+    # -- files
+
+    def to_json(self) -> dict[str, Any]:
+        """The spec as plain JSON data; `from_json` reads it back."""
+        return {
+            "template": self.template,
+            "buffers": [[b.name, b.data_type, b.access, b.width, b.portions] for b in self.buffers],
+            "params": [[p.name, p.type, p.count] for p in self.params],
+            "constants": [[c.name, c.type, c.default] for c in self.constants],
+            "options": [[name, value] for name, value in self.options],
+            "features": sorted(self.features),
+        }
+
+    @classmethod
+    def from_json(cls, data: Any) -> KernelSpec:
+        """The spec that `to_json` gave. The data is not trusted: SpecError (a ValueError) for
+        whatever is not exactly of that form."""
+        fields = ("template", "buffers", "params", "constants", "options", "features")
+        if not isinstance(data, dict) or set(data) != set(fields):
+            raise SpecError(f"a kernel: an object with {', '.join(fields)} is expected")
+        for name in fields[1:]:
+            if not isinstance(data[name], list):
+                raise SpecError(f"a kernel's {name}: {data[name]!r} is no list")
+        if not all(isinstance(feature, str) for feature in data["features"]):
+            raise SpecError(f"a kernel's features: {data['features']!r} are no strings")
+        number = (int, float)
+        return cls(
+            data["template"],
+            tuple(Buffer(*_row("buffers", r, str, str, str, int, int)) for r in data["buffers"]),
+            tuple(Param(*_row("params", r, str, str, int)) for r in data["params"]),
+            tuple(Constant(*_row("constants", r, str, str, number)) for r in data["constants"]),
+            tuple((r[0], _frozen(r[1])) for r in data["options"] if _row("options", r, str, None)),
+            frozenset(data["features"]),
+        )
+
     # Field by field, an option True would equal 1, which a template tells apart.
     def __eq__(self, other: object) -> bool:
         return self._key == other._key if isinstance(other, KernelSpec) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self._key)
+
+
+def _row(where: str, row: Any, *kinds: Any) -> list[Any]:
+    """A list of exactly these kinds of JSON values (None: any)."""
+    if not isinstance(row, list) or len(row) != len(kinds):
+        raise SpecError(f"a kernel's {where}: {row!r} is no list of {len(kinds)}")
+    for item, kind in zip(row, kinds, strict=True):
+        # bool is a kind of int to Python, not here.
+        if kind is not None and (isinstance(item, bool) or not isinstance(item, kind)):
+            raise SpecError(f"a kernel's {where}: {item!r} in {row!r} is of the wrong type")
+    return row
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def _workgroup_constant(name: str, default: int) -> Constant:

@@ -116,11 +116,11 @@ def info(spirv: bytes) -> ModuleInfo:
     words = _words(spirv)
     sets: dict[int, int] = {}
     bindings: dict[int, int] = {}
-    constant_ids, found, name, local, count = set(), set(), "", (1, 1, 1), 0
+    constant_ids, declared, name, local, count = set(), set(), "", (1, 1, 1), 0
     for op, p, end in instructions(words):
         count += 1
         if op == _OP_CAPABILITY:
-            found.add(capability_name(words[p + 1]))
+            declared.add(capability_name(words[p + 1]))
         elif op == _OP_ENTRY_POINT:
             name = _text(words, p + 3, end)
         elif op == _OP_EXECUTION_MODE and words[p + 2] == _MODE_LOCAL_SIZE and end - p >= 6:
@@ -139,7 +139,7 @@ def info(spirv: bytes) -> ModuleInfo:
     version = words[1]
     return ModuleInfo(
         ((version >> 16) & 0xFF, (version >> 8) & 0xFF), words[2], words[3], len(spirv), name,
-        local, tuple(pairs), tuple(sorted(constant_ids)), frozenset(found), count,
+        local, tuple(pairs), tuple(sorted(constant_ids)), frozenset(declared), count,
     )
 
 

@@ -18,6 +18,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from webnn_vk import environment
+
 from . import spirv
 from .compiler import FLAGS, Compiler, find_compiler
 from .glsl import CompilerUnavailable, GlslError, Source
@@ -47,11 +49,11 @@ def address(spec: KernelSpec) -> bytes:
 
 def default_cache_dir() -> Path | None:
     """WEBNN_VK_CACHE, or the user's cache folder; None for WEBNN_VK_CACHE=off."""
-    given = os.environ.get("WEBNN_VK_CACHE")
-    if given == "off":
+    folder = environment.text("WEBNN_VK_CACHE")
+    if folder == "off":
         return None
-    if given:
-        return Path(given)
+    if folder:
+        return Path(folder)
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("webnn_vk", appauthor=False))
@@ -96,20 +98,20 @@ class ShaderStore:
         Raises GlslError for GLSL that does not compile, ShaderUnavailable when nothing has it.
         """
         with self._lock:
-            found: dict[str, bytes] = {}
+            modules: dict[str, bytes] = {}
             missing: dict[str, KernelSpec] = {}
             for spec in specs:
                 key = spec.key()
-                if key in found or key in missing:
+                if key in modules or key in missing:
                     continue
                 module = self._look_up(spec)
                 if module is None:
                     missing[key] = spec
                 else:
-                    found[key] = module
+                    modules[key] = module
             if missing:
-                found |= self._compile(list(missing.values()))
-            return [found[spec.key()] for spec in specs]
+                modules |= self._compile(list(missing.values()))
+            return [modules[spec.key()] for spec in specs]
 
     def available(self, spec: KernelSpec) -> bool:
         """Whether `get` can supply it: memory, pack, cache, or a compiler to try with."""
@@ -154,19 +156,20 @@ class ShaderStore:
         for result in results:
             if isinstance(result, GlslError):
                 raise result
-        made = {}
+        modules = {}
         for spec, result in zip(specs, results, strict=True):
-            made[spec.key()] = module = spirv.add_float_controls(spirv.strip(result), spec.features)
+            module = spirv.add_float_controls(spirv.strip(result), spec.features)
+            modules[spec.key()] = module
             self._cache.put(address(spec), self._compiler.identity, module)
             self._remember(spec, module, "compiler")
-        return made
+        return modules
 
 
 def _open_pack(pack: str | os.PathLike[str] | None) -> Pack | None:
     if pack is None:
         return None
     if pack == _DEFAULT:
-        pack = os.environ.get("WEBNN_VK_PACK") or PACK_PATH
+        pack = environment.text("WEBNN_VK_PACK") or PACK_PATH
         if pack is PACK_PATH and not PACK_PATH.exists():
             return None
     try:

@@ -14,6 +14,9 @@ have_file() { compgen -G "$1" >/dev/null; }
 have_loader() { ldconfig -p 2>/dev/null | grep -q 'libvulkan\.so\.1' || /sbin/ldconfig -p 2>/dev/null | grep -q 'libvulkan\.so\.1'; }
 have_driver() { [[ -n ${VK_DRIVER_FILES:-}${VK_ICD_FILENAMES:-} ]] || have_file '/usr/share/vulkan/icd.d/*.json' || have_file '/etc/vulkan/icd.d/*.json'; }
 have_lavapipe() { have_file '/usr/share/vulkan/icd.d/lvp_icd*.json'; }
+have_radv() { have_file '/usr/share/vulkan/icd.d/radeon_icd*.json' || have_file '/etc/vulkan/icd.d/radeon_icd*.json'; }
+have_swiftshader() { have_file '/usr/lib/chromium/vk_swiftshader_icd.json' || have_file '/usr/lib64/chromium-browser/vk_swiftshader_icd.json'; }
+have_mesa() { have_lavapipe && have_radv; }
 have_layer() { have_file '/usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json' || have_file '/etc/vulkan/explicit_layer.d/VkLayer_khronos_validation.json'; }
 have_venv() { "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null; }
 have_compiler() { command -v glslangValidator >/dev/null || command -v glslc >/dev/null; }
@@ -68,6 +71,8 @@ install_packages() {
     printf '%s\n' "${REASONS[@]}" >&2
     say "Going on with what is there."
   fi
+  MISSING=()
+  REASONS=()
 }
 
 # make_venv EXTRAS: the virtual environment with the package (editable), its extras and the model's

@@ -18,7 +18,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests.support import drivers, selection, spirv_count, summary
+from tests.support import drivers, judges, selection, spirv_count, summary
 from tests.support.contexts import open_context
 from tests.support.drivers import NO_DRIVER, require_vulkan
 from tests.support.golden import golden  # noqa: F401 - a fixture
@@ -64,6 +64,8 @@ def pytest_configure(config: pytest.Config) -> None:
     selection.seed()
     os.environ.setdefault("WEBNN_VK_VALIDATE", "1" if LAYER_INSTALLED else "0")
     os.environ.setdefault("VK_LAYER_ENABLES", _SYNCHRONISATION)
+    # Every graph that a test compiles is verified after every pass.
+    os.environ.setdefault("WEBNN_VK_VERIFY_PASSES", "1")
     folder = tempfile.mkdtemp(prefix="webnn_vk-tests-")
     config.stash[_folder] = Path(folder)
     # A cache of its own: neither a developer's cache nor a stale entry decides a test.
@@ -159,6 +161,11 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(f"{without_driver} tests skipped: {NO_DRIVER}")
     if os.environ["WEBNN_VK_VALIDATE"] in ("", "0"):
         terminalreporter.write_line("validation layer OFF: not installed, or WEBNN_VK_VALIDATE=0")
+    missing = judges.missing_ones(stats)
+    if missing:
+        terminalreporter.section(judges.MISSING, sep="!", red=True, bold=True)
+    for line in missing:
+        terminalreporter.write_line(line)
     for line in dict.fromkeys([*_lines, *summary.properties(stats, summary.LINE)]):
         terminalreporter.write_line(line)
     count = config.stash.get(_counted, None)

@@ -24,7 +24,7 @@ _MODULE_OF = {
     "MLOperandDescriptor": "data_types",
     "MLTensorDescriptor": "data_types",
     "MLContextLostInfo": "context",
-    "from_dlpack": "interop.dlpack",
+    "from_dlpack": "dlpack_import",
     "Settings": "settings",
     "DeviceInfo": "device_info",
     "DOMException": "errors",

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from .buffers import as_bytes
-from .context import MLContext
+from .context import MLContext, build_graph
+from .context_state import context_state
 from .data_types import (
     MLOperandDescriptor,
     cast_number,
@@ -24,37 +25,46 @@ from .data_types import (
 )
 from .errors import InvalidStateError, sanitize
 from .graph import Graph, Node, Value
-from .graph.emit import make_node
+from .graph.emit import bind_call, make_node
 from .ml_graph import MLGraph
 from .ops import OPERATORS, Operator
-from .ops.arguments import Number, Operands
-from .ops.record import prefix
+from .ops.arguments import Number
 from .promise import MLPromise
+from .runtime import CpuDevice
 from .tensor import MLTensor
+from .tensor_state import TensorState, owned
 
 
 class MLOperand:
     """A tensor in the graph being built (§8.6)."""
 
-    __slots__ = ("_builder", "_producer", "_value")
+    # The builder holds the value, and lets go of it when the graph is built: operands that a
+    # program still has then keep neither constants nor nodes alive.
+    __slots__ = ("_builder", "_descriptor", "_number")
 
-    def __init__(self, builder: MLGraphBuilder, value: Value, producer: Node | None = None) -> None:
+    def __init__(
+        self, builder: MLGraphBuilder, descriptor: MLOperandDescriptor, number: int
+    ) -> None:
         self._builder = builder
-        self._value = value
-        self._producer = producer
+        self._descriptor = descriptor
+        self._number = number
+
+    @property
+    def _value(self) -> Value:
+        return self._builder._values[self._number]
 
     @property
     def data_type(self) -> str:
         """The data type's name."""
-        return self._value.data_type
+        return self._descriptor.data_type
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Dimensions in elements."""
-        return self._value.shape
+        return self._descriptor.shape
 
     def __repr__(self) -> str:
-        return f"<MLOperand {self._value.descriptor}>"
+        return f"<MLOperand {self._descriptor}>"
 
 
 class MLGraphBuilder:
@@ -70,11 +80,17 @@ class MLGraphBuilder:
         if context.lost.done():
             raise InvalidStateError("the context is lost")
         self._context = context
+        self._begin()
+
+    def _begin(self) -> None:
         self._has_built = False
         self._inputs: list[Value] = []
         self._nodes: list[Node] = []
+        # The values of the operands handed out, by their numbers.
+        self._values: list[Value] = []
         # Of two threads that build at once, the second finds the graph built.
         self._building = threading.Lock()
+        self._numbering = threading.Lock()
 
     # -- inputs and constants ------------------------------------------------------------------
     def input(self, name: str, descriptor: Any) -> MLOperand:
@@ -89,7 +105,7 @@ class MLGraphBuilder:
         self._check_descriptor(described, f"input {sanitize(name)!r}")
         value = Value(described, name=name)
         self._inputs.append(value)
-        return MLOperand(self, value)
+        return self._operand(value)
 
     def constant(self, *args: Any, **named: Any) -> MLOperand:
         """A constant (§8.9.3), in one of four forms:
@@ -130,37 +146,30 @@ class MLGraphBuilder:
     def _constant_value(self, descriptor: MLOperandDescriptor, data: np.ndarray) -> MLOperand:
         data = data.reshape(descriptor.shape)
         data.setflags(write=False)
-        return MLOperand(self, Value(descriptor, data=data))
+        return self._operand(Value(descriptor, data=data))
 
     def _constant_tensor(self, tensor: MLTensor) -> MLOperand:
-        self._context._own(tensor, "constant")
-        storage = tensor._use("constant")
+        state = owned(tensor, context_state(self._context), "constant")
+        storage = state.use("constant")
         if not tensor.constant:
             raise TypeError(f"constant: {tensor!r} is not a constant tensor")
         self._check_can_build("constant")
-        return MLOperand(self, _TensorValue(_plain(tensor._descriptor), storage, tensor))
+        return self._operand(_TensorValue(_plain(state.descriptor), storage, state))
+
+    def _operand(self, value: Value) -> MLOperand:
+        # One step: several threads may add to one builder.
+        with self._numbering:
+            self._values.append(value)
+            return MLOperand(self, value.descriptor, len(self._values) - 1)
 
     # -- operators -----------------------------------------------------------------------------
     def _apply(self, record: Operator, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        bound = _bind(record, args, options)
-        label = bound.pop("label")
-        if not isinstance(label, str):
-            raise TypeError(f"{record.name}: the label has to be a str, not {type(label).__name__}")
-        where = prefix(record.name, label)
-        operands: dict[str, Any] = {}
-        arguments: dict[str, Any] = {}
         # Arguments are converted before the method's own steps begin, as WebIDL does it.
-        for p in record.parameters:
-            value = bound[p.name]
-            if p.is_operand:
-                operands[p.name] = _to_operands(value, p.argument is Operands, f"{where}: {p.name}")
-            elif value is None and p.default is None:
-                arguments[p.name] = None
-            else:
-                arguments[p.name] = p.argument.convert(value, f"{where}: {p.name}")
+        call = bind_call(record, args, options, _to_operands)
+        where = call.where(record)
         self._check_can_build(where)
         values: dict[str, Any] = {}
-        for name, given in operands.items():
+        for name, given in call.operands.items():
             for operand in given if isinstance(given, list) else [given] * (given is not None):
                 if operand._builder is not self:
                     raise TypeError(f"{where}: {name} {operand!r} belongs to another builder")
@@ -169,12 +178,10 @@ class MLGraphBuilder:
                 if isinstance(given, list)
                 else None if given is None else given._value
             )
-        node = make_node(record, values, arguments, label)
-        for descriptor in node.results:
-            self._check_descriptor(descriptor, f"{where}: the output")
+        node = make_node(record, values, call.arguments, call.label, self._byte_limit())
         self._nodes.append(node)
-        made = [MLOperand(self, value, node) for value in node.outputs]
-        return made if record.many else made[0]
+        results = [self._operand(value) for value in node.outputs]
+        return results if record.many else results[0]
 
     # -- build ---------------------------------------------------------------------------------
     def build(self, outputs: Mapping[str, MLOperand]) -> MLPromise[MLGraph]:
@@ -186,10 +193,11 @@ class MLGraphBuilder:
             with self._building:
                 graph = self._graph(outputs)
                 self._has_built = True
-                self._nodes.clear()
+                for collected in (self._nodes, self._values, self._inputs):
+                    collected.clear()
         except (TypeError, InvalidStateError) as error:
             return MLPromise.rejected(error)
-        return self._context._build(graph)
+        return build_graph(self._context, graph)
 
     def _graph(self, outputs: Mapping[str, MLOperand]) -> Graph:
         if not isinstance(outputs, Mapping):
@@ -209,7 +217,7 @@ class MLGraphBuilder:
                 raise TypeError("build: an output's name is empty")
             if operand._builder is not self:
                 raise TypeError(f"build: output {sanitize(name)!r} belongs to another builder")
-            if operand._producer is None:
+            if not is_computed(operand):
                 raise TypeError(
                     f"build: output {sanitize(name)!r} is an input or a constant; pass it through "
                     "identity()"
@@ -223,7 +231,7 @@ class MLGraphBuilder:
                 nodes.append(node)
         for value in live:
             if isinstance(value, _TensorValue):
-                value.tensor._use("build: a constant tensor")
+                value.tensor.use("build: a constant tensor")
         # spec: build, steps 9 and 14: only inputs that the outputs depend on belong to the graph.
         # spec: input, step 3 is checked here: the web-platform-tests give one name to many inputs
         # of a builder and use one of them.
@@ -235,7 +243,7 @@ class MLGraphBuilder:
 
     def __repr__(self) -> str:
         state = "built" if self._has_built else f"{len(self._nodes)} operators"
-        return f"<MLGraphBuilder on {self._context._device.name}: {state}>"
+        return f"<MLGraphBuilder on {context_state(self._context).device.name}: {state}>"
 
     # -- checks --------------------------------------------------------------------------------
     def _check_can_build(self, what: str) -> None:
@@ -245,22 +253,64 @@ class MLGraphBuilder:
             raise InvalidStateError(f"{what}: the context is lost")
 
     def _check_descriptor(self, descriptor: MLOperandDescriptor, what: str) -> None:
-        error = check_dimensions(descriptor)
-        limit = self._context._device.max_tensor_byte_length
-        if error is None and descriptor.byte_length > limit:
-            error = f"{descriptor.byte_length} bytes exceed max_tensor_byte_length {limit}"
+        error = check_dimensions(descriptor, self._byte_limit())
         if error is not None:
             raise TypeError(f"{what}: {descriptor}: {error}")
+
+    def _byte_limit(self) -> int | None:
+        return context_state(self._context).device.max_tensor_byte_length
+
+    def _on_host(self) -> bool:
+        return isinstance(context_state(self._context).device, CpuDevice)
+
+
+class ShapeBuilder(MLGraphBuilder):
+    """A builder without a context: it checks operators and infers shapes, and builds nothing."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _check_can_build(self, what: str) -> None:
+        pass
+
+    def _byte_limit(self) -> int | None:
+        return None
+
+    def _on_host(self) -> bool:
+        return False
+
+    def build(self, outputs: Mapping[str, MLOperand]) -> MLPromise[MLGraph]:
+        return MLPromise.rejected(InvalidStateError("build: this builder has no context"))
+
+    def __repr__(self) -> str:
+        return f"<ShapeBuilder: {len(self._nodes)} operators>"
+
+
+def constant_of(builder: MLGraphBuilder, array: np.ndarray) -> MLOperand:
+    """A constant that reads the array's memory, which has to stay as it is: no copy is made,
+    unless NumPy would copy it in every run (unaligned data on the CPU device). TypeError where
+    ``constant`` raises it."""
+    descriptor = MLOperandDescriptor(array.dtype.name, array.shape)
+    builder._check_can_build("constant")
+    builder._check_descriptor(descriptor, "constant")
+    if not array.flags.aligned and builder._on_host():
+        array = array.copy()
+    return builder._constant_value(descriptor, array.view())
+
+
+def is_computed(operand: MLOperand) -> bool:
+    """Whether an operator makes the operand; inputs and constants can't be outputs."""
+    return operand._value.name is None and not operand._value.is_constant
 
 
 class _TensorValue(Value):
     """A constant that comes from a constant tensor, kept to see whether it was destroyed."""
 
-    def __init__(self, descriptor: MLOperandDescriptor, storage: Any, tensor: MLTensor) -> None:
+    def __init__(self, descriptor: MLOperandDescriptor, storage: Any, tensor: TensorState) -> None:
         super().__init__(descriptor, source=storage)
         object.__setattr__(self, "tensor", tensor)
 
-    tensor: MLTensor
+    tensor: TensorState
 
 
 _CONSTANT_FORMS = (
@@ -280,18 +330,6 @@ def _by_name(named: dict[str, Any], first: int) -> list[Any]:
 
 def _plain(descriptor: MLOperandDescriptor) -> MLOperandDescriptor:
     return MLOperandDescriptor(descriptor.data_type, descriptor.shape)
-
-
-def _bind(record: Operator, args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-    try:
-        bound = _SIGNATURES[record.name].bind(*args, **options)
-    except TypeError as error:
-        label = options.get("label", "")
-        where = prefix(record.name, label if isinstance(label, str) else "")
-        names = ", ".join(_SIGNATURES[record.name].parameters)
-        raise TypeError(f"{where}: {error}; it takes {names}") from None
-    bound.apply_defaults()
-    return bound.arguments
 
 
 def _to_operands(value: Any, many: bool, what: str) -> Any:
@@ -320,7 +358,6 @@ def _method(record: Operator) -> Any:
     return method
 
 
-_SIGNATURES = {name: record.signature() for name, record in OPERATORS.items()}
 _SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
 for _record in OPERATORS.values():
     setattr(MLGraphBuilder, _record.name, _method(_record))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from . import background
 from .buffers import as_bytes, writable_bytes
+from .context_state import ContextBase, ContextState, MLContextLostInfo
 from .data_types import (
     MLOperandDescriptor,
     MLTensorDescriptor,
@@ -20,17 +19,18 @@ from .data_types import (
 )
 from .device_info import DeviceInfo
 from .errors import (
-    DOMException,
     InvalidStateError,
+    NotSupportedError,
     OperationError,
     UnknownError,
     sanitize,
 )
+from .gpu.semaphore import GPUSemaphore
 from .graph import Graph
 from .interop import host_memory
 from .limits import op_support_limits
-from .ml_graph import MLGraph, check_names, match
-from .program import Program, Target, compile_program
+from .ml_graph import MLGraph, check_graph, check_names, executable_of, match
+from .program import Constants, Program, Target, compile_program
 from .promise import MLPromise
 from .runtime import (
     Allocate,
@@ -43,20 +43,16 @@ from .runtime import (
     Timeline,
     Write,
 )
-from .runtime.device import DeviceLostError
+from .runtime.storage import DeviceLostError
 from .settings import Settings
-from .sharing import Exchange, SharingContext
+from .sharing import exchange_for
 from .tensor import MLTensor
+from .tensor_state import Exchange, TensorState, owned
+
+__all__ = ["MLContext", "MLContextLostInfo"]
 
 
-@dataclass(frozen=True)
-class MLContextLostInfo:
-    """Why a context was lost (§8.3.9)."""
-
-    message: str
-
-
-class MLContext(SharingContext):
+class MLContext(ContextBase):
     """A device and the strict order of work on it; made by ``ml.create_context``.
 
     Every method may be called from any thread. Calls return at once; promises resolve from the
@@ -76,35 +72,18 @@ class MLContext(SharingContext):
         available: Callable[[Any], bool] = lambda spec: True,
         gpu_device: Any = None,
     ) -> None:
-        device = timeline.device
-        self._timeline = timeline
-        self._device = device
-        self._info = info
+        self._state = ContextState(timeline, info)
         self._settings = settings
         self._accelerated = accelerated
         self._gpu_device = gpu_device
-        # Makes finding tensors free and queueing work with them one step.
-        self._order = threading.RLock()
         self._target = Target(
-            device.profile,
+            timeline.device.profile,
             available,
-            fold="fold" not in settings.skip_passes,
-            fuse="fuse" not in settings.skip_passes and has_compiler,
+            has_compiler,
+            skip=settings.skip_passes,
             force_cpu=settings.force_cpu,
+            dump=settings.dump,
         )
-        self._lost: MLPromise[MLContextLostInfo] = MLPromise()
-        # Guards the three sets against the loss, which empties them.
-        self._state = threading.Lock()
-        self._loss: str | None = None
-        # Sets of references, not WeakSets: those can't be read while another thread adds.
-        self._tensors: set[weakref.ref[MLTensor]] = set()
-        self._graphs: set[weakref.ref[MLGraph]] = set()
-        # Promises of tensors being made and graphs being built: loss rejects them.
-        self._pending: set[MLPromise] = set()
-        this = weakref.ref(self)
-        user = timeline.join(lambda message: _lose(this, message))
-        self._finalizer = weakref.finalize(self, _leave_in_background, timeline, user)
-        self._finalizer.atexit = False
 
     # -- attributes ----------------------------------------------------------------------------
     @property
@@ -115,17 +94,17 @@ class MLContext(SharingContext):
     @property
     def lost(self) -> MLPromise[MLContextLostInfo]:
         """Resolves once, with a message, when the context is lost or destroyed (§8.3.9)."""
-        return self._lost
+        return self._state.lost
 
     @property
     def device_info(self) -> DeviceInfo:
         """Name, driver, type, API version, limits and features in use (extension)."""
-        return self._info
+        return self._state.info
 
     def op_support_limits(self) -> dict[str, Any]:
         """Data types and ranks of every operand of every operator on this device, with
         ``max_tensor_byte_length`` in bytes and ``preferred_input_layout`` (§8.3.7)."""
-        return op_support_limits(self._device)
+        return op_support_limits(self._state.device)
 
     # -- tensors -------------------------------------------------------------------------------
     def create_tensor(
@@ -141,7 +120,7 @@ class MLContext(SharingContext):
                 return self._create_importable(wanted)
             return self._create(wanted, None, constant=False)
 
-        return self._promise(create)
+        return self._state.promised(create)
 
     def create_constant_tensor(
         self, descriptor: MLOperandDescriptor | Mapping[str, Any], input_data: Any
@@ -156,7 +135,7 @@ class MLContext(SharingContext):
             plain = MLTensorDescriptor(wanted.data_type, wanted.shape)
             return self._create(plain, copied, constant=True)
 
-        return self._promise(create)
+        return self._state.promised(create)
 
     def import_constant_tensor(
         self, descriptor: MLOperandDescriptor | Mapping[str, Any], buffer: Any
@@ -173,23 +152,20 @@ class MLContext(SharingContext):
             what = "import_constant_tensor"
             wanted = self._checked(to_descriptor(descriptor), what)
             try:
-                with self._timeline.building():
-                    storage = host_memory.share(self._device, wanted, buffer, what)
+                with self._state.timeline.building():
+                    storage = host_memory.share(self._state.device, wanted, buffer, what)
             except DeviceLostError as error:
-                self._timeline.lose(str(error))
+                self._state.timeline.lose(str(error))
                 raise InvalidStateError(f"the context is lost: {error}") from error
             plain = MLTensorDescriptor(wanted.data_type, wanted.shape)
-            tensor = MLTensor(self, plain, storage, constant=True)
-            self._register(self._tensors, tensor)
-            return MLPromise.resolved(tensor)
+            tensor = TensorState(self._state, plain, storage, constant=True)
+            self._state.register(tensor)
+            return MLPromise.resolved(MLTensor(tensor))
 
-        return self._promise(create)
+        return self._state.promised(create)
 
     def _checked(self, descriptor: MLOperandDescriptor, what: str) -> Any:
-        error = check_dimensions(descriptor)
-        limit = self._device.max_tensor_byte_length
-        if error is None and descriptor.byte_length > limit:
-            error = f"{descriptor.byte_length} bytes exceed max_tensor_byte_length {limit}"
+        error = check_dimensions(descriptor, self._state.device.max_tensor_byte_length)
         if error is not None:
             raise TypeError(f"{what}: {descriptor}: {error}")
         return descriptor
@@ -202,13 +178,16 @@ class MLContext(SharingContext):
         constant: bool,
         exchange: Exchange | None = None,
     ) -> MLPromise[MLTensor]:
-        promise = self._new_promise()
+        promise = self._state.new_promise()
         exportable = exchange is not None and exchange.external
         storage, works = self._new_storage(descriptor.byte_length, exportable)
-        tensor = MLTensor(self, descriptor, storage, constant=constant, exchange=exchange)
-        self._register(self._tensors, tensor)
+        state = TensorState(
+            self._state, descriptor, storage, constant=constant, exchange=exchange
+        )
+        self._state.register(state)
+        tensor = MLTensor(state)
 
-        def made() -> None:
+        def allocated() -> None:
             if storage.error is not None:
                 failed(storage.error)
                 return
@@ -221,18 +200,18 @@ class MLContext(SharingContext):
                 error = UnknownError(f"{descriptor}: {error}")
             promise.reject(error)
 
-        self._timeline.enqueue(*works, Write(storage, data), Run(made, failed))
+        self._state.lane.enqueue(*works, Write(storage, data), Run(allocated, failed))
         return promise
 
     def _new_storage(self, size: int, exportable: bool) -> tuple[Storage, tuple[Allocate, ...]]:
         """Memory, found now or, after what was destroyed before is given back, by the work."""
         try:
-            return self._device.create_storage(size, exportable=exportable), ()
+            return self._state.device.create_storage(size, exportable=exportable), ()
         except MemoryError:
-            storage = self._device.promise_storage(size)
+            storage = self._state.device.promise_storage(size)
             return storage, (Allocate(storage, exportable),)
         except DeviceLostError as error:
-            self._timeline.lose(str(error))
+            self._state.timeline.lose(str(error))
             raise InvalidStateError(f"the context is lost: {error}") from error
 
     def write_tensor(self, tensor: MLTensor, input_data: Any) -> None:
@@ -240,18 +219,18 @@ class MLContext(SharingContext):
         ``input_data`` is copied before the call returns. TypeError when the tensor belongs to
         another context, is not writable, or the data does not fit; InvalidStateError when it was
         destroyed."""
-        self._timeline.check_fork()
-        self._own(tensor, "write_tensor")
-        storage = tensor._use("write_tensor")
+        self._state.timeline.check_fork()
+        state = owned(tensor, self._state, "write_tensor")
+        storage = state.use("write_tensor")
         if not tensor.writable:
             raise TypeError(f"write_tensor: {tensor!r} was not created with writable=True")
-        view = as_bytes(input_data, tensor._descriptor, "write_tensor")
-        with self._timeline.building():
-            staged = self._device.stage(view)
+        view = as_bytes(input_data, state.descriptor, "write_tensor")
+        with self._state.timeline.building():
+            staged = self._state.device.stage(view)
         copied = view.copy() if staged is None else None
-        with self._order:
-            tensor._use("write_tensor")  # destroyed or lent meanwhile
-            self._timeline.enqueue(Write(storage, copied, staged))
+        with self._state.order:
+            state.use("write_tensor")  # destroyed or lent meanwhile
+            self._state.lane.enqueue(Write(storage, copied, staged))
 
     def read_tensor(self, tensor: MLTensor, output: Any = None) -> MLPromise[Any]:
         """A readable tensor's contents once all work before is done (§8.3.4): a NumPy array of
@@ -262,20 +241,18 @@ class MLContext(SharingContext):
         dispatch that should have written it."""
 
         def read() -> MLPromise[Any]:
-            self._own(tensor, "read_tensor")
-            storage = tensor._use("read_tensor")
+            state = owned(tensor, self._state, "read_tensor")
+            state.use("read_tensor")
             if not tensor.readable:
                 raise TypeError(f"read_tensor: {tensor!r} was not created with readable=True")
-            d = tensor._descriptor
+            d = state.descriptor
             view = None if output is None else writable_bytes(output, d, "read_tensor")
             promise: MLPromise[Any] = MLPromise()
 
             def done(data: np.ndarray) -> None:
-                with tensor._lock:
-                    # destroy() rejects what it finds pending; after that nothing may be written.
-                    if promise not in tensor._pending:
-                        return
-                    tensor._pending.discard(promise)
+                # destroy() rejects what it finds pending; after that nothing may be written.
+                if not state.end_read(promise):
+                    return
                 if view is None:
                     promise.resolve(data.view(d.numpy_dtype)[: d.size].reshape(d.shape))
                 else:
@@ -283,18 +260,71 @@ class MLContext(SharingContext):
                     promise.resolve(None)
 
             def failed(error: Exception) -> None:
-                with tensor._lock:
-                    tensor._pending.discard(promise)
+                state.end_read(promise)
                 promise.reject(error)
 
-            with self._order:
-                with tensor._lock:
-                    tensor._use("read_tensor")  # destroyed or lent meanwhile
-                    tensor._pending.add(promise)
-                self._timeline.enqueue(Read(storage, done, failed))
+            with self._state.order:
+                storage = state.begin_read(promise, "read_tensor")
+                self._state.lane.enqueue(Read(storage, done, failed))
             return promise
 
-        return self._promise(read)
+        return self._state.promised(read)
+
+    # -- sharing -------------------------------------------------------------------------------
+    def create_exportable_tensor(
+        self, descriptor: MLOperandDescriptor | Mapping[str, Any], gpu_device: Any = None
+    ) -> MLPromise[MLTensor]:
+        """A zeroed tensor that ``export_to_gpu`` lends to ``gpu_device``, without a copy: the
+        device that the context was made on, or another ``GPUDevice`` of the same hardware. To any
+        ``wgpu.GPUDevice`` its contents are copied (docs/interop.md).
+
+        Without a ``gpu_device`` it serves ``tensor.export_fd()`` only. Rejects as ``create_tensor``
+        does, with InvalidStateError when the GPUDevice was destroyed, NotSupportedError on the CPU
+        device, for a GPUDevice of other hardware or without VK_KHR_external_memory_fd where that is
+        needed (between two opened devices).
+        """
+
+        def create() -> MLPromise[MLTensor]:
+            what = "create_exportable_tensor"
+            wanted = self._checked(to_descriptor(descriptor, MLTensorDescriptor), what)
+            wanted = replace(wanted, importable_to_web_gpu=gpu_device is not None)
+            exchange = exchange_for(self._state, gpu_device)
+            return self._create(wanted, None, constant=False, exchange=exchange)
+
+        return self._state.promised(create)
+
+    def create_exportable_semaphore(self) -> GPUSemaphore:
+        """A semaphore that orders the context's work with that of CUDA, another device or process,
+        without waits by the host: the companion of ``tensor.export_fd()``.
+
+        NotSupportedError on the CPU device and where the device has no VK_KHR_external_semaphore_fd
+        for timeline semaphores (lavapipe), InvalidStateError when the context is lost.
+        """
+        self._state.check()
+        return GPUSemaphore(self._state.lane, "create_exportable_semaphore")
+
+    def _create_importable(self, descriptor: MLTensorDescriptor) -> MLPromise[MLTensor]:
+        if self._gpu_device is None:
+            raise NotSupportedError(
+                "create_tensor: importable_to_web_gpu needs a context made on a GPUDevice, by "
+                "ml.create_context(gpu_device); create_exportable_tensor takes one for others"
+            )
+        exchange = exchange_for(self._state, self._gpu_device)
+        return self._create(descriptor, None, constant=False, exchange=exchange)
+
+    def export_to_gpu(self, tensor: MLTensor) -> Any:
+        """Lend an exportable tensor to its GPUDevice: the buffer with its memory, at once; the same
+        one until it is destroyed.
+
+        The buffer has usage STORAGE, COPY_SRC and COPY_DST and the tensor's packed byte length. The
+        device's work finds what was queued on the context before. ``buffer.destroy()`` gives the
+        tensor back with what is in it; until then writing, reading and dispatching with the tensor
+        is a TypeError. Tensor and context may be destroyed, the buffer keeps its data. TypeError
+        for a tensor that isn't exportable or belongs to another context, InvalidStateError when the
+        tensor or the GPUDevice was destroyed.
+        """
+        self._state.timeline.check_fork()
+        return owned(tensor, self._state, "export_to_gpu").export()
 
     # -- graphs --------------------------------------------------------------------------------
     def dispatch(
@@ -304,81 +334,80 @@ class MLContext(SharingContext):
         exactly their data types and shapes. Returns at once. TypeError for tensors that don't fit,
         InvalidStateError for a destroyed graph; errors while it runs come out when an output is
         read."""
-        self._own_graph(graph, "dispatch")
-        if not isinstance(inputs, Mapping) or not isinstance(outputs, Mapping):
-            raise TypeError("dispatch: inputs and outputs are mappings of names to tensors")
-        executable = graph._use()
+        context = self._state
+        check_graph(graph, context, "dispatch")
+        for given in (inputs, outputs):
+            # Asking an abstract class costs more than all that follows.
+            if type(given) is not dict and not isinstance(given, Mapping):
+                raise TypeError("dispatch: inputs and outputs are mappings of names to tensors")
+        executable = executable_of(graph)
         tensors = [*inputs.values(), *outputs.values()]
-        for tensor in tensors:
-            self._own(tensor, "dispatch")
+        states = [owned(tensor, context, "dispatch") for tensor in tensors]
         if len({id(t) for t in tensors}) != len(tensors):
             raise TypeError("dispatch: a tensor is given more than once")
-        with self._order:
-            for tensor in tensors:
-                tensor._use("dispatch")
-            bound_inputs = match(inputs, graph._inputs, "input")
-            bound_outputs = match(outputs, graph._outputs, "output")
-            self._timeline.enqueue(RunGraph(executable, bound_inputs, bound_outputs))
+        with context.order:
+            for state in states:
+                state.use("dispatch")
+            context.lane.enqueue(RunGraph(executable, *match(graph, inputs, outputs)))
 
     def compute(self, graph: MLGraph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Run ``graph`` once on arrays and wait for its outputs (extension): name → array."""
-        self._own_graph(graph, "compute")
-        graph._use()
+        check_graph(graph, self._state, "compute")
+        executable_of(graph)
         if not isinstance(inputs, Mapping):
             raise TypeError("compute: inputs is a mapping of names to arrays")
-        check_names(inputs, graph._inputs, "compute: inputs")
-        given, made = {}, {}
+        check_names(inputs, graph.inputs, "compute: inputs")
+        sources, results = {}, {}
         try:
             for name, data in inputs.items():
-                d = graph._inputs[name]
+                d = graph.inputs[name]
                 view = as_bytes(data, d, f"compute: input {sanitize(name)!r}")
-                given[name] = self.create_tensor(
+                sources[name] = self.create_tensor(
                     MLTensorDescriptor(d.data_type, d.shape, writable=True)
                 ).result()
-                self.write_tensor(given[name], view)
-            for name, d in graph._outputs.items():
-                made[name] = self.create_tensor(
+                self.write_tensor(sources[name], view)
+            for name, d in graph.outputs.items():
+                results[name] = self.create_tensor(
                     MLTensorDescriptor(d.data_type, d.shape, readable=True)
                 ).result()
-            self.dispatch(graph, given, made)
-            reads = {name: self.read_tensor(tensor) for name, tensor in made.items()}
+            self.dispatch(graph, sources, results)
+            reads = {name: self.read_tensor(tensor) for name, tensor in results.items()}
             return {name: promise.result() for name, promise in reads.items()}
         finally:
-            for tensor in (*given.values(), *made.values()):
+            for tensor in (*sources.values(), *results.values()):
                 tensor.destroy()
 
     def _build(self, graph: Graph) -> MLPromise[MLGraph]:
         """Compile on a thread of its own: other work on the timeline goes on meanwhile."""
-        return self._promise(lambda: self._start_build(graph))
+        return self._state.promised(lambda: self._start_build([graph]))
 
-    def _start_build(self, graph: Graph) -> MLPromise[MLGraph]:
-        promise = self._new_promise()
+    def _start_build(self, graphs: list[Graph]) -> MLPromise[MLGraph]:
+        """``graphs`` is emptied: with its only reference go the constants' host copies."""
+        promise = self._state.new_promise()
 
         def failed(error: Exception) -> None:
             promise.reject(_build_error(error))
 
         def build() -> None:
             try:
-                with self._timeline.building():
-                    program = compile_program(graph, self._target)
-                    executable = self._load(program)
+                with self._state.timeline.building():
+                    program, constants = compile_program(graphs.pop(), self._target)
+                    executable = self._load(program, constants)
                 report = program.report
                 report.build_seconds.update(executable.build_seconds)
-                made = MLGraph(self, executable, report)
-                self._register(self._graphs, made)
-                uploads = [work.storage for work in executable.uploads]
+                compiled = MLGraph(self._state, executable, report)
+                self._state.register(compiled)
 
-                def uploaded() -> None:
-                    error = next((s.error for s in uploads if s.error is not None), None)
+                def set_up() -> None:
+                    error = executable.setup_error()
                     if error is None:
-                        promise.resolve(made)
+                        promise.resolve(compiled)
                     else:
                         failed(error)
 
-                self._timeline.enqueue(*executable.uploads, Run(uploaded, failed))
-                executable.uploads.clear()
+                executable.set_up(self._state.lane, Run(set_up, failed))
             except DeviceLostError as error:
-                self._timeline.lose(str(error))
+                self._state.timeline.lose(str(error))
                 promise.reject(InvalidStateError(f"the context is lost: {error}"))
             except Exception as error:
                 failed(error)
@@ -387,88 +416,34 @@ class MLContext(SharingContext):
             promise.reject(InvalidStateError("the interpreter is exiting"))
         return promise
 
-    def _load(self, program: Program) -> Executable:
+    def _load(self, program: Program, constants: Constants) -> Executable:
         try:
-            return self._device.load(program)
+            return self._state.device.load(program, constants)
         except MemoryError:
             # Once what runs now is over, what was destroyed before is given back.
-            self._timeline.fence().wait()
-            return self._device.load(program)
+            self._state.lane.fence().wait()
+            return self._state.device.load(program, constants)
 
     # -- end -----------------------------------------------------------------------------------
     def destroy(self) -> None:
         """Lose the context on purpose (§8.3.8): its tensors and graphs are destroyed, what is
         pending rejects with InvalidStateError. Calling it again does nothing."""
-        self._timeline.check_fork()
-        self._lose("destroy() was called")
-        self._finalizer()
+        self._state.destroy()
 
     def __enter__(self) -> MLContext:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._timeline.forked:
+        if not self._state.timeline.forked:
             self.destroy()
 
     def __repr__(self) -> str:
-        return f"<MLContext on {self._device.name}{' lost' if self._lost.done() else ''}>"
-
-    def _lose(self, message: str) -> None:
-        with self._state:
-            if self._loss is not None:
-                return
-            self._loss = message
-        self._lost.resolve(MLContextLostInfo(message))
-        for made in (*self._graphs.copy(), *self._tensors.copy()):
-            if (alive := made()) is not None:
-                alive.destroy()
-        for promise in self._pending.copy():
-            promise.reject(InvalidStateError(f"the context is lost: {message}"))
+        return f"<MLContext on {self._state.device.name}{' lost' if self.lost.done() else ''}>"
 
     def fence(self) -> Fence:
         """The point after all work queued so far (extension): its ``value`` on the timeline,
         ``done``, ``wait(timeout)`` in seconds."""
-        return self._timeline.fence()
-
-    # -- checks --------------------------------------------------------------------------------
-    def _new_promise(self) -> MLPromise[Any]:
-        promise: MLPromise[Any] = MLPromise()
-        with self._state:
-            self._check_lost()
-            self._pending.add(promise)
-        promise.add_done_callback(self._pending.discard)
-        return promise
-
-    def _register(self, where: set[weakref.ref[Any]], made: Any) -> None:
-        """Have the loss of the context destroy ``made``."""
-        with self._state:
-            self._check_lost()
-            where.add(weakref.ref(made, where.discard))
-
-    def _check_lost(self) -> None:
-        if self._loss is not None:
-            raise InvalidStateError(f"the context is lost: {self._loss}")
-
-    def _promise(self, call: Callable[[], MLPromise[Any]]) -> MLPromise[Any]:
-        """What a method that returns a promise raises becomes the promise's rejection."""
-        try:
-            self._timeline.check_fork()
-            self._check_lost()
-            return call()
-        except (TypeError, DOMException) as error:
-            return MLPromise.rejected(error)
-
-    def _own_graph(self, graph: Any, what: str) -> None:
-        if not isinstance(graph, MLGraph):
-            raise TypeError(f"{what}: an MLGraph is expected, not {type(graph).__name__}")
-        if graph._context is not self:
-            raise TypeError(f"{what}: the graph belongs to another context")
-
-    def _own(self, tensor: Any, what: str) -> None:
-        if not isinstance(tensor, MLTensor):
-            raise TypeError(f"{what}: an MLTensor is expected, not {type(tensor).__name__}")
-        if tensor._context is not self:
-            raise TypeError(f"{what}: {tensor!r} belongs to another context")
+        return self._state.lane.fence()
 
 
 def _build_error(error: Exception) -> Exception:
@@ -481,13 +456,6 @@ def _build_error(error: Exception) -> Exception:
     return wrapped
 
 
-def _lose(this: weakref.ref[MLContext], message: str) -> None:
-    context = this()
-    if context is not None:
-        context._lose(message)
-
-
-def _leave_in_background(timeline: Timeline, user: int) -> None:
-    # The last to leave waits for the device; neither the collector nor destroy() should.
-    if not timeline.forked:
-        background.start(timeline.leave, "close", user)
+def build_graph(context: MLContext, graph: Graph) -> MLPromise[MLGraph]:
+    """Compile a graph for a context: ``MLGraphBuilder.build``."""
+    return context._build(graph)

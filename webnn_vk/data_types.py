@@ -53,7 +53,7 @@ def _to_integer(value: Any, what: str, low: int, high: int) -> int:
     except TypeError:
         raise TypeError(f"{what}: an integer is expected, not {_describe(value)}") from None
     if not low <= number <= high:
-        raise TypeError(f"{what}: {number} is outside {low} … {high}")
+        raise TypeError(f"{what}: {shown(number)} is outside {low} … {high}")
     return number
 
 
@@ -66,13 +66,28 @@ def to_data_type(value: Any, what: str) -> str:
 
 def to_shape(value: Any, what: str) -> tuple[int, ...]:
     """A sequence of ``[EnforceRange] unsigned long`` as a tuple."""
-    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, (Sequence, np.ndarray)):
+    if isinstance(value, (str, bytes, Mapping)) or not is_sequence(value):
         raise TypeError(f"{what}: a sequence of integers is expected, not {_describe(value)}")
     return tuple(to_u32(d, f"{what}[{i}]") for i, d in enumerate(value))
 
 
+def is_sequence(value: Any) -> bool:
+    """Whether items can be taken from it one after the other: an array without axes has none."""
+    return isinstance(value, Sequence) or (isinstance(value, np.ndarray) and value.ndim > 0)
+
+
+def shown(value: Any) -> str:
+    """A number for a message. Python refuses to write integers of thousands of digits."""
+    if isinstance(value, int) and value.bit_length() > 4096:
+        return f"an integer of {value.bit_length()} bits"
+    return repr(value)
+
+
 def _describe(value: Any) -> str:
-    return f"{type(value).__name__} {value!r}"[:80]
+    try:
+        return f"{type(value).__name__} {shown(value)}"[:80]
+    except ValueError:  # an integer of thousands of digits in it
+        return type(value).__name__
 
 
 def _list(names: Iterable[str]) -> str:
@@ -159,8 +174,11 @@ def to_descriptor(value: Any, kind: type[MLOperandDescriptor] = MLOperandDescrip
     return kind(**{key: value[key] for key in kind.__dataclass_fields__ if key in value})
 
 
-def check_dimensions(descriptor: MLOperandDescriptor) -> str | None:
-    """Why the descriptor's dimensions are invalid, or None (§7.6, "check dimensions")."""
+def check_dimensions(
+    descriptor: MLOperandDescriptor, max_byte_length: int | None = None
+) -> str | None:
+    """Why no operand may have the descriptor, or None (§7.6, "check dimensions"):
+    ``max_byte_length`` is what the device can hold (``max_tensor_byte_length``)."""
     if descriptor.rank > MAX_RANK:
         return f"rank {descriptor.rank} exceeds {MAX_RANK}"
     for i, d in enumerate(descriptor.shape):
@@ -168,6 +186,10 @@ def check_dimensions(descriptor: MLOperandDescriptor) -> str | None:
             return f"dimension {i} is {d}; a dimension is 1 … {MAX_DIMENSION}"
     if descriptor.size > MAX_DIMENSION:
         return f"{list(descriptor.shape)} has {descriptor.size} elements; {MAX_DIMENSION} at most"
+    if max_byte_length is not None and descriptor.byte_length > max_byte_length:
+        return (
+            f"{descriptor.byte_length} bytes exceed max_tensor_byte_length {max_byte_length}"
+        )
     return None
 
 

@@ -36,6 +36,7 @@ class DeviceInfo:
             name: getattr(profile, name)
             for name in profile.__dataclass_fields__
             if name.startswith(("max_", "min_", "subgroup_size", "memory_heaps"))
+            and getattr(profile, name) is not None
         }
         return cls(
             profile.name,

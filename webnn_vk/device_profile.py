@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+from webnn_vk import environment
 
 #: Feature name -> what it stands for in Vulkan.
 FEATURES: dict[str, str] = {
@@ -125,6 +126,9 @@ class DeviceProfile:
     #: (heap index, property names) per memory type, in Vulkan's order
     memory_types: tuple[tuple[int, tuple[str, ...]], ...]
     cooperative_matrices: tuple[CooperativeMatrix, ...] = ()
+    #: iterations after which the driver ends the loops of one invocation, silently, all its loops
+    #: together (a fault: `vulkan.quirks`); None: it doesn't
+    max_loop_iterations: int | None = None
     #: where the data comes from ("snapshot of …", "hand-made …"); not compared
     note: str = dataclasses.field(default="", compare=False)
 
@@ -143,9 +147,10 @@ class DeviceProfile:
 
     @property
     def local_heap_size(self) -> int:
-        """Size in bytes of the largest device-local heap."""
+        """Size in bytes of the largest device-local heap, or of any where none is local; 0 without
+        heaps (such a device is listed, and never used)."""
         local = [size for size, device_local in self.memory_heaps if device_local]
-        return max(local or [size for size, _ in self.memory_heaps])
+        return max(local or [size for size, _ in self.memory_heaps], default=0)
 
     @property
     def max_tensor_byte_length(self) -> int:
@@ -171,14 +176,13 @@ class DeviceProfile:
         return dataclasses.replace(self, features=self.features - gone,
                                    cooperative_matrices=shapes)
 
-    def mask_from_environment(self, environ: Mapping[str, str] | None = None) -> DeviceProfile:
+    def mask_from_environment(self, variables: Mapping[str, str] | None = None) -> DeviceProfile:
         """`masked` with the comma-separated names in ``WEBNN_VK_MASK`` (none: unchanged)."""
-        text = (os.environ if environ is None else environ).get("WEBNN_VK_MASK", "")
-        names = [name.strip() for name in text.split(",") if name.strip()]
+        names = environment.words("WEBNN_VK_MASK", variables)
         try:
             return self.masked(names)
         except ValueError as error:
-            raise ValueError(f"WEBNN_VK_MASK={text!r}: {error}") from None
+            raise ValueError(f"WEBNN_VK_MASK={','.join(names)!r}: {error}") from None
 
     def replace(self, **limits: Any) -> DeviceProfile:
         """A copy with other values for some fields (for tests and what-if planning)."""
@@ -226,6 +230,8 @@ def _convert(annotation: str, value: Any) -> Any:
     match annotation:
         case "str" | "int" | "float":
             return _scalar({"str": str, "int": int, "float": float}[annotation], value)
+        case "int | None":
+            return None if value is None else _scalar(int, value)
         case "frozenset[str]":
             return frozenset(_scalar(str, name) for name in value)
         case "tuple[int, int, int]":

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from .context_state import ContextState
 from .data_types import MLOperandDescriptor
 from .errors import InvalidStateError, sanitize
 from .program import GraphReport
-
-if TYPE_CHECKING:
-    from .context import MLContext
-    from .runtime import Executable, Storage
-    from .tensor import MLTensor
+from .runtime import Executable, Storage
+from .tensor import MLTensor
+from .tensor_state import tensor_state
 
 
 class MLGraph:
     """Made by ``MLGraphBuilder.build``; run by ``context.dispatch`` or ``context.compute``."""
 
-    def __init__(self, context: MLContext, executable: Executable, report: GraphReport) -> None:
+    def __init__(
+        self, context: ContextState, executable: Executable, report: GraphReport
+    ) -> None:
         self._context = context
         self._executable: Executable | None = executable
         self._report = report
-        self._inputs = executable.program.input_descriptors
-        self._outputs = executable.program.output_descriptors
+        self._inputs = dict(executable.program.inputs)
+        self._outputs = dict(executable.program.outputs)
 
     @property
     def inputs(self) -> dict[str, MLOperandDescriptor]:
@@ -43,20 +44,14 @@ class MLGraph:
     def destroy(self) -> None:
         """Release the graph (§8.4.1); what is queued already still runs. Calling it again does
         nothing."""
-        self._context._timeline.check_fork()
+        self._context.timeline.check_fork()
         self._executable = None
-
-    def _use(self) -> Executable:
-        executable = self._executable
-        if executable is None:
-            raise InvalidStateError("the graph was destroyed")
-        return executable
 
     def __enter__(self) -> MLGraph:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._context._timeline.forked:
+        if not self._context.timeline.forked:
             self.destroy()
 
     def __repr__(self) -> str:
@@ -77,19 +72,43 @@ def check_names(given: Mapping[str, Any], expected: Mapping[str, Any], what: str
         )
 
 
+def check_graph(graph: Any, context: ContextState, what: str) -> None:
+    """TypeError unless it is a graph of the context."""
+    if not isinstance(graph, MLGraph):
+        raise TypeError(f"{what}: an MLGraph is expected, not {type(graph).__name__}")
+    if graph._context is not context:
+        raise TypeError(f"{what}: the graph belongs to another context")
+
+
+def executable_of(graph: MLGraph) -> Executable:
+    """What runs; InvalidStateError when the graph was destroyed."""
+    executable = graph._executable
+    if executable is None:
+        raise InvalidStateError("the graph was destroyed")
+    return executable
+
+
 def match(
+    graph: MLGraph, inputs: Mapping[str, MLTensor], outputs: Mapping[str, MLTensor]
+) -> tuple[dict[str, Storage], dict[str, Storage]]:
+    """The storages of inputs and outputs by name, of tensors found free; TypeError for tensors that
+    don't fit the graph (§8.3, "validate tensors with descriptors")."""
+    return _match(inputs, graph._inputs, "input"), _match(outputs, graph._outputs, "output")
+
+
+def _match(
     tensors: Mapping[str, MLTensor], descriptors: Mapping[str, MLOperandDescriptor], kind: str
 ) -> dict[str, Storage]:
-    """Storages by name (§8.3, "validate tensors with descriptors")."""
     check_names(tensors, descriptors, f"dispatch: {kind}s")
     bound = {}
     for name, tensor in tensors.items():
-        wanted = descriptors[name]
-        if tensor.constant:
+        state, wanted = tensor_state(tensor), descriptors[name]
+        given = state.descriptor
+        if state.constant:
             raise TypeError(f"dispatch: {kind} {sanitize(name)!r} is a constant tensor")
-        if (tensor.data_type, tensor.shape) != (wanted.data_type, wanted.shape):
+        if (given.data_type, given.shape) != (wanted.data_type, wanted.shape):
             raise TypeError(
-                f"dispatch: {kind} {sanitize(name)!r} is {tensor._descriptor}, {wanted} is expected"
+                f"dispatch: {kind} {sanitize(name)!r} is {given}, {wanted} is expected"
             )
-        bound[name] = tensor._use("dispatch")
+        bound[name] = state.storage_of("dispatch")
     return bound

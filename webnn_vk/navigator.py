@@ -11,12 +11,15 @@ from typing import Any
 from . import background
 from .context import MLContext
 from .device_info import DeviceInfo
+from .driver import DriverError, DriverUnavailable
 from .errors import InvalidStateError, NotSupportedError
-from .gpu.device import GPUDevice
+from .gpu.adapter import GPUDevice
+from .gpu.device_state import device_state
 from .interop import wgpu
+from .opening import FoundDevice, choose_device, find_devices, open_device
+from .program import check_skip
 from .promise import MLPromise
 from .runtime import CpuDevice, Timeline
-from .runtime.opening import open_gpu
 from .settings import Settings
 
 POWER_PREFERENCES = ("default", "high-performance", "low-power")
@@ -42,8 +45,9 @@ class ML:
         The best GPU by default; ``power_preference`` "low-power" prefers an integrated one,
         "high-performance" a discrete one, and outranks ``accelerated``; ``accelerated=False``
         takes the CPU device. A software Vulkan device is taken only when ``settings.device`` (or
-        ``WEBNN_VK_DEVICE``) names it. Rejects with TypeError for wrong options, NotSupportedError
-        when the device asked for can't be used.
+        ``WEBNN_VK_DEVICE``) names it. Rejects with TypeError for wrong options, ValueError for a
+        pass to skip that is none or can't be, NotSupportedError when the device asked for can't be
+        used.
         """
         if power_preference not in POWER_PREFERENCES:
             return MLPromise.rejected(
@@ -57,6 +61,7 @@ class ML:
         def create() -> None:
             try:
                 chosen = Settings.given(settings)
+                check_skip(chosen.skip_passes)
                 if gpu_device is not None:
                     promise.resolve(_context_on(gpu_device, chosen))
                     return
@@ -74,62 +79,53 @@ ml = ML()
 
 def devices() -> list[DeviceInfo]:
     """The Vulkan devices found, with why an unusable one can't be used, and the CPU device."""
-    from .vulkan.devices import list_devices
-    from .vulkan.errors import VulkanUnavailable
-
-    found = []
+    listed = []
     try:
-        for device in list_devices():
-            found.append(DeviceInfo.of(device.profile, device.index, device.unusable))
-    except VulkanUnavailable:
+        for device in find_devices():
+            listed.append(DeviceInfo.of(device.profile, device.index, device.unusable))
+    except DriverUnavailable:
         pass  # no Vulkan on this machine: the CPU device is what there is
-    return [*found, _cpu_info(CpuDevice())]
+    return [*listed, _cpu_info(CpuDevice())]
 
 
 def _create(settings: Settings, power_preference: str, accelerated: bool) -> MLContext:
-    from .vulkan.devices import choose, list_devices
-    from .vulkan.errors import VulkanError, VulkanUnavailable
-    from .vulkan.instance import instance
-
     wanted = str(settings.device or "").lower()
     if wanted == "cpu" or (
         not wanted and not accelerated and power_preference == "default"
     ):
         return _cpu_context(settings, accelerated)
     try:
-        if settings.validate:
-            instance(validate=True)
-        found = list_devices()
-        index = choose(
-            [d.profile for d in found],
+        found = find_devices(validate=settings.validate)
+        index = choose_device(
+            found,
             power_preference=power_preference,
             accelerated=accelerated,
             override=settings.device,
-            unusable=[d.unusable for d in found],
         )
-    except VulkanUnavailable as error:
+    except DriverUnavailable as error:
         if wanted:
             raise NotSupportedError(str(error)) from None
         _say_once(f"no Vulkan device ({error}); the CPU device is used")
         return _cpu_context(settings, accelerated)
-    except VulkanError as error:
+    except DriverError as error:
         raise NotSupportedError(str(error)) from error
     if index is None:
         names = ", ".join(f"{d.profile.name}: {d.unusable or 'software'}" for d in found)
+        software = any(d.unusable is None for d in found)
         _say_once(
-            f"no GPU ({names or 'no Vulkan device'}); the CPU device is used. "
-            "WEBNN_VK_DEVICE=vulkan takes a software Vulkan device"
+            f"no GPU ({names or 'no Vulkan device'}); the CPU device is used"
+            + ". WEBNN_VK_DEVICE=vulkan takes a software Vulkan device" * software
         )
         return _cpu_context(settings, accelerated)
     return _vulkan_context(found[index], settings, accelerated)
 
 
 def _vulkan_context(
-    physical: Any, settings: Settings, accelerated: bool, **options: Any
+    found: FoundDevice, settings: Settings, accelerated: bool, **options: Any
 ) -> MLContext:
-    gpu = open_gpu(physical, settings)
-    info = DeviceInfo.of(gpu.profile, physical.index)
-    return _gpu_context(Timeline(gpu), info, settings, accelerated=accelerated, **options)
+    device = open_device(found, settings)
+    info = DeviceInfo.of(device.profile, found.index)
+    return _gpu_context(Timeline(device), info, settings, accelerated=accelerated, **options)
 
 
 def _context_on(gpu_device: Any, settings: Settings) -> MLContext:
@@ -140,27 +136,22 @@ def _context_on(gpu_device: Any, settings: Settings) -> MLContext:
             f"create_context: a GPUDevice (of webnn_vk.gpu or wgpu) is expected, not "
             f"{type(gpu_device).__name__}; options are given by keyword"
         )
-    gpu_device._check("create_context")
-    info = DeviceInfo.of(gpu_device._gpu.profile, gpu_device.adapter.info.index)
-    return _gpu_context(gpu_device._timeline, info, settings, gpu_device=gpu_device)
+    gpu = device_state(gpu_device)
+    gpu.check("create_context")
+    info = DeviceInfo.of(gpu.device.profile, gpu_device.adapter.info.index)
+    return _gpu_context(gpu.timeline, info, settings, gpu_device=gpu_device)
 
 
 def _wgpu_context(gpu_device: Any, settings: Settings) -> MLContext:
     """On the same hardware, opened once more: wgpu-native doesn't share a device."""
-    from .vulkan.devices import list_devices
-    from .vulkan.errors import VulkanError
-    from .vulkan.instance import instance
-
     wgpu.check_device(gpu_device, "create_context")
     try:
-        if settings.validate:
-            instance(validate=True)
-        found = list_devices()
-    except VulkanError as error:
+        found = find_devices(validate=settings.validate)
+    except DriverError as error:
         raise NotSupportedError(str(error)) from error
     usable = [device for device in found if device.unusable is None]
-    physical = usable[wgpu.matching(gpu_device, [device.profile for device in usable])]
-    return _vulkan_context(physical, settings, accelerated=True, gpu_device=gpu_device)
+    same = usable[wgpu.matching(gpu_device, [device.profile for device in usable])]
+    return _vulkan_context(same, settings, accelerated=True, gpu_device=gpu_device)
 
 
 def _gpu_context(

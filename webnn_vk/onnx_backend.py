@@ -18,6 +18,7 @@ import onnx
 from onnx import ModelProto, NodeProto, helper
 from onnx.backend.base import BackendRep, namedtupledict
 
+from . import environment
 from .context import MLContext
 from .navigator import ml
 from .onnx import Session
@@ -108,10 +109,10 @@ def _check(device: str) -> None:
 
 
 def _context() -> MLContext:
-    context = _opened(os.environ.get("WEBNN_VK_DEVICE"), os.getpid())
+    context = _opened(environment.text("WEBNN_VK_DEVICE"), os.getpid())
     if context.lost.done():
         _opened.cache_clear()
-        context = _opened(os.environ.get("WEBNN_VK_DEVICE"), os.getpid())
+        context = _opened(environment.text("WEBNN_VK_DEVICE"), os.getpid())
     return context
 
 

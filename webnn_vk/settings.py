@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from . import environment
 
 
 @dataclass(frozen=True)
@@ -16,8 +17,10 @@ class Settings:
     Khronos validation layer (``WEBNN_VK_VALIDATE``). ``glslang``: "auto", "process" or "none"
     (``WEBNN_VK_GLSLANG``). ``mask``: device features to pretend absent (``WEBNN_VK_MASK``).
     ``force_cpu``: operators placed on the CPU (``WEBNN_VK_FORCE_CPU``). ``cache``: folder of the
-    shader cache, or "off" (``WEBNN_VK_CACHE``). ``skip_passes``: optimisations left out, of "fold"
-    and "fuse" (``WEBNN_VK_SKIP_PASSES``).
+    shader cache, or "off" (``WEBNN_VK_CACHE``). ``skip_passes``: names of optimisations left out,
+    "fold" or "fuse" for example; one that is unknown or can't be left out is a ValueError when the
+    context is created (``WEBNN_VK_SKIP_PASSES``). ``dump``: a folder that gets, for each graph
+    built, a sub-folder with the graph's text after every pass (``WEBNN_VK_DUMP``).
 
     Given to ``ml.create_context`` or ``adapter.request_device`` they replace the environment's, all
     of them. TypeError and ValueError for what can't be.
@@ -30,6 +33,7 @@ class Settings:
     force_cpu: Sequence[str] = ()
     cache: Path | str | None = None
     skip_passes: Sequence[str] = ()
+    dump: Path | str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.device, int):
@@ -43,11 +47,10 @@ class Settings:
             object.__setattr__(self, name, tuple(names))
         if self.cache not in (None, "off"):
             object.__setattr__(self, "cache", Path(self.cache))
+        if self.dump is not None:
+            object.__setattr__(self, "dump", Path(self.dump))
         if self.glslang not in ("auto", "process", "none"):
             raise ValueError(f"glslang: {self.glslang!r} is not one of auto, process, none")
-        unknown = set(self.skip_passes) - {"fold", "fuse"}
-        if unknown:
-            raise ValueError(f"skip_passes: {', '.join(sorted(unknown))} is not one of fold, fuse")
 
     @classmethod
     def given(cls, settings: Settings | None) -> Settings:
@@ -57,18 +60,22 @@ class Settings:
         return settings or cls.from_environment()
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
-        """What the ``WEBNN_VK_…`` variables say; ValueError for a value that is none."""
-
-        def words(name: str) -> tuple[str, ...]:
-            return tuple(w for w in environment.get(name, "").replace(" ", "").split(",") if w)
-
+    def from_environment(cls, variables: Mapping[str, str] | None = None) -> Settings:
+        """What the ``WEBNN_VK_…`` variables say (``variables``: others than the process's);
+        ValueError for a value that is none."""
         return cls(
-            device=environment.get("WEBNN_VK_DEVICE") or None,
-            validate=environment.get("WEBNN_VK_VALIDATE", "0") not in ("", "0"),
-            glslang=environment.get("WEBNN_VK_GLSLANG") or "auto",
-            mask=words("WEBNN_VK_MASK"),
-            force_cpu=words("WEBNN_VK_FORCE_CPU"),
-            cache=environment.get("WEBNN_VK_CACHE") or None,
-            skip_passes=words("WEBNN_VK_SKIP_PASSES"),
+            device=environment.text("WEBNN_VK_DEVICE", variables),
+            validate=environment.flag("WEBNN_VK_VALIDATE", variables),
+            glslang=environment.text("WEBNN_VK_GLSLANG", variables) or "auto",
+            mask=environment.words("WEBNN_VK_MASK", variables),
+            force_cpu=environment.words("WEBNN_VK_FORCE_CPU", variables),
+            cache=environment.text("WEBNN_VK_CACHE", variables),
+            skip_passes=environment.words("WEBNN_VK_SKIP_PASSES", variables),
+            dump=environment.text("WEBNN_VK_DUMP", variables),
         )
+
+
+def verify_passes() -> bool:
+    """Whether graphs are verified after every pass (``WEBNN_VK_VERIFY_PASSES``): for tests, so it
+    is no setting of one context."""
+    return environment.flag("WEBNN_VK_VERIFY_PASSES")

@@ -2,45 +2,26 @@
 
 from __future__ import annotations
 
-import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .data_types import MLTensorDescriptor
-from .errors import DestroyedTensorError, InvalidStateError
 from .interop import dlpack
 from .interop.numpy import TensorArray, view
-from .sharing import Exchange, TensorMemory, export_fd
-
-if TYPE_CHECKING:
-    from .context import MLContext
-    from .promise import MLPromise
-    from .runtime import Storage
+from .sharing import TensorMemory, export_fd
+from .tensor_state import TensorBase, TensorState
 
 
-class MLTensor:
+class MLTensor(TensorBase):
     """Input or output of dispatches; made by ``context.create_tensor`` or
     ``create_constant_tensor``. Its memory is given back when it is destroyed or collected and no
     work uses it any more."""
 
-    def __init__(
-        self,
-        context: MLContext,
-        descriptor: MLTensorDescriptor,
-        storage: Storage,
-        *,
-        constant: bool = False,
-        exchange: Exchange | None = None,
-    ) -> None:
-        self._context = context
-        self._descriptor = descriptor
-        self._storage: Storage | None = storage
-        self._constant = constant
-        # How its memory goes to a GPUDevice; None when it is not exportable.
-        self._exchange = exchange
-        self._pending: set[MLPromise] = set()
-        # What holds the tensor exclusively at present (an exported buffer, a view), if anything.
-        self._rental: object | None = None
-        self._lock = threading.Lock()
+    def __init__(self, state: TensorState) -> None:
+        self._state = state
+
+    @property
+    def _descriptor(self) -> MLTensorDescriptor:
+        return self._state.descriptor
 
     @property
     def data_type(self) -> str:
@@ -65,12 +46,13 @@ class MLTensor:
     @property
     def constant(self) -> bool:
         """Whether it is a constant tensor, for ``builder.constant``."""
-        return self._constant
+        return self._state.constant
 
     @property
     def importable_to_web_gpu(self) -> bool:
         """Whether ``export_to_gpu`` can lend it to a GPUDevice (extension)."""
-        return self._exchange is not None and self._exchange.gpu_device is not None
+        exchange = self._state.exchange
+        return exchange is not None and exchange.gpu_device is not None
 
     def export_fd(self) -> TensorMemory:
         """The memory of an exportable tensor as an opaque file descriptor, which is the caller's
@@ -81,7 +63,7 @@ class MLTensor:
         the other side's own wait before the next call with the tensor. TypeError when the tensor is
         not exportable or held by someone, InvalidStateError when it was destroyed,
         NotSupportedError where the device has no VK_KHR_external_memory_fd."""
-        return export_fd(self)
+        return export_fd(self._state)
 
     def to_numpy(self) -> TensorArray:
         """The tensor's contents as an array, once all work queued so far is done (extension).
@@ -93,11 +75,11 @@ class MLTensor:
         write, read and dispatch with it are a TypeError. TypeError when the tensor is not
         ``readable`` or someone holds it, InvalidStateError when it was destroyed, and the error of
         the dispatch that should have written it."""
-        return view(self)
+        return view(self._state)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """DLPack device type and number: kDLCPU where the host sees the memory, else kDLVulkan."""
-        return dlpack.device_of(self)
+        return dlpack.device_of(self._state)
 
     def __dlpack__(
         self,
@@ -110,59 +92,19 @@ class MLTensor:
         """A DLPack capsule over the view that ``to_numpy`` gives, which holds the tensor until its
         consumer lets go of it; of a copy with ``copy=True``. BufferError for what can't be: a copy
         that was forbidden, another device, Vulkan memory unless ``dl_device`` asks for the CPU."""
-        return dlpack.export(self, stream, max_version, dl_device, copy)
+        return dlpack.export(self._state, stream, max_version, dl_device, copy)
 
     def destroy(self) -> None:
         """Release the tensor (§8.8.2). Pending reads are rejected with InvalidStateError; work
         queued before goes on. Calling it again does nothing."""
-        self._context._timeline.check_fork()
-        with self._lock:
-            self._storage = self._rental = None  # a buffer that is out is its owner's alone
-            pending, self._pending = self._pending, set()
-        if self._exchange is not None:
-            self._exchange.release(self)
-        for promise in pending:
-            promise.reject(InvalidStateError("the tensor was destroyed before it was read"))
-
-    def _use(self, what: str) -> Storage:
-        """The tensor's memory; DestroyedTensorError, or TypeError while someone else holds it."""
-        storage = self._storage_of(what)
-        if self._rental is not None:
-            raise TypeError(
-                f"{what}: the tensor {self._descriptor} is held by {self._rental!r}; "
-                "release that first"
-            )
-        return storage
-
-    def _storage_of(self, what: str) -> Storage:
-        """The tensor's memory, whoever holds it; DestroyedTensorError."""
-        storage = self._storage
-        if storage is None:
-            raise DestroyedTensorError(f"{what}: the tensor {self._descriptor} was destroyed")
-        return storage
-
-    def _rent(self, holder: object, what: str) -> Storage:
-        """The tensor's memory for ``holder`` alone, until ``_end_rental``; raises as ``_use``."""
-        # Behind calls that have found the tensor free and are about to queue their work.
-        with self._context._order, self._lock:
-            storage = self._use(what)
-            self._rental = holder
-        return storage
-
-    def _end_rental(self, holder: object) -> None:
-        # No lock: this may run in a destructor.
-        if self._rental is holder:
-            self._rental = None
+        self._state.destroy()
 
     def __enter__(self) -> MLTensor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._context._timeline.forked:
+        if not self._state.context.timeline.forked:
             self.destroy()
 
     def __repr__(self) -> str:
-        flags = [f for f in ("readable", "writable", "constant") if getattr(self, f)]
-        flags += ["exportable"] * (self._exchange is not None)
-        flags += ["destroyed"] * (self._storage is None)
-        return f"<{' '.join(['MLTensor', str(self._descriptor), *flags])}>"
+        return repr(self._state)

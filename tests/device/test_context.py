@@ -387,15 +387,15 @@ def test_collected_objects_give_their_memory_back(fresh):
     use()
     gc.collect()
     fresh.fence().wait(10)
-    while not fresh._timeline.idle:
+    while not fresh._state.timeline.idle:
         pass
-    before = fresh._device.memory_in_use()
+    before = fresh._state.device.memory_in_use()
     for _ in range(20):
         use()
     gc.collect()
-    while not fresh._timeline.idle:
+    while not fresh._state.timeline.idle:
         pass
-    assert fresh._device.memory_in_use() == before
+    assert fresh._state.device.memory_in_use() == before
 
 
 # -- choosing a device -----------------------------------------------------------------------------

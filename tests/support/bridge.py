@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Any
 
-from webnn_vk.vulkan.driver import Driver, DriverProxy
+from webnn_vk.driver import Driver, DriverProxy
 
 _POLL = 0.0005
 
@@ -34,7 +34,7 @@ class BridgedDriver(DriverProxy):
         return sum(bridge.value for bridge in self._bridges)
 
     def semaphore(self, *, exportable: bool = False) -> Any:
-        return self.driver.semaphore()
+        return self.driver.sharing.semaphore()
 
     def export_semaphore(self, semaphore: Any) -> int:
         fd = os.open(os.devnull, os.O_RDONLY)
@@ -44,7 +44,7 @@ class BridgedDriver(DriverProxy):
     def import_semaphore(self, fd: int) -> Any:
         os.close(fd)
         other, theirs = self._exported.pop(fd)
-        bridge = _Bridge(self.driver.semaphore(), theirs)
+        bridge = _Bridge(self.driver.sharing.semaphore(), theirs)
         for driver in (self, other):
             driver._bridges.append(bridge)
         return bridge.pair[0]

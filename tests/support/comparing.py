@@ -10,32 +10,37 @@ import numpy as np
 from tests.support.running import device_profile, run
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.graph import Node
+from webnn_vk.kernels import KernelNode
+from webnn_vk.kernels.node import reads
 
 #: What changes the plan or the shaders: the device as it is, a device whose kernels share rows
-#: among many invocations, one without native types, one that binds tensors in small windows.
-WAYS = ("software", "discrete", "masked", "windows")
+#: among many invocations, one without native types, one that binds tensors in small portions.
+WAYS = ("software", "discrete", "masked", "portions")
 
 
-def profile_for(way: str, window: int = 1024) -> DeviceProfile:
-    """The test device's profile, changed so that plans go the given way; ``window`` in bytes."""
+def profile_for(way: str, portion: int = 1024) -> DeviceProfile:
+    """The test device's profile, changed so that plans go the given way; ``portion`` in bytes."""
     match way:
         case "discrete":
             return device_profile(device_type="discrete")
         case "masked":
             return device_profile(masked=True)
-        case "windows":
-            return device_profile(max_storage_buffer_range=window, device_type="discrete")
+        case "portions":
+            return device_profile(max_storage_buffer_range=portion, device_type="discrete")
     return device_profile()
 
 
 def assert_close(
-    node: Node, arrays: Mapping[Any, np.ndarray], profile: DeviceProfile, error: float = 1e-6
+    node: Node | KernelNode,
+    arrays: Mapping[Any, np.ndarray],
+    profile: DeviceProfile,
+    error: float = 1e-6,
 ) -> None:
     """The output is exact where integer; otherwise within ``error``, relative above 1 and absolute
     below (float16: within a rounding, of its own size, more)."""
     (own,), (expected,) = run(node, arrays, profile), node.evaluate(arrays.get)
     assert own.dtype == expected.dtype and own.shape == expected.shape
-    what = f"{node.title} {[str(v.descriptor) for v in node.inputs]} {dict(node.arguments)}"
+    what = f"{node.title} {[str(v.descriptor) for v in reads(node)]} {dict(node.arguments)}"
     if own.dtype.kind != "f":
         np.testing.assert_array_equal(own, expected, err_msg=what)
         return

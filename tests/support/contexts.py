@@ -33,10 +33,9 @@ def open_context(device: str | int = "vulkan", *, limits: Mapping[str, Any] | No
     if limits is None:
         return ml.create_context(settings=chosen).result(PATIENCE)
     from webnn_vk.navigator import _vulkan_context
-    from webnn_vk.vulkan.instance import instance
+    from webnn_vk.opening import find_devices
 
-    if chosen.validate:
-        instance(validate=True)
+    find_devices(validate=chosen.validate)
     physical, _ = _physical(str(device))
     physical = replace(physical, profile=physical.profile.replace(**limits))
     return _vulkan_context(physical, chosen, True)
@@ -46,7 +45,7 @@ def open_over(wrap: Callable[[Any], Any], **settings: Any) -> tuple[MLContext, A
     """A context on a Vulkan device, lavapipe included, made as `ml.create_context` makes it but
     over ``wrap(driver)``, which is returned too. ``settings`` as for `open_context`."""
     from webnn_vk.runtime import DriverDevice, Timeline
-    from webnn_vk.vulkan.device import open_driver
+    from webnn_vk.vulkan.driver import open_driver
 
     chosen = replace(Settings.from_environment(), **settings)
     physical, index = _physical("vulkan")
@@ -78,4 +77,4 @@ def settled_bytes(context: MLContext) -> int:
         if thread.name == "webnn_vk-build" and thread.is_alive():
             thread.join(60)  # a failed one still holds what it had
     gc.collect()  # errors hold the frames that they went through
-    return context._device.memory_in_use()
+    return context._state.device.memory_in_use()

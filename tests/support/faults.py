@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from webnn_vk.vulkan.driver import Driver, DriverProxy
-from webnn_vk.vulkan.errors import DeviceLost, OutOfDeviceMemory, VulkanError
+from webnn_vk.driver import DeviceLost, Driver, DriverProxy, OutOfDeviceMemory
+from webnn_vk.vulkan.errors import VulkanError
 
 
 class FaultyDriver(DriverProxy):

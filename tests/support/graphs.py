@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from webnn_vk.data_types import MLOperandDescriptor
-from webnn_vk.graph import Emitter, Graph, Value
+from webnn_vk.graph import Emitter, Graph, Value, parse, random_elements
+from webnn_vk.graph.literals import digest
+from webnn_vk.kernels import KernelGraph
+from webnn_vk.kernels.node import writes
 
 
 def graph_input(name: str, shape: tuple[int, ...], data_type: str = "float32") -> Value:
@@ -18,13 +21,52 @@ def graph_of(emit: Emitter, outputs: dict[str, Value], *inputs: Value) -> Graph:
     return graph
 
 
-def evaluate(graph: Graph, **inputs: np.ndarray) -> dict[str, np.ndarray]:
-    """The graph's outputs by the operators' references, node by node."""
+def evaluate(graph: Graph | KernelGraph, **inputs: np.ndarray) -> dict[str, np.ndarray]:
+    """The graph's outputs by the operators' references, node by node; those of a graph of kernels
+    through the kernels' accesses."""
     arrays = {graph.inputs[name]: data for name, data in inputs.items()}
 
     def lookup(value: Value) -> np.ndarray:
         return value.data if value.data is not None else arrays[value]
 
     for node in graph.nodes:
-        arrays.update(zip(node.outputs, node.evaluate(lookup), strict=True))
+        arrays.update(zip(writes(node), node.evaluate(lookup), strict=True))
     return {name: lookup(value) for name, value in graph.outputs.items()}
+
+
+def assert_same(a: Graph, b: Graph) -> None:
+    """Both graphs say the same: nodes in the same order with the same operators, arguments,
+    labels, devices and origins, reading the same values; constants of the same bits."""
+
+    def describe(graph: Graph) -> list[object]:
+        places: dict[Value, object] = {v: ("input", name) for name, v in graph.inputs.items()}
+        places |= {v: ("constant", i) for i, v in enumerate(graph.constants())}
+        sources: dict[int, int] = {}
+        said: list[object] = [(name, v.name, v.descriptor) for name, v in graph.inputs.items()]
+        for v in graph.constants():
+            source = None if v.source is None else sources.setdefault(id(v.source), len(sources))
+            said.append((v.descriptor, None if v.data is None else v.data.tobytes(), source))
+        for i, node in enumerate(graph.nodes):
+            operands = {name: places[v] for name, v in node.operands.items()}
+            places |= {v: (i, j) for j, v in enumerate(node.outputs)}
+            said.append((node.operator.name, operands, repr(dict(node.arguments)), node.results))
+            said.append((node.label, node.device, node.reason, node.origins))
+        return [*said, {name: places[v] for name, v in graph.outputs.items()}]
+
+    for one, other in zip(describe(a), describe(b), strict=True):
+        assert one == other
+
+
+def data_of(graph: Graph) -> dict[str, np.ndarray]:
+    """The constants' elements by the digest that stands in the graph's text."""
+    return {digest(v.descriptor, v.data): v.data for v in graph.constants() if v.data is not None}
+
+
+def assert_text(graph: Graph, expected: str) -> None:
+    """The graph's text is that of the graph that ``expected`` describes."""
+    assert str(graph) == str(parse(expected))
+
+
+def random_feeds(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
+    """Random arrays for the inputs."""
+    return {n: random_elements(v.descriptor, f"{seed} {n}") for n, v in graph.inputs.items()}

@@ -75,8 +75,8 @@ def validate(spirv: bytes) -> None:
 def driver() -> Any:
     """An opened device, software ones included. Skips where there is none."""
     require_vulkan()
-    from webnn_vk.vulkan.device import open_driver
     from webnn_vk.vulkan.devices import choose, list_devices
+    from webnn_vk.vulkan.driver import open_driver
 
     devices = list_devices()
     index = choose([device.profile for device in devices], override="vulkan")
@@ -90,13 +90,13 @@ def run(
     count: int,
     params: Mapping[str, Any] | None = None,
     constants: Mapping[str, int] | None = None,
-    windows: Mapping[str, Sequence[int]] | None = None,
+    portions: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[str, np.ndarray]:
     """Runs `count` invocations; returns the outputs, which start as given.
 
-    windows: the byte offsets at which the windows of a buffer start.
+    portions: the byte offsets at which the portions of a buffer start.
     """
-    from webnn_vk.vulkan.driver import DispatchCommand
+    from webnn_vk.driver import DispatchCommand
 
     device = driver()
     constants = {"LX": 64, **(constants or {})}
@@ -108,8 +108,8 @@ def run(
         held[buffer.name] = memory = device.allocate(size, host=True)
         memory.mapped[: data.nbytes] = data.tobytes()
         memory.flush()
-        starts = [*(windows or {}).get(buffer.name, [0]), size]
-        assert len(starts) == buffer.windows + 1
+        starts = [*(portions or {}).get(buffer.name, [0]), size]
+        assert len(starts) == buffer.portions + 1
         bindings += [(memory, a, b - a) for a, b in zip(starts, starts[1:], strict=False)]
     block = spec.pack_params(params if params is not None else {"n": count})
     if spec.param_storage == "buffer":

@@ -12,8 +12,9 @@ from tests.support.kernels import compile_spec, driver
 from webnn_vk.data_types import MLOperandDescriptor
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.graph import Emitter, Node, Value
-from webnn_vk.kernels import Scratch, plan
-from webnn_vk.kernels.dispatch import padded
+from webnn_vk.integers import padded
+from webnn_vk.kernels import KernelNode, Scratch, plan
+from webnn_vk.kernels.node import writes
 
 #: The features that the types of elements depend on.
 TYPE_FEATURES = ("float16", "int8", "int16", "int64")
@@ -52,10 +53,12 @@ def node_of(operator: str, *operands: Any, **arguments: Any) -> tuple[Node, dict
     return emit.nodes[-1], arrays
 
 
-def run(node: Node, arrays: Mapping[Value, np.ndarray], profile: DeviceProfile) -> list[np.ndarray]:
-    """The outputs of a node's plan. Memory starts poisoned; a write past a value's padding or
-    past a scratch is an error."""
-    from webnn_vk.vulkan.driver import BarrierCommand, DispatchCommand
+def run(
+    node: Node | KernelNode, arrays: Mapping[Value, np.ndarray], profile: DeviceProfile
+) -> list[np.ndarray]:
+    """The arrays that a node's plan writes. Memory starts poisoned; a write past a value's padding
+    or past a scratch is an error."""
+    from webnn_vk.driver import BarrierCommand, DispatchCommand
 
     device = driver()
     held: dict[Any, Any] = {}
@@ -113,7 +116,7 @@ def run(node: Node, arrays: Mapping[Value, np.ndarray], profile: DeviceProfile) 
         guard = bytes(where.mapped[size : size + _GUARD])
         assert guard == bytes([_POISON]) * _GUARD, "written past the end"
     results = []
-    for value in node.outputs:
+    for value in writes(node):
         raw = bytes(held[value].mapped[: value.descriptor.byte_length])
         results.append(np.frombuffer(raw, value.descriptor.numpy_dtype).reshape(value.shape))
     for where in (*held.values(), *blocks):
@@ -121,7 +124,7 @@ def run(node: Node, arrays: Mapping[Value, np.ndarray], profile: DeviceProfile) 
     return results
 
 
-def assert_same_bits(node: Node, arrays: Mapping, profile: DeviceProfile) -> None:
+def assert_same_bits(node: Node | KernelNode, arrays: Mapping, profile: DeviceProfile) -> None:
     """The device's outputs equal the reference's in every bit."""
     for own, expected in zip(run(node, arrays, profile), node.evaluate(arrays.get), strict=True):
         assert own.shape == expected.shape

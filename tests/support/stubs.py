@@ -51,6 +51,14 @@ class MLGraphBuilder:
     def build(self, outputs: Mapping[str, MLOperand]) -> MLPromise[MLGraph]: ...
 '''
 
+BELOW = '''
+class ShapeBuilder(MLGraphBuilder):
+    def __init__(self) -> None: ...
+
+def constant_of(builder: MLGraphBuilder, array: Any) -> MLOperand: ...
+def is_computed(operand: MLOperand) -> bool: ...
+'''
+
 
 def method(record: Operator) -> str:
     signature = inspect.signature(getattr(MLGraphBuilder, record.name))
@@ -66,13 +74,15 @@ def method(record: Operator) -> str:
 
 
 def builder_stub() -> str:
-    return BUILDER + "".join(method(OPERATORS[name]) for name in sorted(OPERATORS))
+    return BUILDER + "".join(method(OPERATORS[name]) for name in sorted(OPERATORS)) + BELOW
 
 
 def package_stub() -> str:
     names = sorted(webnn_vk._MODULE_OF.items(), key=lambda item: (item[1], item[0]))
     imports = "".join(f"from .{module} import {name} as {name}\n" for name, module in names)
-    return f"{NOTE}from . import gpu as gpu\n{imports}\n__version__: str\n"
+    lazy = ("gpu", "onnx", "onnx_backend")
+    modules = "".join(f"from . import {name} as {name}\n" for name in lazy)
+    return f"{NOTE}{modules}{imports}\n__version__: str\n"
 
 
 def files() -> dict[Path, str]:

@@ -9,6 +9,7 @@ import numpy as np
 from tests.support.running import run
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.graph import Node, Value
+from webnn_vk.kernels import KernelNode
 
 
 def ulp_distance(a: np.ndarray, b: np.ndarray) -> int:
@@ -37,7 +38,10 @@ def assert_close(results: Sequence[np.ndarray], expected: Sequence[np.ndarray], 
 
 
 def assert_as_reference(
-    node: Node, arrays: Mapping[Value, np.ndarray], profile: DeviceProfile, ulp: int = 0
+    node: Node | KernelNode,
+    arrays: Mapping[Value, np.ndarray],
+    profile: DeviceProfile,
+    ulp: int = 0,
 ) -> None:
     """The device's outputs equal the reference's up to ``ulp`` units in the last place."""
     assert_close(run(node, arrays, profile), node.evaluate(arrays.get), ulp)

@@ -16,6 +16,7 @@ def test_stored_profiles() -> None:
     for name, profile in PROFILES.items():
         # A snapshot and an invention must not be taken for each other.
         assert profile.note.startswith("snapshot" if name == "llvmpipe" else "hand-made")
+        assert profile.max_loop_iterations == (65_535 if name == "llvmpipe" else None)
         assert bool(profile.cooperative_matrices) == ("cooperative_matrix" in profile.features)
 
 
@@ -30,6 +31,7 @@ def test_json_round_trip(name: str) -> None:
 
 @pytest.mark.parametrize(("change", "message"), [
     ({"name": 3}, "3 is not of type str"),
+    ({"max_loop_iterations": "many"}, "'many' is not of type int"),
     ({"subgroup_size": 8.0}, "8.0 is not of type int"),
     ({"subgroup_size": True}, "True is not of type int"),
     ({"features": ["float16", "float17"]}, "float17"),
@@ -97,6 +99,8 @@ def test_max_tensor_byte_length() -> None:
 def test_local_heap_size() -> None:
     assert NVIDIA.local_heap_size == 141 * 2**30
     assert NVIDIA.replace(memory_heaps=((5, False), (7, False))).local_heap_size == 7
+    none = NVIDIA.replace(memory_heaps=(), memory_types=())
+    assert (none.local_heap_size, none.max_tensor_byte_length) == (0, 0)
 
 
 def test_replace_checks() -> None:

@@ -1,17 +1,24 @@
 """Imports point downward: the layers of the architecture, read from the source."""
 
 import ast
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
+import webnn_vk
 from tests.support.paths import ROOT
 
 # From the bottom up; a module may import its own layer and those before it.
 LAYERS = (
-    ("background", "errors", "data_types", "device_profile", "promise", "settings"),
+    ("environment",),
+    ("access", "background", "data_types", "device_profile", "errors", "integers", "promise",
+     "settings"),
+    ("driver",),
     ("ops",),
     ("graph",),
     ("passes",),
@@ -19,49 +26,49 @@ LAYERS = (
     ("program",),
     ("runtime",),
     ("buffers", "device_info", "limits"),
+    ("context_state",),
+    ("tensor_state",),
+    ("opening",),
     ("gpu",),
-    ("interop", "sharing"),
-    ("tensor", "ml_graph"),
+    ("interop",),
+    ("sharing",),
+    ("tensor",),
+    ("ml_graph",),
     ("context",),
-    ("builder",),
+    ("builder", "dlpack_import"),
     ("navigator",),
     ("onnx",),
     ("onnx_backend",),
+    ("examples",),
     ("tools",),
     ("__init__", "__main__"),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
-#: Who may import `vulkan/` and `codegen/`, which stand beside the layers.
-USES_VULKAN = {"runtime", "navigator", "gpu", "interop", "tools"}
-USES_CODEGEN = {"kernels", "program", "runtime", "navigator", "gpu", "tools"}
+#: Who may import `vulkan/` (the one place that opens a device) and `codegen/`, which stand beside
+#: the layers.
+USES_VULKAN = {"opening"}
+USES_CODEGEN = {"kernels", "program", "runtime", "opening", "gpu", "tools"}
 
 
 def imports(path: Path, package: str) -> set[str]:
-    """Absolute names of the modules that a file imports (type-checking blocks left out)."""
-    found = set()
-    tree = ast.parse(path.read_text())
-    hidden = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-        for inner in ast.walk(node)
-    }
-    for node in ast.walk(tree):
-        if id(node) in hidden:
-            continue
+    """Absolute names that a file imports: for type checkers only and inside of functions too."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
+            names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = package.split(".")[: len(package.split(".")) - node.level + 1]
             module = ".".join([*base, node.module or ""]).strip(".") if node.level else node.module
-            found.update(f"{module}.{alias.name}" for alias in node.names)
-    return found
+            names.update(f"{module}.{alias.name}" for alias in node.names)
+    return names
 
 
 def sources():
-    for path in sorted((ROOT / "webnn_vk").rglob("*.py")):
-        relative = path.relative_to(ROOT).with_suffix("")
-        yield path, ".".join(relative.parts), ".".join(relative.parts[:-1])
+    """Path, module and package of each source of the package; ``examples/`` is a part of it."""
+    for folder, prefix in (("webnn_vk", ()), ("examples", ("webnn_vk",))):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            parts = (*prefix, *path.relative_to(ROOT).with_suffix("").parts)
+            yield path, ".".join(parts), ".".join(parts[:-1])
 
 
 def allowed(module: str, name: str) -> bool:
@@ -70,8 +77,10 @@ def allowed(module: str, name: str) -> bool:
     if parts[0] != "webnn_vk" or len(parts) < 2:
         return True
     target = parts[1]
+    if own == "examples":
+        return target == "examples" or target in webnn_vk.__all__
     if own == "vulkan":
-        return target in ("vulkan", "device_profile")
+        return target in ("vulkan", "device_profile", "driver", "environment")
     if target == "vulkan":
         return own in USES_VULKAN
     if target == "codegen":
@@ -91,17 +100,109 @@ def test_imports_point_down():
     assert wrong == []
 
 
+def modules() -> dict[str, Path]:
+    """Every module of the package by its name, ``codegen`` included."""
+    places = {
+        "webnn_vk": ROOT / "webnn_vk",
+        "webnn_vk.codegen": ROOT / "codegen",
+        "webnn_vk.examples": ROOT / "examples",
+    }
+    named = {}
+    for package, folder in places.items():
+        for path in sorted(folder.rglob("*.py")):
+            parts = [package, *path.relative_to(folder).with_suffix("").parts]
+            named[".".join(parts).removesuffix(".__init__")] = path
+    return named
+
+
+def import_graph() -> dict[str, set[str]]:
+    """Module → the modules of the package that it imports."""
+    named = modules()
+    graph = {}
+    for name, path in named.items():
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        targets = set()
+        for target in imports(path, package):
+            while target and target not in named:
+                target = target.rpartition(".")[0]
+            targets.add(target)
+        graph[name] = targets - {"", name}
+    return graph
+
+
+def test_no_circle_of_modules():
+    graph = import_graph()
+    assert len(graph) > 100
+    # The package itself loads names when they are asked for (PEP 562).
+    graph.pop("webnn_vk")
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail("circle: " + " → ".join(reversed(error.args[1])))
+
+
+def test_a_circle_is_found():
+    graph = import_graph()
+    graph["webnn_vk.errors"].add("webnn_vk.context")
+    with pytest.raises(CycleError):
+        TopologicalSorter(graph).prepare()
+
+
+def private_reads(tree: ast.AST) -> Iterator[str]:
+    """Attributes with an underscore that are read of something else than ``self`` and ``cls`` and
+    that nothing in the same module defines."""
+    defined = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name):
+                defined.add(name)
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                defined.add(name)
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                defined.add(name)
+            case ast.Assign(targets=targets):
+                defined.update(t.id for t in targets if isinstance(t, ast.Name))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr not in defined:
+            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            if node.attr.startswith("_") and not node.attr.startswith("__") and not own:
+                yield f"{node.lineno}: {ast.unparse(node)}"
+
+
+def test_nobody_reads_another_module_s_private_attributes():
+    wrong = [
+        f"{name}:{read}"
+        for name, path in modules().items()
+        for read in private_reads(ast.parse(path.read_text()))
+    ]
+    assert wrong == []
+
+
+def test_private_reads_are_found():
+    text = "class A:\n    def f(self, b):\n        self._x = b._x\n        return b.c._y, b._f()\n"
+    assert list(private_reads(ast.parse(text))) == ["4: b.c._y", "4: b._f"]
+
+
 def test_the_rule_can_fail(tmp_path):
     path = tmp_path / "x.py"
-    path.write_text("from ..runtime import Timeline\nimport webnn_vk.vulkan.device\n")
-    found = {"webnn_vk.runtime.Timeline", "webnn_vk.vulkan.device"}
-    assert imports(path, "webnn_vk.ops") == found
+    path.write_text(
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..runtime import Timeline\n"
+        "def f():\n    import webnn_vk.vulkan.driver\n"
+    )
+    found = {"webnn_vk.runtime.Timeline", "webnn_vk.vulkan.driver"}
+    assert imports(path, "webnn_vk.ops") == {*found, "typing.TYPE_CHECKING"}
     assert not any(allowed("webnn_vk.ops.unary", name) for name in found)
-    assert all(allowed("webnn_vk.navigator", name) for name in found)
+    assert all(allowed("webnn_vk.opening", name) for name in found)
     assert allowed("webnn_vk.ops.unary", "webnn_vk.data_types.ALL_TYPES")
-    assert not allowed("webnn_vk.vulkan.device", "webnn_vk.settings.Settings")
+    assert not allowed("webnn_vk.vulkan.driver", "webnn_vk.settings.Settings")
+    assert not allowed("webnn_vk.runtime.timeline", "webnn_vk.vulkan.driver.open_driver")
     assert not allowed("webnn_vk.ops.unary", "webnn_vk.codegen.spec.KernelSpec")
     assert not allowed("webnn_vk.ops.unary", "webnn_vk.of_no_layer")
+    assert allowed("webnn_vk.tools.demo", "webnn_vk.examples.sentence_encoder.load_model")
+    assert not allowed("webnn_vk.navigator", "webnn_vk.examples.sentence_encoder.load_model")
+    assert allowed("webnn_vk.examples.sentence_encoder", "webnn_vk.MLGraphBuilder")
+    assert not allowed("webnn_vk.examples.sentence_encoder", "webnn_vk.tools.ToolError")
+    assert not allowed("webnn_vk.examples.sentence_encoder", "webnn_vk.builder.MLGraphBuilder")
 
 
 def test_every_module_has_a_place():
@@ -112,7 +213,14 @@ def test_every_module_has_a_place():
 def test_codegen_knows_nothing_of_the_rest():
     for path in sorted((ROOT / "codegen").rglob("*.py")):
         names = imports(path, "webnn_vk.codegen")
-        assert not [n for n in names if n.startswith("webnn_vk") and ".codegen" not in n], path
+        others = [n for n in names if n.startswith("webnn_vk") and ".codegen" not in n]
+        assert set(others) <= {"webnn_vk.environment"}, path
+
+
+def test_the_environment_is_read_in_one_place():
+    readers = [name for name, path in modules().items()
+               if re.search(r"\b(environ|getenv)\b", path.read_text())]
+    assert readers == ["webnn_vk.environment"]
 
 
 @pytest.mark.parametrize("module", ["webnn_vk", "webnn_vk.codegen"])

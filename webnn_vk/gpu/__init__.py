@@ -18,16 +18,16 @@ what WebGPU's validation refuses, InvalidStateError for what was destroyed, Oper
 device has no memory left.
 """
 
-from .adapter import GPUAdapter, enumerate_adapters, request_adapter
+from .adapter import GPUAdapter, GPUDevice, enumerate_adapters, request_adapter
 from .buffer import GPUBuffer
-from .commands import (
+from .device_state import GPUDeviceLostInfo
+from .encoder import (
     GPUBindGroup,
     GPUBufferBinding,
     GPUCommandBuffer,
     GPUCommandEncoder,
     GPUComputePass,
 )
-from .device import GPUDevice, GPUDeviceLostInfo
 from .flags import GPUBufferUsage
 from .queue import GPUQueue
 from .semaphore import GPUSemaphore

@@ -1,23 +1,27 @@
-"""Adapters: the Vulkan devices of this machine, and opening them."""
+"""``GPUAdapter``: a Vulkan device of this machine. ``GPUDevice``: an opened one as an object of its
+own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from .. import background
 from ..device_info import DeviceInfo
+from ..driver import DriverError, DriverUnavailable
 from ..errors import InvalidStateError, NotSupportedError
+from ..opening import FoundDevice, choose_device, find_devices, open_device
 from ..promise import MLPromise
-from ..runtime.opening import open_gpu
+from ..runtime import DriverDevice, Write
 from ..settings import Settings
-from ..vulkan.devices import choose, list_devices
-from ..vulkan.errors import VulkanError, VulkanUnavailable
-from ..vulkan.instance import instance
-from .device import GPUDevice
-
-if TYPE_CHECKING:
-    from ..vulkan.snapshot import PhysicalDevice
+from ..tensor_state import TensorBase, tensor_state
+from .buffer import GPUBuffer, integer
+from .device_state import DeviceState, GPUDeviceBase, GPUDeviceLostInfo
+from .encoder import GPUBindGroup, GPUCommandEncoder
+from .flags import SUPPORTED_USAGE, GPUBufferUsage
+from .queue import GPUQueue, byte_view, write_bytes
+from .semaphore import GPUSemaphore
+from .shader import GPUComputePipeline, GPUShaderModule, named
 
 POWER_PREFERENCES = ("low-power", "high-performance")
 
@@ -25,7 +29,7 @@ POWER_PREFERENCES = ("low-power", "high-performance")
 class GPUAdapter:
     """A Vulkan device that can be opened, software ones included."""
 
-    def __init__(self, physical: PhysicalDevice) -> None:
+    def __init__(self, physical: FoundDevice) -> None:
         self._physical = physical
         self._profile = physical.profile
 
@@ -65,7 +69,7 @@ class GPUAdapter:
 
         def opened() -> GPUDevice:
             chosen = Settings.given(settings)
-            return GPUDevice(self, open_gpu(self._physical, chosen), chosen)
+            return GPUDevice(self, open_device(self._physical, chosen), chosen)
 
         return _promised(opened)
 
@@ -73,11 +77,153 @@ class GPUAdapter:
         return f"<GPUAdapter {self.info}>"
 
 
+class GPUDevice(GPUDeviceBase):
+    """An opened device, by ``adapter.request_device()``; ``ml.create_context(gpu_device)`` makes a
+    context on it.
+
+    All work on it and on the contexts on it is one order: each sees what was queued before,
+    without waits by the host. (CPU steps of a context's graph hold up that context alone, and what
+    is handed over from it.) Every method may be called from any thread.
+    """
+
+    def __init__(self, adapter: GPUAdapter, device: DriverDevice, settings: Settings) -> None:
+        self._adapter = adapter
+        self._state = DeviceState(device, settings)
+        self._queue = GPUQueue(self._state)
+
+    @property
+    def adapter(self) -> GPUAdapter:
+        """The adapter it was made from."""
+        return self._adapter
+
+    @property
+    def queue(self) -> GPUQueue:
+        """Its one GPUQueue."""
+        return self._queue
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """Name → number."""
+        return self._adapter.limits
+
+    @property
+    def features(self) -> frozenset[str]:
+        """Names of features in use."""
+        return self._state.device.profile.features
+
+    @property
+    def lost(self) -> MLPromise[GPUDeviceLostInfo]:
+        """Resolves once, when the device is lost or destroyed."""
+        return self._state.lost
+
+    # -- making --------------------------------------------------------------------------------
+    def create_buffer(self, *, size: int, usage: int, label: str = "") -> GPUBuffer:
+        """A zeroed buffer of ``size`` bytes. ``usage``: STORAGE, COPY_SRC and COPY_DST in any
+        combination. OperationError when the device has no memory for it."""
+        what = named("create_buffer", label)
+        size, usage = integer(size, f"{what}: size"), integer(usage, f"{what}: usage")
+        limit = self._state.device.max_tensor_byte_length
+        if not 1 <= size <= limit:
+            raise ValueError(f"{what}: size {size}; a buffer has 1 to {limit} bytes")
+        if not usage or usage & ~int(SUPPORTED_USAGE):
+            raise ValueError(
+                f"{what}: usage {GPUBufferUsage(usage)!r}; STORAGE, COPY_SRC and COPY_DST are "
+                "supported (queue.write_buffer and read_buffer take the place of mapping)"
+            )
+        self._state.check(what)
+        with self._state.translated(what):
+            storage = self._state.device.create_storage(size)
+        self._state.lane.enqueue(Write(storage, None))
+        return GPUBuffer(self._state, storage, GPUBufferUsage(usage), label)
+
+    def create_buffer_with_data(self, *, data: Any, usage: int, label: str = "") -> GPUBuffer:
+        """A buffer holding a copy of ``data``, anything contiguous with the buffer protocol."""
+        what = named("create_buffer_with_data", label)
+        view = byte_view(data, what)
+        buffer = self.create_buffer(size=len(view), usage=usage, label=label)
+        write_bytes(self._state, buffer, 0, view, what)
+        return buffer
+
+    def create_shader_module(self, *, code: Any, label: str = "") -> GPUShaderModule:
+        """A compute shader from GLSL (str), SPIR-V (bytes) or a ``codegen.KernelSpec``.
+
+        Its storage buffers are at set 0. SPIR-V is trusted like any native code: what it does out
+        of a buffer's bounds is undefined. ValueError with the compiler's log for GLSL that doesn't
+        compile; NotSupportedError without a compiler.
+        """
+        self._state.check("create_shader_module")
+        return GPUShaderModule(self._state, code, label)
+
+    def create_compute_pipeline(
+        self,
+        *,
+        module: GPUShaderModule,
+        entry_point: str = "main",
+        constants: Mapping[Any, Any] | None = None,
+        label: str = "",
+    ) -> GPUComputePipeline:
+        """A shader ready to run. ``constants``: specialisation constant id → number (for a
+        KernelSpec's module also name → number)."""
+        self._state.check("create_compute_pipeline")
+        return GPUComputePipeline(self._state, module, entry_point, constants or {}, label)
+
+    def create_bind_group(self, *, entries: Any, label: str = "") -> GPUBindGroup:
+        """Buffers for a dispatch. ``entries``: buffers (or GPUBufferBindings, or mappings with
+        buffer, offset and size, in bytes) in the order of their bindings, or mappings with binding
+        and resource. The buffers need usage STORAGE."""
+        self._state.check("create_bind_group")
+        return GPUBindGroup(self._state, entries, label)
+
+    def create_command_encoder(self, *, label: str = "") -> GPUCommandEncoder:
+        """Records commands for ``queue.submit``."""
+        self._state.check(named("create_command_encoder", label))
+        return GPUCommandEncoder(self._state, label)
+
+    def create_exportable_semaphore(self) -> GPUSemaphore:
+        """A semaphore to order the device's work with that of CUDA, another device or process.
+        NotSupportedError where the device has no VK_KHR_external_semaphore_fd for timeline
+        semaphores."""
+        self._state.check("create_exportable_semaphore")
+        return GPUSemaphore(self._state.lane, "create_exportable_semaphore")
+
+    def import_external_buffer(self, tensor: TensorBase) -> MLPromise[GPUBuffer]:
+        """The buffer of an MLTensor that was made exportable to this device: ``export_to_gpu`` seen
+        from here. Rejects with what that raises."""
+        try:
+            self._state.check("import_external_buffer")
+            if not isinstance(tensor, TensorBase):
+                raise TypeError(
+                    f"import_external_buffer: an MLTensor is expected, not {type(tensor).__name__}"
+                )
+            state = tensor_state(tensor)
+            if state.exchange is not None and state.exchange.gpu_device is not self:
+                raise TypeError(f"import_external_buffer: {tensor!r} is for another GPUDevice")
+            return MLPromise.resolved(state.export())
+        except (TypeError, InvalidStateError) as error:
+            return MLPromise.rejected(error)
+
+    # -- end -----------------------------------------------------------------------------------
+    def destroy(self) -> None:
+        """End this object's use of the device. Work submitted before goes on; exported buffers go
+        back to their tensors; contexts on the device live on. Calling it again does nothing."""
+        self._state.destroy()
+
+    def __enter__(self) -> GPUDevice:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._state.timeline.forked:
+            self.destroy()
+
+    def __repr__(self) -> str:
+        return repr(self._state)
+
+
 def enumerate_adapters() -> list[GPUAdapter]:
     """The usable Vulkan devices, in Vulkan's order; none where there is no Vulkan."""
     try:
-        return [GPUAdapter(found) for found in _found() if found.unusable is None]
-    except VulkanUnavailable:
+        return [GPUAdapter(device) for device in _find_devices() if device.unusable is None]
+    except DriverUnavailable:
         return []
 
 
@@ -96,17 +242,16 @@ def request_adapter(*, power_preference: str | None = None) -> MLPromise[GPUAdap
     def chosen() -> GPUAdapter:
         wanted: Any = Settings.from_environment().device
         try:
-            found = _found()
-            index = choose(
-                [device.profile for device in found],
+            devices = _find_devices()
+            index = choose_device(
+                devices,
                 power_preference=power_preference or "default",
                 override=wanted if wanted and wanted.lower() != "cpu" else "vulkan",
-                unusable=[device.unusable for device in found],
             )
-        except VulkanError as error:
+        except DriverError as error:
             raise NotSupportedError(f"no GPU adapter: {error}") from error
         assert index is not None  # "vulkan" names one or raises
-        return GPUAdapter(found[index])
+        return GPUAdapter(devices[index])
 
     return _promised(chosen)
 
@@ -126,7 +271,5 @@ def _promised(function: Callable[[], Any]) -> MLPromise[Any]:
     return promise
 
 
-def _found() -> list[PhysicalDevice]:
-    if Settings.from_environment().validate:
-        instance(validate=True)
-    return list_devices()
+def _find_devices() -> Sequence[FoundDevice]:
+    return find_devices(validate=Settings.from_environment().validate)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import InvalidStateError, sanitize
 from ..runtime import Storage
+from .device_state import DeviceState
 from .flags import GPUBufferUsage
-
-if TYPE_CHECKING:
-    from .device import GPUDevice
 
 
 class GPUBuffer:
@@ -21,7 +19,7 @@ class GPUBuffer:
 
     def __init__(
         self,
-        device: GPUDevice,
+        device: DeviceState,
         storage: Storage,
         usage: GPUBufferUsage,
         label: str = "",
@@ -52,45 +50,49 @@ class GPUBuffer:
     def destroy(self) -> None:
         """Release it; a tensor's memory goes back to the tensor with its contents. Work submitted
         before goes on. Calling it again does nothing."""
-        self._device._timeline.check_fork()
+        self._device.timeline.check_fork()
         returned = self._returned
         if returned is None:
-            self._clear()
+            clear(self)
         else:
             returned(self)
             self._returned = None  # it refers to the memory too
-
-    def _clear(self) -> bool:
-        """Let go of the memory; whether it held any."""
-        with self._device._lock:
-            storage, self._storage = self._storage, None
-        return storage is not None
-
-    def _use(self, device: GPUDevice, needed: GPUBufferUsage, what: str) -> Storage:
-        """Its memory; ValueError or InvalidStateError when that use is not allowed."""
-        if self._device is not device:
-            raise ValueError(f"{what}: {self!r} belongs to another GPUDevice")
-        if needed not in self._usage:
-            raise ValueError(f"{what}: {self!r} was not created with usage {needed.name}")
-        return self._alive(what)
-
-    def _alive(self, what: str) -> Storage:
-        storage = self._storage
-        if storage is None:
-            raise InvalidStateError(f"{what}: {self!r} was destroyed")
-        return storage
 
     def __enter__(self) -> GPUBuffer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._device._timeline.forked:
+        if not self._device.timeline.forked:
             self.destroy()
 
     def __repr__(self) -> str:
         name = f" {sanitize(self._label)!r}" if self._label else ""
         state = " destroyed" if self._storage is None else ""
         return f"<GPUBuffer{name} {self._size} bytes{state}>"
+
+
+def clear(buffer: GPUBuffer) -> bool:
+    """Let go of a buffer's memory; whether it held any."""
+    with buffer._device.lock:
+        storage, buffer._storage = buffer._storage, None
+    return storage is not None
+
+
+def usable(buffer: GPUBuffer, device: DeviceState, needed: GPUBufferUsage, what: str) -> Storage:
+    """A buffer's memory; ValueError or InvalidStateError when that use is not allowed."""
+    if buffer._device is not device:
+        raise ValueError(f"{what}: {buffer!r} belongs to another GPUDevice")
+    if needed not in buffer.usage:
+        raise ValueError(f"{what}: {buffer!r} was not created with usage {needed.name}")
+    return alive(buffer, what)
+
+
+def alive(buffer: GPUBuffer, what: str) -> Storage:
+    """A buffer's memory; InvalidStateError when it was destroyed."""
+    storage = buffer._storage
+    if storage is None:
+        raise InvalidStateError(f"{what}: {buffer!r} was destroyed")
+    return storage
 
 
 def integer(value: Any, what: str) -> int:

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..promise import MLPromise
 from ..runtime import Fence, Read, Run, Write
-from .buffer import GPUBuffer, check_range, integer
-from .commands import GPUCommandBuffer
+from .buffer import GPUBuffer, alive, check_range, integer, usable
+from .device_state import DeviceState
+from .encoder import GPUCommandBuffer, work_of
 from .flags import GPUBufferUsage
-
-if TYPE_CHECKING:
-    from .device import GPUDevice
 
 
 class GPUQueue:
     """The one queue of a device: everything runs in the order of the calls, together with the work
     of the contexts on the device. Calls return at once."""
 
-    def __init__(self, device: GPUDevice) -> None:
+    def __init__(self, device: DeviceState) -> None:
         self._device = device
 
     def submit(self, command_buffers: Iterable[GPUCommandBuffer]) -> Fence:
@@ -36,10 +34,10 @@ class GPUQueue:
         for item in given:
             if not isinstance(item, GPUCommandBuffer):
                 raise TypeError(f"submit: GPUCommandBuffers are expected, not {item!r}")
-        with device._lock:
-            device._check("submit")
-            device._timeline.enqueue(*[item._work(device) for item in given])
-            return device._timeline.fence()
+        with device.lock:
+            device.check("submit")
+            device.lane.enqueue(*[work_of(item, device) for item in given])
+            return device.lane.fence()
 
     def write_buffer(
         self,
@@ -60,19 +58,8 @@ class GPUQueue:
             raise ValueError(f"{what}: {length} bytes of {len(view)}, from {start} on")
         if length:
             offset, _ = check_range(buffer, buffer_offset, length, what)
-            buffer._use(self._device, GPUBufferUsage.COPY_DST, what)
-            self._write(buffer, offset, view[start : start + length], what)
-
-    def _write(self, buffer: GPUBuffer, offset: int, view: np.ndarray, what: str) -> None:
-        device = self._device
-        device._check(what)
-        with device._timeline.building():
-            staged = device._gpu.stage(view)
-        copied = view.copy() if staged is None else None
-        with device._lock:
-            device._check(what)
-            storage = buffer._alive(what)
-            device._timeline.enqueue(Write(storage, copied, staged, (offset, len(view))))
+            usable(buffer, self._device, GPUBufferUsage.COPY_DST, what)
+            write_bytes(self._device, buffer, offset, view[start : start + length], what)
 
     def read_buffer(
         self, buffer: GPUBuffer, buffer_offset: int = 0, size: int | None = None
@@ -82,10 +69,10 @@ class GPUQueue:
         device = self._device
         part = check_range(buffer, buffer_offset, size, "read_buffer")
         promise: MLPromise[np.ndarray] = MLPromise()
-        with device._lock:
-            device._check("read_buffer")
-            storage = buffer._use(device, GPUBufferUsage.COPY_SRC, "read_buffer")
-            device._timeline.enqueue(Read(storage, promise.resolve, promise.reject, part))
+        with device.lock:
+            device.check("read_buffer")
+            storage = usable(buffer, device, GPUBufferUsage.COPY_SRC, "read_buffer")
+            device.lane.enqueue(Read(storage, promise.resolve, promise.reject, part))
         return promise
 
     def __repr__(self) -> str:
@@ -94,9 +81,24 @@ class GPUQueue:
     def on_submitted_work_done(self) -> MLPromise[None]:
         """Resolves when all work submitted so far is done."""
         promise: MLPromise[None] = MLPromise()
-        self._device._check("on_submitted_work_done")
-        self._device._timeline.enqueue(Run(partial(promise.resolve, None), promise.reject))
+        self._device.check("on_submitted_work_done")
+        self._device.lane.enqueue(Run(partial(promise.resolve, None), promise.reject))
         return promise
+
+
+def write_bytes(
+    device: DeviceState, buffer: GPUBuffer, offset: int, view: np.ndarray, what: str
+) -> None:
+    """Replace bytes of a buffer from ``offset`` on, in order with other work; ``view`` is copied
+    before this returns."""
+    device.check(what)
+    with device.timeline.building():
+        staged = device.device.stage(view)
+    copied = view.copy() if staged is None else None
+    with device.lock:
+        device.check(what)
+        storage = alive(buffer, what)
+        device.lane.enqueue(Write(storage, copied, staged, (offset, len(view))))
 
 
 def byte_view(data: Any, what: str) -> np.ndarray:

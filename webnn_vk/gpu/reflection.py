@@ -105,7 +105,7 @@ class _Module:
             raise ValueError("the module has no compute entry point")
 
     def bindings(self) -> dict[int, str]:
-        found: dict[int, str] = {}
+        by_binding: dict[int, str] = {}
         for variable, (pointer, storage) in self.variables.items():
             if storage not in (_UNIFORM_CONSTANT, _UNIFORM, _STORAGE_BUFFER):
                 continue
@@ -128,8 +128,8 @@ class _Module:
             access = "r" * (not has(_NON_READABLE)) + "w" * (not has(_NON_WRITABLE)) or "r"
             binding = about.get(_BINDING, 0)
             # Two variables may name one binding, each with its access.
-            found[binding] = access if found.get(binding, access) == access else "rw"
-        return dict(sorted(found.items()))
+            by_binding[binding] = access if by_binding.get(binding, access) == access else "rw"
+        return dict(sorted(by_binding.items()))
 
     def push_size(self) -> int:
         sizes = [
@@ -170,19 +170,19 @@ class _Module:
         return operands[0] if kind in (_CONSTANT, _SPEC_CONSTANT) else 0
 
     def constants(self) -> dict[int, str]:
-        found = {}
+        kinds = {}
         for value, (op, type_id, _) in self.values.items():
             identifier = self.decorations[value].get(_SPEC_ID)
             if identifier is None or op not in (_SPEC_TRUE, _SPEC_FALSE, _SPEC_CONSTANT):
                 continue
             kind, operands = self.types[type_id]
             if kind != _TYPE_BOOL and operands[0] != 32:
-                found[identifier] = f"{operands[0]}-bit"
+                kinds[identifier] = f"{operands[0]}-bit"
             elif kind == _TYPE_INT:
-                found[identifier] = "int" if operands[1] else "uint"
+                kinds[identifier] = "int" if operands[1] else "uint"
             else:
-                found[identifier] = "float" if kind == _TYPE_FLOAT else "bool"
-        return found
+                kinds[identifier] = "float" if kind == _TYPE_FLOAT else "bool"
+        return kinds
 
     def local_size(self) -> tuple[int | tuple[int, int], ...]:
         for value, about in self.decorations.items():

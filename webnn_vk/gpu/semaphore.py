@@ -6,10 +6,10 @@ import operator
 import threading
 from typing import Any
 
+from ..driver import DriverError, FeatureMissing, sharing_of
 from ..errors import NotSupportedError, OperationError
-from ..runtime import Submit, Timeline
+from ..runtime import Lane, Submit
 from ..runtime.external import stop_waits
-from ..vulkan.errors import ExtensionMissing, VulkanError
 
 
 class GPUSemaphore:
@@ -25,17 +25,17 @@ class GPUSemaphore:
     and at last the end of the device.
     """
 
-    def __init__(self, timeline: Timeline, what: str) -> None:
-        device: Any = timeline.device
-        self._timeline = timeline
+    def __init__(self, lane: Lane, what: str) -> None:
+        device: Any = lane.device
+        self._lane = lane
         if device.profile is None:
             raise NotSupportedError(f"{what}: the CPU device has no semaphores")
-        with timeline.building():
+        with lane.timeline.building():
             try:
-                self._native = device.driver.semaphore(exportable=True)
-            except ExtensionMissing as error:
+                self._native = sharing_of(device.driver).semaphore(exportable=True)
+            except FeatureMissing as error:
                 raise NotSupportedError(f"{what}: {error}") from None
-            except VulkanError as error:
+            except DriverError as error:
                 raise OperationError(f"{what}: {error}") from error
         # The largest value asked for so far: the next signal has to exceed it.
         self._last = 0
@@ -46,10 +46,11 @@ class GPUSemaphore:
         """A new opaque file descriptor of the semaphore, which is the caller's: an import takes it
         over, ``os.close`` otherwise. CUDA imports it as a timeline semaphore's. InvalidStateError
         when the context and the device are gone."""
-        with self._timeline.building():
+        device: Any = self._lane.device
+        with self._lane.timeline.building():
             try:
-                return self._timeline.device.driver.export_semaphore(self._native)
-            except VulkanError as error:
+                return sharing_of(device.driver).export_semaphore(self._native)
+            except DriverError as error:
                 raise OperationError(f"export_fd: {error}") from error
 
     def enqueue_signal(self, value: int) -> None:
@@ -57,12 +58,12 @@ class GPUSemaphore:
         exceeds what was signalled and waited for here before, InvalidStateError when the context
         and the device are gone."""
         value = _value(value, "enqueue_signal")
-        with self._lock, self._timeline.building():
+        with self._lock, self._lane.timeline.building():
             if value <= self._last:
                 raise ValueError(f"enqueue_signal: {value} does not exceed {self._last}")
             self._last = value
             # Where the work is never run, the other side must not wait for ever.
-            self._timeline.enqueue(
+            self._lane.enqueue(
                 Submit(
                     [],
                     keep=self,
@@ -75,12 +76,12 @@ class GPUSemaphore:
         """Have work queued from now on start when ``value`` is reached. InvalidStateError when the
         context and the device are gone."""
         value = _value(value, "enqueue_wait")
-        with self._lock, self._timeline.building():
+        with self._lock, self._lane.timeline.building():
             self._last = max(self._last, value)
-            self._timeline.enqueue(Submit([], keep=self, wait=[(self._native, value)]))
+            self._lane.enqueue(Submit([], keep=self, wait=[(self._native, value)]))
 
     def __repr__(self) -> str:
-        return f"<GPUSemaphore of {self._timeline.device.name}, last value {self._last}>"
+        return f"<GPUSemaphore of {self._lane.device.name}, last value {self._last}>"
 
 
 def _value(value: Any, what: str) -> int:

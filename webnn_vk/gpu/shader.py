@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from webnn_vk.codegen import GlslError, KernelSpec
 from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.glsl import CompilerUnavailable, Source
 from webnn_vk.codegen.store import ShaderUnavailable
 
+from ..driver import Pipeline, PipelineRequest
 from ..errors import NotSupportedError, sanitize
-from ..vulkan.driver import PipelineRequest
+from .device_state import DeviceState
 from .reflection import Reflection, reflect
-
-if TYPE_CHECKING:
-    from .device import GPUDevice
 
 _FORMATS = {"float": "<f", "int": "<i", "uint": "<I", "bool": "<I"}
 
@@ -26,7 +25,7 @@ class GPUShaderModule:
     """A compute shader. ``entry_points``, ``bindings`` (binding → "r", "w" or "rw") and
     ``push_constant_size`` (bytes) are read from its SPIR-V."""
 
-    def __init__(self, device: GPUDevice, code: Any, label: str) -> None:
+    def __init__(self, device: DeviceState, code: Any, label: str) -> None:
         what = named("create_shader_module", label)
         self._device = device
         self._label = label
@@ -71,7 +70,7 @@ class GPUComputePipeline:
 
     def __init__(
         self,
-        device: GPUDevice,
+        device: DeviceState,
         module: GPUShaderModule,
         entry_point: str,
         constants: Mapping[Any, Any],
@@ -100,8 +99,8 @@ class GPUComputePipeline:
             label or module._label or "user shader",
             entry_point=entry_point,
         )
-        with device._translated(what):
-            self._native = device._gpu.driver.pipelines([request])[0]
+        with device.translated(what):
+            self._native = device.device.driver.pipelines([request])[0]
 
     @property
     def label(self) -> str:
@@ -112,6 +111,23 @@ class GPUComputePipeline:
         return f"<GPUComputePipeline {sanitize(self._label)!r} of {self._module!r}>"
 
 
+@dataclass(frozen=True)
+class PipelineParts:
+    """What recording needs of a pipeline. ``bindings``: binding → "r", "w" or "rw"; ``spec``: what
+    its module was made from, if that was a KernelSpec."""
+
+    device: DeviceState
+    native: Pipeline
+    bindings: Mapping[int, str]
+    spec: KernelSpec | None
+
+
+def parts_of(pipeline: GPUComputePipeline) -> PipelineParts:
+    """The parts of a pipeline."""
+    module = pipeline._module
+    return PipelineParts(module._device, pipeline._native, module._about.bindings, module.spec)
+
+
 def named(what: str, label: str) -> str:
     """A method's name with its ``[label]`` for messages."""
     if not isinstance(label, str):
@@ -119,13 +135,13 @@ def named(what: str, label: str) -> str:
     return f"{what} [{sanitize(label)}]" if label else what
 
 
-def _spirv(device: GPUDevice, code: Any, what: str, label: str) -> bytes:
+def _spirv(device: DeviceState, code: Any, what: str, label: str) -> bytes:
     if isinstance(code, KernelSpec):
-        missing = code.features - device.adapter.features
+        missing = code.features - device.device.profile.features
         if missing:
             raise NotSupportedError(f"{what}: the device has no {', '.join(sorted(missing))}")
         try:
-            return device._gpu.shaders.get([code])[0]
+            return device.device.shaders.get([code])[0]
         except GlslError as error:
             raise ValueError(f"{what}: {error}") from None
         except ShaderUnavailable as error:
@@ -139,8 +155,8 @@ def _spirv(device: GPUDevice, code: Any, what: str, label: str) -> bytes:
     )
 
 
-def _compile(device: GPUDevice, text: str, what: str, label: str) -> bytes:
-    compiler = find_compiler(device._settings.glslang)
+def _compile(device: DeviceState, text: str, what: str, label: str) -> bytes:
+    compiler = find_compiler(device.settings.glslang)
     if compiler is None:
         raise NotSupportedError(
             f"{what}: no GLSL compiler on this machine (Debian/Ubuntu: apt install "
@@ -187,9 +203,9 @@ def _constants(
 
 
 def _check_workgroup(
-    device: GPUDevice, about: Reflection, given: Mapping[int, int], what: str
+    device: DeviceState, about: Reflection, given: Mapping[int, int], what: str
 ) -> None:
-    profile = device._gpu.profile
+    profile = device.device.profile
     size = about.workgroup_size(given)
     if (
         not all(1 <= n <= most for n, most in zip(size, profile.max_workgroup_size, strict=False))

@@ -1,4 +1,4 @@
-"""Values, nodes and graphs: immutable, in topological order, with a verifier.
+"""Values, nodes and graphs: immutable, in topological order, with a verifier and a text form.
 
 A ``Value`` is an input, a constant or a node's output. A ``Node`` applies one operator record to
 named operands. Passes make new graphs; nothing here is changed in place.
@@ -6,8 +6,9 @@ named operands. Passes make new graphs; nothing here is changed in place.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +18,13 @@ from ..data_types import MLOperandDescriptor
 from ..ops import Operator
 from ..ops.arguments import Operands
 from ..ops.record import prefix
+from .literals import (
+    argument_text,
+    constant_text,
+    input_text,
+    label_text,
+    name_text,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,20 +50,10 @@ class Value:
     def shape(self) -> tuple[int, ...]:
         return self.descriptor.shape
 
-
-@dataclass(frozen=True)
-class Fused:
-    """An element-wise operator applied in the kernel that produces a value.
-
-    ``operands`` maps the operator's operand names to names in the node's ``operands``, or to None
-    for the value computed so far.
-    """
-
-    operator: Operator
-    operands: Mapping[str, str | None]
-    arguments: Mapping[str, Any]
-    output: MLOperandDescriptor
-    label: str = ""
+    @cached_property
+    def elements_text(self) -> str:
+        """A constant's elements in the graph's text form."""
+        return constant_text(self.descriptor, self.data)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +62,9 @@ class Node:
 
     ``operands`` holds the values present, in the operator's order; a sequence operand ``inputs`` is
     spread as ``inputs[0]``, ``inputs[1]`` …. ``arguments`` are the operator's other parameters in
-    normal form. ``epilogue`` are element-wise operators applied to the single output in turn.
+    normal form.
+    ``device`` is "vulkan" or "cpu", or empty before placement, with the ``reason`` for it.
+    ``origins`` are the titles of the builder's nodes that this one comes from.
     """
 
     operator: Operator
@@ -72,13 +72,22 @@ class Node:
     arguments: Mapping[str, Any]
     outputs: tuple[Value, ...]
     label: str = ""
-    epilogue: tuple[Fused, ...] = ()
-    # Descriptors of the operator's own outputs, before the epilogue.
-    results: tuple[MLOperandDescriptor, ...] = field(default=())
+    device: str = ""
+    reason: str = ""
+    origins: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.results:
-            object.__setattr__(self, "results", tuple(v.descriptor for v in self.outputs))
+        if not self.origins:
+            object.__setattr__(self, "origins", (prefix(self.operator.name, self.label),))
+
+    @property
+    def results(self) -> tuple[MLOperandDescriptor, ...]:
+        """The outputs' descriptors."""
+        return tuple(v.descriptor for v in self.outputs)
+
+    @property
+    def on_cpu(self) -> bool:
+        return self.device == "cpu"
 
     @property
     def inputs(self) -> tuple[Value, ...]:
@@ -98,9 +107,8 @@ class Node:
 
     @property
     def title(self) -> str:
-        """``matmul [q] + add + gelu``: for reports and messages."""
-        parts = [(self.operator, self.label)] + [(f.operator, f.label) for f in self.epilogue]
-        return " + ".join(prefix(op.name, label) for op, label in parts)
+        """``matmul [q]``: for reports and messages."""
+        return prefix(self.operator.name, self.label)
 
     def gather(self, lookup: Any) -> dict[str, Any]:
         """The operator's operands as ``evaluate``/``validate`` take them, each value mapped by
@@ -115,18 +123,8 @@ class Node:
         return result
 
     def evaluate(self, lookup: Any) -> list[np.ndarray]:
-        """The NumPy reference on the arrays that ``lookup`` gives for the operands, epilogue
-        included."""
-        arrays = self.operator.evaluate(self.results, self.gather(lookup), self.arguments)
-        for step in self.epilogue:
-            operands = {
-                p.name: None for p in step.operator.operands
-            } | {
-                name: arrays[0] if own is None else lookup(self.operands[own])
-                for name, own in step.operands.items()
-            }
-            arrays = step.operator.evaluate((step.output,), operands, step.arguments)
-        return arrays
+        """The NumPy reference on the arrays that ``lookup`` gives for the operands."""
+        return self.operator.evaluate(self.results, self.gather(lookup), self.arguments)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,13 +168,6 @@ class Graph:
             for value in node.inputs:
                 if not value.is_constant and value not in known:
                     raise ValueError(f"{node.title} reads a value before it is computed")
-            for step in node.epilogue:
-                missing = {own for own in step.operands.values() if own} - set(node.operands)
-                if missing:
-                    raise ValueError(f"{node.title}: the epilogue reads unknown {sorted(missing)}")
-            final = (node.epilogue[-1].output,) if node.epilogue else node.results
-            if final != tuple(v.descriptor for v in node.outputs):
-                raise ValueError(f"{node.title}: outputs do not match their descriptors")
             inferred = node.operator.validate(
                 node.gather(lambda v: v.descriptor), node.arguments, node.label
             )
@@ -193,18 +184,43 @@ class Graph:
                 raise ValueError(f"output {name!r} is never computed")
 
     def __str__(self) -> str:
-        """The graph's text form: one line per input, constant, node and output."""
-        names: dict[Value, str] = {v: f"%{name}" for name, v in self.inputs.items()}
+        """The graph's text form, which ``parse`` reads: one line per input, constant, node and
+        output."""
+        names: dict[Value, str] = {v: input_text(name) for name, v in self.inputs.items()}
         lines = [f"input {names[v]}: {v.descriptor}" for v in self.inputs.values()]
+        tensors: dict[int, int] = {}
         for i, v in enumerate(self.constants()):
             names[v] = f"%c{i}"
-            lines.append(f"constant {names[v]}: {v.descriptor}")
+            if v.data is not None:
+                elements = v.elements_text
+            else:
+                elements = f"tensor({tensors.setdefault(id(v.source), len(tensors))})"
+            lines.append(f"constant {names[v]}: {v.descriptor} = {elements}")
         for i, node in enumerate(self.nodes):
             for j, v in enumerate(node.outputs):
                 names[v] = f"%{i}" if len(node.outputs) == 1 else f"%{i}.{j}"
-            operands = [f"{key}={names[v]}" for key, v in node.operands.items()]
-            arguments = [f"{key}={value!r}" for key, value in node.arguments.items()]
             results = ", ".join(f"{names[v]}: {v.descriptor}" for v in node.outputs)
-            lines.append(f"{results} = {node.title}({', '.join(operands + arguments)})")
-        lines += [f"output {name} = {names[v]}" for name, v in self.outputs.items()]
+            lines.append(f"{results} = {_node_text(node, names)}")
+        lines += [f"output {name_text(name)} = {names[v]}" for name, v in self.outputs.items()]
         return "\n".join(lines)
+
+
+def _node_text(node: Node, names: Mapping[Value, str]) -> str:
+    # The operands present; those of a sequence in brackets.
+    operands = []
+    for name, given in node.gather(names.__getitem__).items():
+        if given is not None:
+            text = f"[{', '.join(given)}]" if isinstance(given, list) else given
+            operands.append(f"{name}={text}")
+    head = node.operator.name + (f" {label_text(node.label)}" if node.label else "")
+    arguments = [
+        f"{p.name}={argument_text(node.arguments[p.name])}" for p in node.operator.arguments
+    ]
+    text = f"{head}({', '.join(operands + arguments)})"
+    if node.device:
+        text += f" on {name_text(node.device)}"
+    if node.reason:
+        text += f" because {json.dumps(node.reason)}"
+    if node.origins != (prefix(node.operator.name, node.label),):
+        text += f" from {', '.join(map(json.dumps, node.origins))}"
+    return text

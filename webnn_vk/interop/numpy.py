@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .. import background
 from ..runtime.mapping import HostMapping
-
-if TYPE_CHECKING:
-    from ..tensor import MLTensor
+from ..tensor_state import TensorState
 
 
-def view(tensor: MLTensor, what: str = "to_numpy") -> TensorArray:
+def view(tensor: TensorState, what: str = "to_numpy") -> TensorArray:
     """See ``MLTensor.to_numpy``. ``what`` names the call in messages."""
-    if not tensor.readable:
+    if not tensor.descriptor.readable:
         raise TypeError(f"{what}: {tensor!r} was not created with readable=True")
     rental = Rental(tensor, what)
     try:
@@ -34,12 +32,14 @@ class Rental:
     the device stay until no array refers to them any more, whoever destroys tensor and context.
     """
 
-    def __init__(self, tensor: MLTensor, what: str) -> None:
-        storage = tensor._rent(self, what)
-        self._tensor: MLTensor | None = tensor
+    def __init__(self, tensor: TensorState, what: str) -> None:
+        storage = tensor.rent(self, what)
+        self._tensor: TensorState | None = tensor
         self._storage = storage
-        self._context = weakref.ref(tensor._context)
-        self._timeline = tensor._context._timeline
+        self._context = weakref.ref(tensor.context)
+        self._lane = tensor.context.lane
+        # A use of the device besides the context's, which may end first.
+        self._timeline = tensor.context.timeline
         self._user = self._timeline.join(lambda message: None)
         self._mapping: HostMapping | None = None
         # Taken for good by the one call that releases: a destructor's may interrupt another's.
@@ -48,12 +48,12 @@ class Rental:
     def open(self) -> TensorArray:
         """Wait for the tensor's contents and show them as an array."""
         tensor = self._tensor
-        mapping = HostMapping(tensor._context._device, self._storage)
-        mapping.fetch(self._timeline)
+        mapping = HostMapping(tensor.context.device, self._storage)
+        mapping.fetch(self._lane)
         self._mapping = mapping
-        d = tensor._descriptor
+        d = tensor.descriptor
         # All views keep this innermost array, not always those between.
-        flat = np.frombuffer(mapping.memory(writable=tensor.writable), d.numpy_dtype)
+        flat = np.frombuffer(mapping.memory(writable=tensor.descriptor.writable), d.numpy_dtype)
         weakref.finalize(flat, self.close).atexit = False
         array = flat.reshape(d.shape).view(TensorArray)
         array._rental = self
@@ -65,10 +65,10 @@ class Rental:
             return
         tensor, self._tensor = self._tensor, None
         try:
-            if self._mapping is not None and tensor.writable:
-                self._mapping.store(self._timeline)
+            if self._mapping is not None and tensor.descriptor.writable:
+                self._mapping.store(self._lane)
         finally:
-            tensor._end_rental(self)
+            tensor.end_rental(self)
 
     def close(self) -> None:
         """The last array is gone."""
@@ -127,7 +127,7 @@ class TensorArray(np.ndarray):
         return plain[()] if plain.ndim == 0 else plain
 
     def __getitem__(self, key: Any) -> Any:
-        found = super().__getitem__(key)
-        if isinstance(found, TensorArray) and found._rental is None:
-            return found.view(np.ndarray)
-        return found
+        part = super().__getitem__(key)
+        if isinstance(part, TensorArray) and part._rental is None:
+            return part.view(np.ndarray)
+        return part

@@ -9,17 +9,15 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ..device_profile import DeviceProfile
 from ..errors import InvalidStateError, NotSupportedError, OperationError
 from ..runtime import Storage
 from ..runtime.mapping import HostMapping
-
-if TYPE_CHECKING:
-    from ..device_profile import DeviceProfile
-    from ..tensor import MLTensor
+from ..tensor_state import TensorState
 
 #: Sizes of mapped and of copied ranges are multiples of this in WebGPU.
 COPY_ALIGNMENT = 4
@@ -64,69 +62,69 @@ class WgpuExchange:
         self._lender.check(what)
         self._lock = threading.RLock()
         # The tensor owns its exchange.
-        self._tensor: weakref.ref[MLTensor] | None = None
+        self._tensor: weakref.ref[TensorState] | None = None
         self._mapping: HostMapping | None = None
         self._buffer: Any = None
 
     def connect(self, storage: Storage) -> None:
-        """See ``sharing.Exchange``."""
+        """See ``tensor_state.Exchange``."""
 
-    def export(self, tensor: MLTensor) -> Any:
+    def export(self, tensor: TensorState) -> Any:
         """The ``wgpu.GPUBuffer`` with the tensor's contents, the same one until it is destroyed.
 
         Waits for the work queued on the tensor's context. InvalidStateError when the GPUDevice was
         destroyed, OperationError when it has no memory, and what ``to_numpy`` raises.
         """
         with self._lock:
-            tensor._storage_of("export_to_gpu")
+            tensor.storage_of("export_to_gpu")
             if self._buffer is not None:
                 return self._buffer
             self._lender.check("export_to_gpu")
-            storage = tensor._rent(self, "export_to_gpu")
-            context = tensor._context
+            storage = tensor.rent(self, "export_to_gpu")
+            context = tensor.context
             try:
                 # The device stays open until the copy is made.
-                with context._timeline.building():
-                    mapping = HostMapping(context._device, storage)
-                    mapping.fetch(context._timeline)
+                with context.timeline.building():
+                    mapping = HostMapping(context.device, storage)
+                    mapping.fetch(context.lane)
                     buffer = self._filled(mapping.memory(writable=False), tensor)
                 self._lender.add(self)
             except BaseException:
-                tensor._end_rental(self)
+                tensor.end_rental(self)
                 raise
             self._tensor, self._mapping = weakref.ref(tensor), mapping
             self._buffer = buffer
-            if tensor._storage is None:
+            if tensor.storage is None:
                 self.release(tensor)  # destroyed meanwhile
             return buffer
 
-    def release(self, tensor: MLTensor) -> None:
-        """See ``sharing.Exchange``. No lock: whoever holds it may wait for the timeline, and this
-        may run there."""
+    def release(self, tensor: TensorState) -> None:
+        """See ``tensor_state.Exchange``. No lock: whoever holds it may wait for the timeline, and
+        this may run there."""
         self._mapping = self._buffer = None
 
-    def _filled(self, data: memoryview, tensor: MLTensor) -> Any:
+    def _filled(self, data: memoryview, tensor: TensorState) -> Any:
         wgpu = sys.modules["wgpu"]
         size = -(-len(data) // COPY_ALIGNMENT) * COPY_ALIGNMENT
         usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
         try:
-            made = self.gpu_device.create_buffer(
+            exported = self.gpu_device.create_buffer(
                 label="MLTensor", size=size, usage=usage, mapped_at_creation=True
             )
-            made.write_mapped(data)
-            made.unmap()
+            exported.write_mapped(data)
+            exported.unmap()
         except wgpu.GPUError as error:
             self._lender.check("export_to_gpu")
             raise OperationError(
                 f"export_to_gpu: {tensor!r} ({size} bytes): {type(error).__name__}: {error}"
             ) from error
         this = weakref.ref(self)
-        destroy = type(made).destroy
-        buffer = weakref.ref(made)
+        destroy = type(exported).destroy
+        reference = weakref.ref(exported)
 
         def destroy_and_return() -> None:
             """Release the buffer; its contents go back to the tensor that it was made of."""
-            exchange, itself = this(), buffer()
+            exchange, itself = this(), reference()
             try:
                 if exchange is not None:
                     exchange.take_back(itself)
@@ -134,8 +132,8 @@ class WgpuExchange:
                 if itself is not None:
                     destroy(itself)
 
-        made.destroy = destroy_and_return
-        return made
+        exported.destroy = destroy_and_return
+        return exported
 
     def take_back(self, buffer: Any = None) -> None:
         """End the export of ``buffer`` (None: of any): the tensor has its contents, or what it had
@@ -146,20 +144,20 @@ class WgpuExchange:
             tensor, mapping, buffer = self._tensor(), self._mapping, self._buffer
             self._tensor = self._mapping = self._buffer = None
             self._lender.discard(self)
-            if tensor is None or tensor._storage is None:
+            if tensor is None or tensor.storage is None:
                 return
-            timeline = tensor._context._timeline
+            lane = tensor.context.lane
             try:
                 if self._lender.alive():
-                    with timeline.building():
+                    with lane.timeline.building():
                         self._read(buffer, mapping.memory(writable=True))
-                        mapping.store(timeline)
+                        mapping.store(lane)
             except InvalidStateError:
                 # A context destroyed meanwhile takes nothing back.
-                if tensor._storage is not None:
+                if tensor.storage is not None:
                     raise
             finally:
-                tensor._end_rental(self)
+                tensor.end_rental(self)
 
     def _read(self, buffer: Any, memory: memoryview) -> None:
         wgpu, device = sys.modules["wgpu"], self.gpu_device
@@ -170,9 +168,9 @@ class WgpuExchange:
         encoder.copy_buffer_to_buffer(buffer, 0, staging, 0, buffer.size)
         device.queue.submit([encoder.finish()])
         staging.map_sync(wgpu.MapMode.READ)
-        found = np.frombuffer(staging.read_mapped(copy=False), np.uint8)
-        np.frombuffer(memory, np.uint8)[:] = found[: len(memory)]
-        del found
+        contents = np.frombuffer(staging.read_mapped(copy=False), np.uint8)
+        np.frombuffer(memory, np.uint8)[:] = contents[: len(memory)]
+        del contents
         staging.unmap()
         staging.destroy()
 

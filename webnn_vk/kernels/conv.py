@@ -1,29 +1,33 @@
 """Convolutions: conv2d and conv_transpose2d in every layout.
 
-Three ways: a 1×1 convolution with stride 1 is a matrix product; ``conv_depthwise`` where each group
-has one input channel; ``conv`` for the rest, transposed convolutions in gather form included. All
-accumulate in float32.
+There are three ways: a 1×1 convolution with stride 1 is computed as a matrix product; the template
+``conv_depthwise`` serves groups of one input channel; ``conv`` serves the rest. In a transposed
+convolution too, each output gathers the inputs that reach it. All accumulate in float32.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 
 from ..data_types import DATA_TYPES, FLOAT_TYPES
 from ..device_profile import DeviceProfile
-from ..graph import Node
+from ..integers import ceil_divide
 from . import epilogue as fused
 from . import matmul
-from .axes import check_iterations
-from .dispatch import Dispatch, check_positions, strides
+from .choose import choose
+from .dispatch import Dispatch, Packed
 from .expression import used_features
-from .windows import bound, dispatch
-
-EPILOGUE = True
+from .family import Family
+from .matmul import MATMUL, Product, pack_panels
+from .node import KernelNode
+from .packing import is_weight, permuted
+from .portions import bound, dispatch
+from .rows import check_iterations
+from .schedule import Schedule, Tuned
 
 _SIZES = ("N", "IC", "OC", "G", "H", "W", "OH", "OW")
 _PARAMS = {
@@ -42,30 +46,32 @@ _LOADS, _PRODUCTS = 128, 512
 @dataclass(frozen=True)
 class Geometry:
     """Sizes and strides (in elements) of a convolution, named as in the templates: IC and OC are
-    channels of one group, the filter's strides are fg (a group), fo, fc (channels), fw (a tap)."""
+    channels of one group, the filter's strides are fg (a group), fo, fc (channels), fw (a tap).
+    ``data_types`` are those of input and output."""
 
-    numbers: dict[str, int]
+    numbers: tuple[tuple[str, int], ...]
     transposed: bool
     channels_last: bool
+    data_types: tuple[str, str]
 
     def __getattr__(self, name: str) -> int:
-        try:
-            return self.numbers[name]
-        except KeyError:
-            raise AttributeError(name) from None
+        for key, number in self.numbers:
+            if key == name:
+                return number
+        raise AttributeError(name)
 
 
-def geometry(node: Node) -> Geometry:
+def geometry(node: KernelNode) -> Geometry:
     """The geometry of a conv2d or conv_transpose2d."""
     arguments = node.arguments
     layout, filter_layout = arguments["input_layout"], arguments["filter_layout"]
-    transposed = node.operator.name == "conv_transpose2d"
+    transposed = node.lowering.transposed
     groups = arguments["groups"]
     x = dict(zip(layout, node.operands["input"].shape, strict=True))
     y = dict(zip(layout, node.results[0].shape, strict=True))
-    w_shape = node.operands["filter"].shape
-    w = dict(zip(filter_layout, w_shape, strict=True))
-    step = dict(zip(filter_layout, strides(w_shape), strict=True))
+    kernel = node.operands["filter"]
+    w = dict(zip(filter_layout, kernel.shape, strict=True))
+    step = dict(zip(filter_layout, kernel.strides, strict=True))
     inputs, outputs = x["c"] // groups, y["c"] // groups
     last = layout == "nhwc"
     numbers = {
@@ -80,90 +86,172 @@ def geometry(node: Node) -> Geometry:
         "fg": inputs * step["i"] if transposed else outputs * step["o"],
         "fo": step["o"], "fc": step["i"], "fw": step["w"],
     }
-    return Geometry(numbers, transposed, last)
+    data_types = node.operands["input"].data_type, node.out_type
+    return Geometry(tuple(numbers.items()), transposed, last, data_types)
 
 
-def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
-    """Dispatches of a conv2d or conv_transpose2d."""
-    g = geometry(node)
-    if _is_product(node, g):
-        return _product(node, g, profile)
-    for before, out, stride, taps, dilation in (
-        (g.PH, g.OH, g.SH, g.KH, g.DH), (g.PW, g.OW, g.SW, g.KW, g.DW)
-    ):
-        tap = (taps - 1) * dilation
-        if g.transposed:
-            check_positions(before + out, tap)
+class Conv(Family):
+    """See the module's docstring."""
+
+    name = "conv"
+    fuses = True
+
+    def problem(self, node: KernelNode) -> Geometry | Product:
+        g = geometry(node)
+        return _product(node, g) if _is_product(node, g) else g
+
+    def candidates(
+        self, problem: Geometry | Product, profile: DeviceProfile
+    ) -> Sequence[Schedule]:
+        if isinstance(problem, Product):
+            candidates = MATMUL.candidates(problem, profile)
+            return [choose("matmul", candidates, problem, profile)]
+        g = problem
+        direct = [
+            Schedule("conv", (
+                ("LX", x), ("LY", y), ("TC", tc), ("TP", tp), ("CHANNEL_LANES", channel_lanes)
+            ))
+            for x, y, tc, tp, channel_lanes in (
+                (8, 1, 4, 8, 0), (8, 1, 8, 8, 0), (16, 8, 4, 4, 0), (16, 8, 4, 4, 1)
+            )
+        ]
+        if g.transposed or g.IC > 1:
+            return direct
+        rows = _stores_rows(g, profile)
+        return direct + [
+            Schedule("conv_depthwise", (("LX", 64), ("TP", tall)))
+            for tall in (7, 4, 1)
+            if _unrolls(g, tall, rows)
+        ]
+
+    def takes(self, node: KernelNode, operand: str) -> bool:
+        if isinstance(node.operands[operand].value, Packed):
+            return True
+        return super().takes(node, operand)
+
+    def pack(self, node: KernelNode, profile: DeviceProfile, tuned: Tuned) -> KernelNode:
+        """Packs a constant filter: in panels where the convolution is a matrix product, else with
+        its dimensions permuted so that the channels loaded together lie side by side."""
+        problem, kernel = self.problem(node), node.operands["filter"]
+        if isinstance(problem, Product) and problem.operands[1] == "filter":
+            return pack_panels(self, node, profile, tuned)
+        if not is_weight(kernel):
+            return node
+        order = _filter_order(problem)
+        layout = node.arguments["filter_layout"]
+        if not order or [d for d in order if d in layout] == list(layout):
+            return node
+        access = permuted(kernel, tuple(layout.index(d) for d in order))
+        return replace(node, operands={**node.operands, "filter": access})
+
+    def lower(
+        self, node: KernelNode, problem: Geometry | Product, schedule: Schedule,
+        profile: DeviceProfile,
+    ) -> list[Dispatch]:
+        if isinstance(problem, Product):
+            return MATMUL.lower(node, problem, schedule, profile)
+        # Kernels tell positions before the input by their wrapping around to beyond its end. None
+        # wraps into it: the record has seen to it that padded and dilated extents are below 2³¹.
+        g = problem
+        values = {
+            "x": node.operands["input"], "w": node.operands["filter"], "c": node.operand("bias")
+        }
+        bounds = [bound(name, v, profile) for name, v in values.items() if v is not None]
+        bounds.append(bound("out", node.output, profile, "w"))
+        extra = fused.build(node)
+        whole = not any(b.constants for b in bounds)
+        if schedule.kernel == "conv_depthwise":
+            vector = whole and _stores_rows(g, profile)
+            constants, groups = _depthwise_tiles(g, schedule, vector)
         else:
-            check_positions(before, (out - 1) * stride + tap)
-    values = {"x": node.operands["input"], "w": node.operands["filter"], "c": node.operand("bias")}
-    bounds = [bound(name, v, profile) for name, v in values.items() if v is not None]
-    bounds.append(bound("out", node.output, profile, "w"))
-    extra = fused.build(node)
-    whole = not any(b.constants for b in bounds)
-    sizes = [DATA_TYPES[v.data_type].size for v in (node.output, values["x"])]
-    # Rows of vectors: neighbours in both, and nothing that can't be stored 4 at a time.
-    rows = whole and g.xw == g.ys == 1 and not (g.W % 4 or g.OW % 4) and max(sizes) <= 4
-    tall = 0 if g.transposed or g.IC > 1 else _tall(g, rows, profile)
-    if tall:
-        kernel, vector = "conv_depthwise", rows
-        constants, groups = _depthwise_tiles(g, tall, rows)
-    else:
-        kernel, constants, groups = "conv", *_tiles(g, profile)
-        channels = g.IC, g.fg, g.fo, g.fw
-        vector = whole and g.xc == g.fc == 1 and not any(n % 4 for n in channels)
-    check_iterations(g.KH * (1 + g.KW * (1 + g.IC / (4 if vector else 1))), profile)
-    spec = _spec(
-        kernel, tuple(b.buffer for b in bounds), g.transposed, values["c"] is not None, vector,
-        profile.features, extra,
-    )
-    return [
-        dispatch(
-            node, spec, bounds, extra, groups,
-            {name: g.numbers[name] for name in _PARAMS[kernel] + _STRIDES}, constants, profile,
-            kernel=kernel, variant=f"{'transposed ' * g.transposed}{g.KH}x{g.KW}{' v' * vector}",
-            flops=2 * node.results[0].size * g.IC * g.KH * g.KW,
+            channels = g.IC, g.fg, g.fo, g.fw
+            vector = whole and g.xc == g.fc == 1 and not any(n % 4 for n in channels)
+            constants, groups = dict(schedule.numbers), _direct_groups(g, schedule)
+        check_iterations(g.KH * (1 + g.KW * (1 + g.IC / (4 if vector else 1))), profile)
+        spec = _spec(
+            schedule.kernel, tuple(b.buffer for b in bounds), g.transposed,
+            values["c"] is not None, vector, profile.features, extra,
         )
-    ]
+        numbers = dict(g.numbers)
+        params = {name: numbers[name] for name in _PARAMS[schedule.kernel] + _STRIDES}
+        return [
+            dispatch(
+                node, spec, bounds, extra, groups, params, constants, profile,
+                kernel=schedule.kernel,
+                variant=f"{'transposed ' * g.transposed}{g.KH}x{g.KW}{' v' * vector}",
+                flops=2 * node.results[0].size * g.IC * g.KH * g.KW,
+            )
+        ]
+
+    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
+        flags = (False, True)
+        for data_type, addend in itertools.product(FLOAT_TYPES, flags):
+            names = ("x", "w", "c") if addend else ("x", "w")
+            buffers = (*(Buffer(n, data_type) for n in names), Buffer("out", data_type, "w"))
+            extra = fused.nothing(data_type)
+            for vector in flags:
+                yield _spec("conv_depthwise", buffers, False, addend, vector, features, extra)
+                for transposed in flags:
+                    yield _spec("conv", buffers, transposed, addend, vector, features, extra)
 
 
-def _tall(g: Geometry, rows: bool, profile: DeviceProfile) -> int:
-    """Outputs below each other that an invocation of the depthwise kernel computes (with ``rows``,
-    4 side by side too); 0 when even one takes too much."""
+def _filter_order(problem: Geometry | Product) -> str:
+    """The order of the filter's dimensions that the kernel reads best; "" where any will do."""
+    if isinstance(problem, Product):
+        # A product of filter and pixels: rows of input channels.
+        return "oihw"
+    if problem.IC == 1:
+        return ""
+    if problem.channels_last:
+        # Input channels side by side are loaded four at a time.
+        return "ohwi"
+    return "hwio"
+
+
+def _stores_rows(g: Geometry, profile: DeviceProfile) -> bool:
+    """Whether the depthwise kernel can go by rows of vectors: neighbours in both, whole tensors,
+    and nothing that can't be stored 4 at a time."""
+    sizes = [DATA_TYPES[t].size for t in g.data_types]
+    fits = all(
+        n * h * w * size <= profile.max_storage_buffer_range
+        for n, h, w, size in (
+            (g.N * g.G * g.IC, g.H, g.W, sizes[0]), (g.N * g.G * g.OC, g.OH, g.OW, sizes[1])
+        )
+    )
+    return fits and g.xw == g.ys == 1 and not (g.W % 4 or g.OW % 4) and max(sizes) <= 4
+
+
+def _unrolls(g: Geometry, tall: int, rows: bool) -> bool:
+    """Whether the depthwise kernel may unroll ``tall`` outputs below each other an invocation
+    (with ``rows``, 4 side by side too)."""
     side = 4 if rows else 1
     across = ((side - 1) * g.SW + (g.KW - 1) * g.DW) // 4 + 2 if rows else g.KW
-    # More share more rows. Powers of 2 would leave a part of the usual 7, 14, 28 … rows idle.
-    for tall in (7, 4, 1) if profile.is_software else (4, 1):
-        loads = ((tall - 1) * g.SH + (g.KH - 1) * g.DH + 1) * across
-        if loads <= _LOADS and tall * side * g.KH * g.KW <= _PRODUCTS:
-            return tall
-    return 0
+    loads = ((tall - 1) * g.SH + (g.KH - 1) * g.DH + 1) * across
+    return loads <= _LOADS and tall * side * g.KH * g.KW <= _PRODUCTS
 
 
-def _depthwise_tiles(g: Geometry, tall: int, rows: bool) -> tuple[dict[str, int], int]:
-    invocations = g.N * g.G * g.OC * -(-g.OH // tall) * (g.OW // 4 if rows else g.OW)
-    constants = {"LX": 64, "TP": tall}
-    constants |= {n: g.numbers[n] for n in ("KH", "KW", "SH", "SW", "DH", "DW", "PW")}
-    return constants, -(-invocations // 64)
+def _depthwise_tiles(
+    g: Geometry, schedule: Schedule, rows: bool
+) -> tuple[dict[str, int], int]:
+    """Specialisation constants of the depthwise kernel and its number of workgroups."""
+    columns = g.OW // 4 if rows else g.OW
+    invocations = g.N * g.G * g.OC * ceil_divide(g.OH, schedule["TP"]) * columns
+    numbers = dict(g.numbers)
+    constants = dict(schedule.numbers)
+    constants |= {n: numbers[n] for n in ("KH", "KW", "SH", "SW", "DH", "DW", "PW")}
+    return constants, ceil_divide(invocations, schedule["LX"])
 
 
-def _tiles(g: Geometry, profile: DeviceProfile) -> tuple[dict[str, int], int]:
-    """Specialisation constants of the direct kernel and its number of workgroups."""
+def _direct_groups(g: Geometry, schedule: Schedule) -> int:
+    """Workgroups of the direct kernel."""
     pixels = g.N * g.OH * g.OW
-    if profile.is_software:
-        # One SIMD group of pixels a workgroup; few distinct sizes, each is a compile.
-        lanes, (tc, tp), channel_lanes = (8, 1), (8 if g.OC > 4 else 4, 8), False
-    else:
-        channel_lanes = g.channels_last and g.OC >= 16
-        lanes, tc, tp = (16, 8), 4, 4
-    lc, lp = lanes if channel_lanes else lanes[::-1]
-    constants = {
-        "LX": lanes[0], "LY": lanes[1], "TC": tc, "TP": tp, "CHANNEL_LANES": int(channel_lanes),
-    }
-    return constants, g.G * -(-g.OC // (lc * tc)) * -(-pixels // (lp * tp))
+    lanes = schedule["LX"], schedule["LY"]
+    channels, along = lanes if schedule["CHANNEL_LANES"] else lanes[::-1]
+    channel_tiles = ceil_divide(g.OC, channels * schedule["TC"])
+    return g.G * channel_tiles * ceil_divide(pixels, along * schedule["TP"])
 
 
-def _is_product(node: Node, g: Geometry) -> bool:
+def _is_product(node: KernelNode, g: Geometry) -> bool:
     return (
         (g.G, g.KH, g.KW, g.SH, g.SW) == (1, 1, 1, 1, 1)
         and not any(node.arguments["padding"])
@@ -171,23 +259,28 @@ def _is_product(node: Node, g: Geometry) -> bool:
     )
 
 
-def _product(node: Node, g: Geometry, profile: DeviceProfile) -> list[Dispatch]:
-    x, w, bias = node.operands["input"], node.operands["filter"], node.operand("bias")
+def _product(node: KernelNode, g: Geometry) -> Product:
+    """A 1x1 convolution as a product: of pixels and filter where channels come last, else of
+    filter and pixels."""
     # Which channel is the filter's fast dimension: [outputs, inputs] or [inputs, outputs].
     inputs_last = g.fc == 1 and (g.fo != 1 or g.IC == 1)
-    width = g.IC if inputs_last else g.OC
+    width = g.fo if inputs_last else g.fc
     if g.channels_last:
-        product = matmul.Product(
-            g.N * g.H * g.W, g.OC, g.IC, g.IC, width, b_transposed=inputs_last, c_strides=(0, 1)
+        product = Product(
+            g.N * g.H * g.W, g.OC, g.IC, g.IC, width, g.OC, b_transposed=inputs_last,
+            c_strides=(0, 1), operands=("input", "filter", "bias"),
+            panel=matmul.panel_of(node.operands["filter"]),
         )
-        return matmul.plan_product(product, node, x, w, bias, profile)
-    pixels = g.H * g.W
-    many = g.N > 1
-    product = matmul.Product(
-        g.OC, pixels, g.IC, width, pixels, a_transposed=not inputs_last,
-        batch=(g.N,) * many, a_batch=(0,) * many, b_batch=(g.IC * pixels,) * many, c_strides=(1, 0),
-    )
-    return matmul.plan_product(product, node, w, x, bias, profile)
+    else:
+        pixels = g.H * g.W
+        many = g.N > 1
+        product = Product(
+            g.OC, pixels, g.IC, width, pixels, pixels, a_transposed=not inputs_last,
+            batch=(g.N,) * many, a_batch=(0,) * many, b_batch=(g.IC * pixels,) * many,
+            out_batch=(g.OC * pixels,) * many, c_strides=(1, 0),
+            operands=("filter", "input", "bias"),
+        )
+    return matmul.normalize(product)
 
 
 def _spec(
@@ -209,16 +302,3 @@ def _spec(
         (*options, *extra.options),
         used_features(features, buffers, extra.int64),
     )
-
-
-def catalogue(features: frozenset[str]) -> Iterable[KernelSpec]:
-    """Every unfused kernel of the family."""
-    flags = (False, True)
-    for data_type, addend in itertools.product(FLOAT_TYPES, flags):
-        names = ("x", "w", "c") if addend else ("x", "w")
-        buffers = (*(Buffer(n, data_type) for n in names), Buffer("out", data_type, "w"))
-        extra = fused.nothing(data_type)
-        for vector in flags:
-            yield _spec("conv_depthwise", buffers, False, addend, vector, features, extra)
-            for transposed in flags:
-                yield _spec("conv", buffers, transposed, addend, vector, features, extra)

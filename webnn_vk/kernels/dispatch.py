@@ -1,8 +1,7 @@
-"""What a kernel family returns: dispatches as plain data, no handles."""
+"""What a kernel family returns: compute dispatches as plain data, no handles."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -11,9 +10,10 @@ import numpy as np
 
 from webnn_vk.codegen.spec import KernelSpec
 
-from ..data_types import MLOperandDescriptor
+from ..data_types import DATA_TYPES, MLOperandDescriptor
 from ..device_profile import DeviceProfile
 from ..graph import Value
+from ..integers import ceil_divide
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,15 +39,34 @@ class Packing(Protocol):
 
 @dataclass(frozen=True)
 class Packed:
-    """A constant as a kernel wants it: a target of bindings that set-up fills once. The original
-    is let go when nothing else reads it."""
+    """A constant in the form that a kernel reads. Dispatches bind it as they bind a value; set-up
+    fills it once, and then releases the original where nothing else reads it."""
 
     value: Value
     packing: Packing
 
     @property
     def size(self) -> int:
+        """In bytes."""
         return self.packing.byte_length(self.value.descriptor)
+
+    @property
+    def data_type(self) -> str:
+        return self.value.data_type
+
+    @property
+    def descriptor(self) -> MLOperandDescriptor:
+        """The packed form as a tensor of one dimension."""
+        elements = self.size // DATA_TYPES[self.data_type].size
+        return MLOperandDescriptor(self.data_type, (elements,))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.descriptor.shape
+
+    @property
+    def is_constant(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True)
@@ -61,8 +80,8 @@ class Binding:
 
 @dataclass(frozen=True)
 class Dispatch:
-    """One compute dispatch. ``bindings`` follow the spec's buffers (a windowed buffer takes one
-    each), ``params`` and ``constants`` name the spec's parameters and specialisation constants."""
+    """One compute dispatch. ``bindings`` follow the spec's buffers: one for each, or as many as the
+    buffer has portions. ``params`` and ``constants`` give values by the names in the spec."""
 
     spec: KernelSpec
     bindings: tuple[Binding, ...]
@@ -75,75 +94,26 @@ class Dispatch:
     bytes: int = 0
 
 
-def padded(byte_length: int) -> int:
-    """Bytes that a value occupies: kernels may read and write whole 16-byte vectors."""
-    return max(16, -(-byte_length // 16) * 16)
-
-
 def grid(groups: int, profile: DeviceProfile) -> tuple[int, int, int]:
     """A one-dimensional number of workgroups folded into the device's limits; kernels undo it
     with ``workgroup_index()`` and must ignore indices past the end."""
     x_max, y_max, z_max = profile.max_workgroup_count
     if groups <= x_max:
         return (max(groups, 1), 1, 1)
-    rows = -(-groups // x_max)
+    rows = ceil_divide(groups, x_max)
     if rows <= y_max:
         # Even rows waste fewer workgroups than full ones with a short last row.
-        return (-(-groups // rows), rows, 1)
-    planes = -(-rows // y_max)
+        return (ceil_divide(groups, rows), rows, 1)
+    planes = ceil_divide(rows, y_max)
     if planes > z_max:
         raise ValueError(f"{groups} workgroups exceed the device's {profile.max_workgroup_count}")
     return (x_max, y_max, planes)
 
 
-def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Row-major strides in elements."""
-    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
-
-
-def broadcast_strides(shape: tuple[int, ...], target: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides in elements that read ``shape`` as if broadcast to ``target`` (0 where repeated)."""
-    own = (0,) * (len(target) - len(shape)) + strides(shape)
-    dims = (1,) * (len(target) - len(shape)) + tuple(shape)
-    return tuple(s if d != 1 else 0 for s, d in zip(own, dims, strict=True))
-
-
-def collapse(
-    shape: tuple[int, ...], *operands: tuple[int, ...]
-) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """Merge adjacent dimensions over which every operand's strides are contiguous.
-
-    ``shape`` with the strides of each operand → the fewest dimensions that address the same
-    elements in the same order; dimensions of size 1 vanish.
-    """
-    dims: list[int] = []
-    merged: list[list[int]] = [[] for _ in operands]
-    for axis, size in enumerate(shape):
-        if size == 1:
-            continue
-        joins = bool(dims) and all(
-            m[-1] == o[axis] * size for m, o in zip(merged, operands, strict=True)
-        )
-        if joins:
-            dims[-1] *= size
-            for m, o in zip(merged, operands, strict=True):
-                m[-1] = o[axis]
-        else:
-            dims.append(size)
-            for m, o in zip(merged, operands, strict=True):
-                m.append(o[axis])
-    if not dims:
-        return (1,), [(0,) for _ in operands]
-    return tuple(dims), [tuple(m) for m in merged]
+def workgroup(profile: DeviceProfile, wanted: int = 256) -> int:
+    """Invocations per one-dimensional workgroup: as many as wanted, within the device's limits."""
+    return min(wanted, profile.max_workgroup_invocations, profile.max_workgroup_size[0])
 
 
 class Unsupported(Exception):
     """The device can't run this node; the message says why."""
-
-
-def check_positions(*numbers: int) -> None:
-    """Kernels tell positions before a tensor by their wrapping around to beyond its end.
-    Unsupported where ``numbers``, how far positions reach before the tensor and from there on, are
-    so large that some would wrap around into it."""
-    if max(numbers) >= 2**31:
-        raise Unsupported(f"padding, strides and dilations reach {max(numbers)}; 2³¹ is too far")

@@ -1,7 +1,7 @@
-"""Elements as bare bits, for kernels that only move them: 1, 2, 4, 8 or 16 bytes wide.
+"""Elements as bytes, 1, 2, 4, 8 or 16 wide, for kernels that move them and compute nothing.
 
-Moving does not depend on what the bits mean, so float16 and float32 keep their NaN payloads, types
-of one size share kernels, and contiguous runs move as wider elements.
+Such a kernel need not know the data type: types of one size share it, several neighbouring elements
+move as one wider element, and NaNs keep their payload because no float is ever loaded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from webnn_vk.codegen.spec import Buffer
 from ..data_types import DATA_TYPES
 from ..device_profile import DeviceProfile
 from ..graph import Value
-from .dispatch import Binding, padded
+from ..integers import padded
+from .dispatch import Binding
 
 #: Widths of an element in bytes.
 WIDTHS = (1, 2, 4, 8, 16)
@@ -34,13 +35,14 @@ def buffer(name: str, width: int, access: str = "r") -> Buffer:
 
 
 def storage_features(width: int, features: frozenset[str]) -> frozenset[str]:
-    """Those of the device's features that a kernel moving such elements uses."""
+    """Those of the device's ``features`` that a kernel uses to move elements ``width`` bytes
+    wide."""
     return _FEATURES.get(width, frozenset()) & features
 
 
 def widest(size: int, numbers: Iterable[int]) -> int:
-    """The largest width in bytes by which runs of ``size``-byte elements can move when every one
-    of ``numbers`` (lengths, strides, offsets, in elements) has to be a whole number of it."""
+    """The widest element, in bytes, as which runs of ``size``-byte elements can move: each of
+    ``numbers`` (lengths, strides and offsets, in elements) must be a multiple of it."""
     numbers = tuple(numbers)
     return next(
         width
@@ -49,14 +51,9 @@ def widest(size: int, numbers: Iterable[int]) -> int:
     )
 
 
-def workgroup(profile: DeviceProfile) -> int:
-    """Invocations per workgroup of kernels without cooperation."""
-    return min(256, profile.max_workgroup_invocations, profile.max_workgroup_size[0])
-
-
 def bind(value: Value, profile: DeviceProfile, start: int, end: int) -> tuple[Binding, int]:
-    """A binding with the bytes start … end of the value, and the byte it begins at. No more than
-    needed is bound: dispatches that write apart need no barrier between them."""
+    """A binding with the bytes start … end of the value, and the byte it begins at. It is as small
+    as alignment allows, since dispatches that write different ranges need no barrier in between."""
     whole = padded(value.descriptor.byte_length)
     first = start - start % alignment(profile)
     size = min(padded(end - first), whole - first)
@@ -64,7 +61,7 @@ def bind(value: Value, profile: DeviceProfile, start: int, end: int) -> tuple[Bi
 
 
 def alignment(profile: DeviceProfile) -> int:
-    """What offsets of bindings are multiples of, in bytes."""
+    """The alignment of a binding's offset in bytes."""
     return max(16, profile.min_storage_buffer_offset_alignment)
 
 
@@ -83,8 +80,8 @@ def bind_range(value: Value, part: range, size: int) -> Binding:
 
 
 def ranges(count: int, size: int, profile: DeviceProfile, multiple: int = 1) -> Iterator[range]:
-    """``count`` items of ``size`` bytes in ranges that one binding each can hold; ranges begin at
-    multiples of ``multiple`` items and of the alignment of bindings."""
+    """``count`` items of ``size`` bytes, divided into ranges that fit in one binding. Each range
+    begins at a multiple of ``multiple`` items and of the alignment of bindings."""
     limit = profile.max_storage_buffer_range
     if padded(count * size) <= limit:
         yield range(count)

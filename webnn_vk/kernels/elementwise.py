@@ -1,8 +1,8 @@
 """The element-wise family: any chain of element-wise operators, with broadcasting, in one pass.
 
-One module per operator and data types: how each operand is read (``Mode``) and along which
-dimensions it is repeated are specialisation constants, shapes parameters. Tensors larger than one
-binding are computed in slices of the output's elements.
+There is one SPIR-V module per operator and data types. How each operand is read (``Mode``) and
+along which dimensions it is repeated are specialisation constants; shapes are parameters. Tensors
+larger than one binding are computed in slices of the output's elements.
 """
 
 from __future__ import annotations
@@ -12,35 +12,32 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 
+from ..access import Access, collapse, strides
 from ..data_types import ALL_TYPES, DATA_TYPES, MLOperandDescriptor
 from ..device_profile import DeviceProfile
-from ..graph import Node, Value
+from ..graph import Value
 from ..graph.emit import make_node
-from ..ops import OPERATORS, Operator
+from ..integers import VECTOR_BYTES, ceil_divide, round_up
+from ..ops import ALL_OPERATORS, Operator
 from ..ops.arguments import DataTypeName
 from ..ops.lowering import Elementwise
-from .dispatch import (
-    Binding,
-    Dispatch,
-    Unsupported,
-    broadcast_strides,
-    collapse,
-    grid,
-    strides,
-)
+from .dispatch import Binding, Dispatch, Unsupported, grid, workgroup
 from .expression import Chain, lowering, needs_int64, reciprocal, used_features
-from .windows import check_bindings
+from .family import Family
+from .node import KernelNode
+from .portions import check_bindings
+from .schedule import Schedule
 
-EPILOGUE = True
 # Slices begin at multiples of this many elements: 256 bytes or more in every data type.
 _ALIGNMENT = 256
 
 
 class Mode(IntEnum):
-    """How an operand is read; the template's constants."""
+    """How an operand is read; the numbers are those of the template."""
 
     FLAT = 0
     SCALAR = 1
@@ -55,13 +52,13 @@ class _Operand:
     ``blockwise`` whether its elements are repeated in blocks."""
 
     name: str
-    value: Value
+    access: Access
     broadcasts: bool
     blockwise: bool = False
 
 
 @dataclass(frozen=True)
-class _Window:
+class _Part:
     """The part of an operand that a slice reads: element ``base``, multiple of the alignment, to
     ``stop``; the whole operand when ``stop`` is None."""
 
@@ -77,34 +74,33 @@ class _Layout:
     strides: tuple[int, ...] = ()
 
 
-def _structure(node: Node) -> tuple[Chain, list[_Operand]]:
+def _structure(node: KernelNode) -> tuple[Chain, list[_Operand]]:
     """The statements and the distinct operands of a node with its epilogue."""
     chain = Chain()
     kind = lowering(node.operator)
     operands: list[_Operand] = []
-    named: dict[str, tuple[str, MLOperandDescriptor]] = {}
+    named: dict[str, tuple[str, Any]] = {}
     alone = len(node.operator.operands) == 1
     for p in node.operator.operands:
-        value = node.operands[p.name]
+        access = node.operands[p.name]
         blockwise = p.name in kind.blockwise
-        broadcasts = blockwise or not (alone or kind.blockwise)
-        operands.append(_Operand(f"x{len(operands)}", value, broadcasts, blockwise))
-        named[p.name] = (operands[-1].name, value.descriptor)
+        broadcasts = blockwise or not (alone or kind.blockwise) or not access.is_dense
+        operands.append(_Operand(f"x{len(operands)}", access, broadcasts, blockwise))
+        named[p.name] = (operands[-1].name, access)
     current = (chain.apply(node.operator, named, node.arguments, node.results[0]), node.results[0])
-    sides: dict[str, tuple[str, MLOperandDescriptor]] = {}
+    sides: dict[Access, tuple[str, Access]] = {}
     for step in node.epilogue:
         named = {}
         # Declaration order decides which operand a number takes its type from.
         for p in step.operator.operands:
-            own = step.operands[p.name]
-            if own is None:
+            access = step.operands[p.name]
+            if access is None:
                 named[p.name] = current
                 continue
-            if own not in sides:
-                value = node.operands[own]
-                operands.append(_Operand(f"x{len(operands)}", value, True))
-                sides[own] = (operands[-1].name, value.descriptor)
-            named[p.name] = sides[own]
+            if access not in sides:
+                operands.append(_Operand(f"x{len(operands)}", access, True))
+                sides[access] = (operands[-1].name, access)
+            named[p.name] = sides[access]
         current = (chain.apply(step.operator, named, step.arguments, step.output), step.output)
     return chain, operands
 
@@ -123,7 +119,8 @@ def _capacities(operands: Sequence[_Operand]) -> tuple[int, ...]:
 def _spec(
     chain: Chain, operands: Sequence[_Operand], out: str, capacity: int, features: frozenset[str]
 ) -> KernelSpec:
-    buffers = [Buffer(o.name, o.value.data_type, width=_width(o.value.data_type)) for o in operands]
+    types = {o.name: o.access.data_type for o in operands}
+    buffers = [Buffer(name, kind, width=_width(kind)) for name, kind in types.items()]
     buffers.append(Buffer("out", out, "w", width=_width(out)))
     params = [Param("low"), Param("high")]
     constants = [Constant("PARTIAL", default=0)] if _width(out) == 4 else []
@@ -157,26 +154,26 @@ def _layouts(
     operands: Sequence[_Operand], shape: tuple[int, ...]
 ) -> tuple[tuple[int, ...], list[_Layout]]:
     """The collapsed dimensions, and each operand's layout over them."""
-    fine = _split(shape, [o.value.shape for o in operands if o.blockwise])
+    fine = _split(shape, [o.access.shape for o in operands if o.blockwise])
     flat = [s if d > 1 else 0 for s, d in zip(strides(fine), fine, strict=True)]
-    found: list[_Layout | None] = []
+    simple: list[_Layout | None] = []
     strided: list[tuple[int, ...]] = []
     for o in operands:
-        own = _fine_strides(o, shape, fine)
-        if o.value.descriptor.size == 1 and o.broadcasts:
-            found.append(_Layout(Mode.SCALAR))
-        elif not o.broadcasts or list(own) == flat:
-            found.append(_Layout(Mode.FLAT))
+        steps = _fine_strides(o, shape, fine)
+        if o.broadcasts and not any(steps):
+            simple.append(_Layout(Mode.SCALAR))
+        elif not o.broadcasts or list(steps) == flat:
+            simple.append(_Layout(Mode.FLAT))
         else:
-            found.append(None)
-            strided.append(own)
+            simple.append(None)
+            strided.append(steps)
     dims, merged = collapse(fine, *strided)
     rest = iter(merged)
     layouts = []
-    for o, layout in zip(operands, found, strict=True):
+    for o, layout in zip(operands, simple, strict=True):
         if layout is None:
-            own = next(rest)
-            layout = _Layout(_mode(dims, own, _width(o.value.data_type)), own)
+            steps = next(rest)
+            layout = _Layout(_mode(dims, steps, _width(o.access.data_type)), steps)
         layouts.append(layout)
     return dims, layouts
 
@@ -193,25 +190,25 @@ def _fine_strides(
     operand: _Operand, shape: tuple[int, ...], fine: tuple[int, ...]
 ) -> tuple[int, ...]:
     """Strides over the dimensions of ``fine``, 0 where a dimension is repeated or of size 1."""
+    access = operand.access
     if operand.blockwise:
-        own = strides(operand.value.shape)
         return tuple(
             n
-            for s, d in zip(own, operand.value.shape, strict=True)
+            for s, d in zip(access.strides, access.shape, strict=True)
             for n in (s if d > 1 else 0, 0)
         )
-    own = broadcast_strides(operand.value.shape, shape)
+    steps = access.broadcast(shape).strides
     if len(fine) == len(shape):
-        return own
-    split = (n for s, b in zip(own, fine[1::2], strict=True) for n in (s * b, s))
+        return tuple(s if d > 1 else 0 for s, d in zip(steps, shape, strict=True))
+    split = (n for s, b in zip(steps, fine[1::2], strict=True) for n in (s * b, s))
     return tuple(s if d > 1 else 0 for s, d in zip(split, fine, strict=True))
 
 
-def _mode(dims: tuple[int, ...], own: tuple[int, ...], width: int) -> Mode:
+def _mode(dims: tuple[int, ...], steps: tuple[int, ...], width: int) -> Mode:
     if dims[-1] % 4 == 0:
-        if own[-1] == 0:
+        if steps[-1] == 0:
             return Mode.SPLAT
-        if width == 4 and own[-1] == 1 and all(s % 4 == 0 for s in own[:-1]):
+        if width == 4 and steps[-1] == 1 and all(s % 4 == 0 for s in steps[:-1]):
             return Mode.VECTOR
     return Mode.GATHER
 
@@ -223,9 +220,9 @@ def _slices(
     dims: tuple[int, ...],
     layouts: Sequence[_Layout],
     limit: int,
-) -> Iterator[tuple[int, int, list[_Window]]]:
-    """(start, stop, window of each operand) so that no binding exceeds ``limit`` bytes."""
-    flat = [o.value.data_type for o, layout in zip(operands, layouts, strict=True)
+) -> Iterator[tuple[int, int, list[_Part]]]:
+    """(start, stop, part of each operand) so that no binding exceeds ``limit`` bytes."""
+    flat = [o.access.data_type for o, layout in zip(operands, layouts, strict=True)
             if layout.mode is Mode.FLAT]
     size = max(DATA_TYPES[t].size for t in (out.data_type, *flat))
     chunk = limit // size // _ALIGNMENT * _ALIGNMENT
@@ -236,18 +233,18 @@ def _slices(
         begin = start // _ALIGNMENT * _ALIGNMENT
         stop = min(out.size, begin + chunk)
         while True:
-            windows = [
-                _window(o, layout, dims, begin, start, stop, out.size, limit)
+            parts = [
+                _part(o, layout, dims, begin, start, stop, out.size, limit)
                 for o, layout in zip(operands, layouts, strict=True)
             ]
-            if None not in windows:
+            if None not in parts:
                 break
             stop = _earlier(dims, layouts, start, stop)
-        yield start, stop, windows
+        yield start, stop, parts
         start = stop
 
 
-def _window(
+def _part(
     operand: _Operand,
     layout: _Layout,
     dims: tuple[int, ...],
@@ -256,19 +253,19 @@ def _window(
     stop: int,
     total: int,
     limit: int,
-) -> _Window | None:
+) -> _Part | None:
     """What elements ``start`` … ``stop`` read of an operand; None when that exceeds a binding."""
-    descriptor = operand.value.descriptor
+    descriptor = operand.access.value.descriptor
     if layout.mode is Mode.FLAT:
-        return _Window(begin, None if stop == total else stop)
+        return _Part(begin, None if stop == total else stop)
     if layout.mode is Mode.SCALAR or descriptor.byte_length <= limit:
-        return _Window()
+        return _Part()
     low, high = _span(dims, layout.strides, start, stop)
     base = low // _ALIGNMENT * _ALIGNMENT
-    end = -(-(high + 1) // 4) * 4
+    end = round_up(high + 1, 4)
     if (end - base) * DATA_TYPES[descriptor.data_type].size > limit:
         return None
-    return _Window(base, min(end, descriptor.size))
+    return _Part(base, min(end, descriptor.size))
 
 
 def _coordinates(dims: tuple[int, ...], index: int) -> list[int]:
@@ -280,22 +277,22 @@ def _coordinates(dims: tuple[int, ...], index: int) -> list[int]:
 
 
 def _span(
-    dims: tuple[int, ...], own: tuple[int, ...], start: int, stop: int
+    dims: tuple[int, ...], steps: tuple[int, ...], start: int, stop: int
 ) -> tuple[int, int]:
     """The lowest and highest element that output elements ``start`` … ``stop`` read."""
     first, last = _coordinates(dims, start), _coordinates(dims, stop - 1)
     axis = next((i for i, (a, b) in enumerate(zip(first, last, strict=True)) if a != b), len(dims))
-    low = sum(c * s for c, s in zip(first[: axis + 1], own, strict=False))
-    high = sum(c * s for c, s in zip(last[: axis + 1], own, strict=False))
+    low = sum(c * s for c, s in zip(first[: axis + 1], steps, strict=False))
+    high = sum(c * s for c, s in zip(last[: axis + 1], steps, strict=False))
     # Below the first differing dimension every coordinate may occur.
-    return low, high + sum((d - 1) * s for d, s in zip(dims[axis + 1 :], own[axis + 1 :],
+    return low, high + sum((d - 1) * s for d, s in zip(dims[axis + 1 :], steps[axis + 1 :],
                                                         strict=True))
 
 
 def _earlier(
     dims: tuple[int, ...], layouts: Sequence[_Layout], start: int, stop: int
 ) -> int:
-    """A smaller end of a slice whose windows are too large: a border of the outermost dimension
+    """A smaller end of a slice whose parts are too large: a border of the outermost dimension
     it crosses where an operand is repeated along it, else about half."""
     first, last = _coordinates(dims, start), _coordinates(dims, stop - 1)
     axis = next(i for i, (a, b) in enumerate(zip(first, last, strict=True)) if a != b)
@@ -307,88 +304,119 @@ def _earlier(
     return half if half > start else start + max(1, (stop - start) // 2)
 
 
-# -- planning -------------------------------------------------------------------------------------
-def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
-    """The dispatches of an element-wise node with its epilogue: one per slice."""
-    chain, operands = _structure(node)
-    out = node.output.descriptor
-    dims, layouts = _layouts(operands, out.shape)
-    capacity = next(c for c in _capacities(operands) if c == 0 or c >= len(dims))
-    spec = _spec(chain, operands, out.data_type, capacity, profile.features)
-    check_bindings(spec.binding_count, node.title, profile)
-    broadcasting = [(o, lay) for o, lay in zip(operands, layouts, strict=True) if o.broadcasts]
-    constants: dict[str, int | float] = {
-        "LX": min(256, profile.max_workgroup_invocations, profile.max_workgroup_size[0])
-    }
-    variant = "flat"
-    if broadcasting:
-        constants["RANK"] = len(dims)
-        for o, layout in broadcasting:
-            constants[f"M_{o.name}"] = int(layout.mode)
-            constants[f"B_{o.name}"] = sum(1 << d for d, s in enumerate(layout.strides) if s)
-        variant = "+".join(layout.mode.name.lower() for layout in layouts)
-    padding = (0,) * (capacity - len(dims))
-    dispatches = []
-    limit = profile.max_storage_buffer_range
-    for start, stop, windows in _slices(operands, out, dims, layouts, limit):
-        begin = start // _ALIGNMENT * _ALIGNMENT
-        count = stop - begin
-        last = stop == out.size
-        own = dict(constants)
-        if _width(out.data_type) == 4:
-            own["PARTIAL"] = int(start % 4 != 0 or (stop % 4 != 0 and not last))
-        params = {"low": start - begin, "high": count, **chain.values}
+# -- the family -----------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Pointwise:
+    """Statements computed for each of ``size`` elements, from operands read in these modes."""
+
+    size: int
+    statements: int
+    modes: tuple[Mode, ...]
+
+
+class ElementwiseFamily(Family):
+    """See the module's docstring."""
+
+    name = "elementwise"
+    fuses = True
+
+    def takes(self, node: KernelNode, operand: str) -> bool:
+        """Operands may be broadcast; along the other dimensions they have to lie row by row."""
+        access = node.operands[operand]
+        if access.is_dense:
+            return True
+        kind = lowering(node.operator)
+        if len(node.operator.operands) == 1 or kind.blockwise:
+            return False
+        return repeats_rows(access)
+
+    def problem(self, node: KernelNode) -> Pointwise:
+        chain, operands = _structure(node)
+        _, layouts = _layouts(operands, node.output.shape)
+        modes = tuple(layout.mode for layout in layouts)
+        return Pointwise(node.output.size, len(chain.statements), modes)
+
+    def candidates(self, problem: Pointwise, profile: DeviceProfile) -> Sequence[Schedule]:
+        return [Schedule("elementwise", (("LX", workgroup(profile)),))]
+
+    def lower(
+        self, node: KernelNode, problem: Pointwise, schedule: Schedule, profile: DeviceProfile
+    ) -> list[Dispatch]:
+        """One dispatch per slice."""
+        chain, operands = _structure(node)
+        out = MLOperandDescriptor(node.out_type, node.output.shape)
+        dims, layouts = _layouts(operands, out.shape)
+        capacity = next(c for c in _capacities(operands) if c == 0 or c >= len(dims))
+        spec = _spec(chain, operands, out.data_type, capacity, profile.features)
+        check_bindings(spec.binding_count, node.title, profile)
+        broadcasting = [o for o in operands if o.broadcasts]
+        layout_of = {o.name: layout for o, layout in zip(operands, layouts, strict=True)}
+        constants: dict[str, int | float] = dict(schedule.numbers)
+        variant = "flat"
         if broadcasting:
-            params["first"] = begin
-            params["dims"] = dims + padding
-            params["reciprocals"] = tuple(map(reciprocal, dims)) + padding
-            for (o, layout), window in zip(
-                broadcasting,
-                [w for o, w in zip(operands, windows, strict=True) if o.broadcasts],
-                strict=True,
-            ):
-                params[f"o_{o.name}"] = window.base if layout.strides else 0
-        bindings = [_binding(o.value, w) for o, w in zip(operands, windows, strict=True)]
-        bindings.append(_binding(node.output, _Window(begin, None if last else stop)))
-        share = (stop - start) / out.size
-        dispatches.append(
-            Dispatch(
-                spec,
-                tuple(bindings),
-                grid(-(-count // (4 * int(own["LX"]))), profile),
-                params,
-                own,
-                kernel="elementwise",
-                variant=variant,
-                flops=round(chain.flops * share),
-                bytes=round(
-                    share * sum(b.value.descriptor.byte_length for b in bindings)  # type: ignore[union-attr]
-                ),
+            constants["RANK"] = len(dims)
+            for o in broadcasting:
+                steps = layout_of[o.name].strides
+                constants[f"M_{o.name}"] = int(layout_of[o.name].mode)
+                constants[f"B_{o.name}"] = sum(1 << d for d, s in enumerate(steps) if s)
+            variant = "+".join(layout.mode.name.lower() for layout in layouts)
+        padding = (0,) * (capacity - len(dims))
+        dispatches = []
+        limit = profile.max_storage_buffer_range
+        for start, stop, parts in _slices(operands, out, dims, layouts, limit):
+            begin = start // _ALIGNMENT * _ALIGNMENT
+            count = stop - begin
+            last = stop == out.size
+            if _width(out.data_type) == 4:
+                constants["PARTIAL"] = int(start % 4 != 0 or (stop % 4 != 0 and not last))
+            params = {"low": start - begin, "high": count, **chain.values}
+            if broadcasting:
+                params["first"] = begin
+                params["dims"] = dims + padding
+                params["reciprocals"] = tuple(map(reciprocal, dims)) + padding
+                for o, part in zip(operands, parts, strict=True):
+                    if o.broadcasts:
+                        params[f"o_{o.name}"] = part.base if layout_of[o.name].strides else 0
+            bindings = [_binding(o.access.value, w) for o, w in zip(operands, parts, strict=True)]
+            bindings.append(_binding(node.output.value, _Part(begin, None if last else stop)))
+            share = (stop - start) / out.size
+            moved = sum(v.descriptor.byte_length for v in (*node.reads, *node.writes))
+            dispatches.append(
+                Dispatch(
+                    spec, tuple(bindings), grid(ceil_divide(count, 4 * schedule["LX"]), profile),
+                    params, dict(constants), kernel="elementwise", variant=variant,
+                    flops=round(chain.flops * share), bytes=round(moved * share),
+                )
             )
-        )
-    return dispatches
+        return dispatches
+
+    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
+        """One module per element-wise operator, data types and capacity."""
+        for operator in ALL_OPERATORS.values():
+            if isinstance(operator.lowering, Elementwise):
+                for node in _samples(operator):
+                    chain, operands = _structure(node)
+                    for capacity in _capacities(operands):
+                        yield _spec(chain, operands, node.out_type, capacity, features)
 
 
-def _binding(value: Value, window: _Window) -> Binding:
+def repeats_rows(access: Access) -> bool:
+    """Whether an access is a whole tensor, row by row, repeated along other dimensions."""
+    kept = [n for n, s in zip(access.shape, access.strides, strict=True) if s]
+    steps = tuple(s for s in access.strides if s)
+    return access.offset == 0 and steps == strides(kept)
+
+
+def _binding(value: Value, part: _Part) -> Binding:
     size = DATA_TYPES[value.data_type].size
-    if window.stop is None or window.stop >= value.descriptor.size:
-        return Binding(value, window.base * size)
+    if part.stop is None or part.stop >= value.descriptor.size:
+        return Binding(value, part.base * size)
     # Whole vectors: a slice may end within one.
-    length = -(-(window.stop - window.base) * size // 16) * 16
-    return Binding(value, window.base * size, length)
+    length = round_up((part.stop - part.base) * size, VECTOR_BYTES)
+    return Binding(value, part.base * size, length)
 
 
-def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
-    """One module per element-wise operator, data types and capacity."""
-    for operator in OPERATORS.values():
-        if isinstance(operator.lowering, Elementwise):
-            for node in _samples(operator):
-                chain, operands = _structure(node)
-                for capacity in _capacities(operands):
-                    yield _spec(chain, operands, node.output.data_type, capacity, features)
-
-
-def _samples(operator: Operator) -> Iterator[Node]:
+def _samples(operator: Operator) -> Iterator[KernelNode]:
     """A node of the operator for every combination of data types that it allows."""
     types = [operator.limit(p.name).types for p in operator.operands]
     options = [
@@ -402,6 +430,6 @@ def _samples(operator: Operator) -> Iterator[Node]:
         for values in itertools.product(*options):
             arguments = {p.name: v for p, v in zip(operator.arguments, values, strict=True)}
             try:
-                yield make_node(operator, operands, arguments)
+                yield KernelNode.of(make_node(operator, operands, arguments))
             except TypeError:
                 continue  # the combination is not allowed

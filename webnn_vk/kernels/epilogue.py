@@ -1,9 +1,9 @@
 """Element-wise operators fused behind another kernel (``node.epilogue``).
 
-A family that offers this sets ``EPILOGUE = True``, adds what ``build`` returns to its KernelSpec
-and Dispatch, includes ``lib/epilogue.glsl.j2`` after the prelude and stores
-``w_epilogue(v, index)`` instead of ``v``: ``v`` has the arithmetic type of ``node.results[0]``,
-``index`` is the element's linear index in the whole output.
+A family that offers this sets ``fuses = True`` and adds what ``build`` returns to its KernelSpec
+and Dispatch. Its template includes ``lib/epilogue.glsl.j2`` after the prelude and stores
+``w_epilogue(v, index)`` instead of ``v``: ``v`` has the arithmetic type of ``node.results[0]``, and
+``index`` is the element's position in the output's memory.
 """
 
 from __future__ import annotations
@@ -14,24 +14,21 @@ from typing import Any
 
 from webnn_vk.codegen.spec import Buffer, Param
 
+from ..access import Access, collapse
 from ..data_types import DATA_TYPES
-from ..device_profile import DeviceProfile
-from ..graph import Fused, Node
-from ..ops.lowering import Elementwise, Kernel
-from .dispatch import Binding, broadcast_strides, collapse
+from .dispatch import Binding
 from .expression import Chain, needs_int64, reciprocal
-
-# Longer chains make the driver's compile longer and win little.
-MAX_STEPS = 16
+from .node import KernelNode
 
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What a fused kernel has beside its own: all empty (``options`` apart) when nothing is fused.
+    """What fused operators add to a kernel. With nothing fused all is empty but ``options``.
 
-    ``buffers``/``bindings`` e0, e1 … are the side operands; ``params`` with ``values`` their index
-    arithmetic and the operators' numbers; ``options`` belong into the KernelSpec's options.
-    ``int64`` tells whether 64-bit integers occur (for ``expression.used_features``).
+    ``buffers`` and ``bindings`` (e0, e1 …) are the operands that the fused operators read beside
+    the kernel's result. ``params`` and ``values`` say how those are indexed, and hold the
+    operators' numbers. ``options`` go into the KernelSpec's options. ``int64``: whether 64-bit
+    integers occur (for ``expression.used_features``).
     """
 
     buffers: tuple[Buffer, ...]
@@ -45,13 +42,13 @@ class Epilogue:
 
 
 def nothing(data_type: str) -> Epilogue:
-    """What `build` gives for a node of that result type with nothing fused: for catalogues, and
-    for the dispatches before a node's last."""
+    """The epilogue of a kernel with nothing fused whose results have this type: for catalogues, and
+    for all but the last of a node's dispatches."""
     options = (("epilogue", ()), ("epilogue_loads", ()), ("epilogue_type", data_type))
     return Epilogue((), (), (), {}, options, False, 0, 0)
 
 
-def build(node: Node) -> Epilogue:
+def build(node: KernelNode) -> Epilogue:
     """The epilogue of a node with one output."""
     chain = Chain()
     result = node.results[0]
@@ -59,26 +56,22 @@ def build(node: Node) -> Epilogue:
     bindings: list[Binding] = []
     params: list[Param] = []
     values: dict[str, Any] = {}
-    names: dict[str, str] = {}
     loads: list[tuple[str, str]] = []
+    names = {access: f"e{i}" for i, access in enumerate(node.sides)}
+    for access, name in names.items():
+        buffers.append(Buffer(name, access.data_type))
+        bindings.append(Binding(access.value))
+        index, numbers = _index(name, access, node.output, result.shape)
+        params += [Param(number) for number in numbers]
+        values |= numbers
+        loads.append((name, index))
     described = result
     current = chain.start("v", result.data_type) if node.epilogue else "v"
     for step in node.epilogue:
-        operands = {}
-        for name, own in step.operands.items():
-            if own is None:
-                operands[name] = (current, described)
-                continue
-            value = node.operands[own]
-            if own not in names:
-                names[own] = buffer = f"e{len(names)}"
-                buffers.append(Buffer(buffer, value.data_type))
-                bindings.append(Binding(value))
-                index, numbers = _index(buffer, value.shape, result.shape)
-                params += [Param(name) for name in numbers]
-                values |= numbers
-                loads.append((buffer, index))
-            operands[name] = (f"v_{names[own]}", value.descriptor)
+        operands = {
+            name: (current, described) if access is None else (f"v_{names[access]}", access)
+            for name, access in step.operands.items()
+        }
         # Declaration order decides which operand a number takes its type from.
         order = [p.name for p in step.operator.operands if p.name in operands]
         current = chain.apply(
@@ -107,11 +100,18 @@ def build(node: Node) -> Epilogue:
 
 
 def _index(
-    name: str, shape: tuple[int, ...], target: tuple[int, ...]
+    name: str, side: Access, out: Access, shape: tuple[int, ...]
 ) -> tuple[str, dict[str, int]]:
-    """GLSL for the element of a broadcast operand that belongs to output element ``i``, and the
-    numbers in it: a sum of i / block mod size * stride over the dimensions not repeated."""
-    dims, (strides,) = collapse(target, broadcast_strides(shape, target))
+    """GLSL for the element of a broadcast operand that belongs to element ``i`` of the output's
+    memory, and the numbers in it: a sum of i / block mod size * stride over the dimensions of
+    ``shape``, in the order in which the output has them in memory, that are not repeated."""
+    if out.shape != shape:
+        out = Access.dense(out.value, shape)
+    steps = side.broadcast(shape).strides
+    order = sorted(range(len(shape)), key=lambda axis: -out.strides[axis])
+    dims, (strides,) = collapse(
+        tuple(shape[axis] for axis in order), tuple(steps[axis] for axis in order)
+    )
     numbers: dict[str, int] = {}
     terms = []
 
@@ -119,6 +119,8 @@ def _index(
         numbers[f"{name}n{len(numbers)}"] = value
         return f"P.{name}n{len(numbers) - 1}"
 
+    if side.offset:
+        terms.append(number(side.offset))
     for axis, (size, stride) in enumerate(zip(dims, strides, strict=True)):
         if stride == 0:
             continue
@@ -130,32 +132,3 @@ def _index(
             term = f"divide({term}, {number(size)}, {number(reciprocal(size))}).y"
         terms.append(term if stride == 1 else f"{term} * {number(stride)}")
     return " + ".join(terms) or "0u", numbers
-
-
-def accepts(node: Node, step: Fused, profile: DeviceProfile) -> bool:
-    """Whether the kernel of ``node`` (whose operands include the step's) can apply ``step`` to its
-    result."""
-    lowering = node.operator.lowering
-    if isinstance(lowering, Kernel):
-        from . import _family
-
-        if not getattr(_family(lowering.family), "EPILOGUE", False):
-            return False
-    elif not isinstance(lowering, Elementwise):
-        return False
-    own = step.operator.lowering
-    if not isinstance(own, Elementwise) or own.blockwise or len(node.results) != 1:
-        return False
-    if step.output.shape != node.output.shape or len(node.epilogue) >= MAX_STEPS:
-        return False
-    # Beside the result, kernels may bind absent operands too, and the parameters.
-    sides = sum(name.startswith("side") for name in node.operands)
-    if len(node.operator.operands) + sides + 2 > min(
-        profile.max_storage_buffers_per_stage, profile.max_storage_buffers_per_set
-    ):
-        return False
-    # Only the element-wise family slices its side operands.
-    tensors = [v.descriptor for v in node.inputs] + [node.results[0], step.output]
-    return isinstance(lowering, Elementwise) or all(
-        t.byte_length <= profile.max_storage_buffer_range for t in tensors
-    )

@@ -13,6 +13,7 @@ from typing import Any
 from webnn_vk.codegen.spec import Buffer, Param
 
 from ..data_types import DATA_TYPES, MLOperandDescriptor, cast_number
+from ..integers import ceil_divide
 from ..ops import Operator
 from ..ops.lowering import Elementwise
 
@@ -25,14 +26,14 @@ _ROUNDED = {
 
 
 def rounded(text: str, data_type: str) -> str:
-    """The value as a buffer of that data type would give it back: a fused chain computes what the
-    operators compute one by one."""
+    """GLSL for the value rounded to the data type, as if it had been stored and loaded again, so
+    that a fused chain gives what its operators give one by one."""
     return _ROUNDED.get(data_type, "{}").format(text)
 
 
 def lowering(operator: Operator) -> Elementwise:
     """The operator's element-wise lowering."""
-    assert isinstance(operator.lowering, Elementwise), operator.name
+    assert isinstance(operator.lowering, Elementwise), operator
     return operator.lowering
 
 
@@ -46,7 +47,8 @@ class Chain:
         self._statements: list[tuple[str, str]] = []
 
     def start(self, text: str, data_type: str) -> str:
-        """Make a value that is given the first statement; returns its variable."""
+        """Begin with an expression computed elsewhere: it becomes the first statement, whose
+        variable is returned."""
         self._statements.append((data_type, text))
         return f"t{len(self._statements) - 1}"
 
@@ -101,7 +103,7 @@ class Chain:
 
     @property
     def text(self) -> str:
-        """All expressions, to look for functions in."""
+        """All expressions as one text, in which to look for functions used."""
         return " ".join(text for _, text in self._statements)
 
 
@@ -111,9 +113,9 @@ def _fields(expression: str) -> list[str]:
 
 
 def reciprocal(divisor: int) -> int:
-    """What ``divide`` of lib/divide.glsl.j2 takes beside the divisor; 0 for 1, which it can't
-    divide by."""
-    return -(-(2**32) // divisor) if divisor > 1 else 0
+    """The multiplier by which ``divide`` of lib/divide.glsl.j2 divides by ``divisor``. For 1, which
+    has none, it is 0."""
+    return ceil_divide(2**32, divisor) if divisor > 1 else 0
 
 
 def needs_int64(buffers: Iterable[Buffer], chain: Chain) -> bool:

@@ -38,7 +38,8 @@ class Alias:
 
 @dataclass(frozen=True)
 class LoweredGraph:
-    """Work in the order of execution. ``folded`` titles what was computed at build time."""
+    """Work in the order of execution. ``folded`` are the titles of nodes that were computed when
+    the graph was built."""
 
     inputs: Mapping[str, Value]
     outputs: Mapping[str, Value]

@@ -1,25 +1,34 @@
-"""Pooling: an invocation computes outputs at one place. Over the whole input it is a reduction."""
+"""Pooling. An invocation computes the outputs at one position of the spatial dimensions, of several
+images or channels. Pooling whose window is the whole input is computed as a reduction."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import prod
 
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 
 from ..data_types import ALL_TYPES, FLOAT_TYPES
 from ..device_profile import DeviceProfile
-from ..graph import Node
-from . import axes, positions, reduce
-from .dispatch import Dispatch, check_positions
+from . import positions, rows
+from .choose import choose
+from .dispatch import Dispatch, Unsupported
 from .epilogue import Epilogue, build, nothing
 from .expression import used_features
-from .windows import bound, dispatch
+from .family import Family
+from .node import KernelNode
+from .portions import bound, dispatch
+from .positions import Positions
+from .reduce import ReduceFamily, Reduction
+from .schedule import Schedule
 
-EPILOGUE = True
-
-_OPERATORS = {"average_pool2d": "average", "l2_pool2d": "l2", "max_pool2d": "max"}
 _REDUCTIONS = {"average": ("sum", "mean"), "l2": ("square", "sqrt"), "max": ("order", "")}
+_REDUCE = ReduceFamily()
+
+# Taps that an invocation goes through at most, those in the padding included: drivers take a device
+# away whose shader runs for seconds. Larger windows are rare, and combined axis by axis on the CPU.
+_TAPS = 1 << 22
 
 _PARAMS = (
     *positions.PARAMS,
@@ -28,65 +37,94 @@ _PARAMS = (
 )
 
 
-def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
-    x, arguments = node.operands["input"], node.arguments
-    op = _OPERATORS[node.operator.name]
-    height = 2 if arguments["layout"] == "nchw" else 1
-    spatial = x.shape[height : height + 2]
-    window, padding = arguments["window_dimensions"], arguments["padding"]
-    if window == spatial and arguments["dilations"] == (1, 1) and not any(padding):
-        split = axes.split(x.shape, (height, height + 1))
-        return reduce.reduction(node, x, *_REDUCTIONS[op], split, profile)
-    check_positions(
-        padding[0],
-        padding[2],
-        *(
-            (out - 1) * stride + (taps - 1) * dilation
-            for out, stride, taps, dilation in zip(
-                arguments["output_sizes"], arguments["strides"], window, arguments["dilations"],
-                strict=True,
-            )
-        ),
-    )
-    operands = bound("x", x, profile), bound("out", node.output, profile, "w")
-    epilogue = build(node)
-    spec = _spec(op, tuple(o.buffer for o in operands), epilogue, profile.features)
-    rows, columns = arguments["output_sizes"]
-    outer, inner = prod(x.shape[:height]), prod(x.shape[height + 2 :])
-    shared = positions.share(
-        outer, rows * columns, inner, profile, window[0] * (window[1] + 2) + 1
-    )
-    size, groups = axes.launch(shared.invocations, 1, profile)
-    params = {
-        "columns": columns,
-        "size": spatial,
-        "window": window,
-        "stride": arguments["strides"],
-        "dilation": arguments["dilations"],
-        "before": (padding[0], padding[2]),
-    }
-    return [
-        dispatch(
-            node, spec, operands, epilogue, groups, shared.params | params,
-            {"LX": size} | shared.constants, profile, kernel="pool", variant=op,
-            flops=node.results[0].size * window[0] * window[1],
+@dataclass(frozen=True)
+class Pooling:
+    """Pooling over two spatial dimensions; pairs are (height, width). ``before`` is the padding in
+    front, ``columns`` the width of the output."""
+
+    kind: str
+    positions: Positions
+    columns: int
+    size: tuple[int, int]
+    window: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    before: tuple[int, int]
+
+
+class PoolFamily(Family):
+    """See the module's docstring."""
+
+    name = "pool"
+    fuses = True
+
+    def problem(self, node: KernelNode) -> Pooling | Reduction:
+        x, arguments = node.operands["input"], node.arguments
+        kind = node.lowering.kind
+        height = 2 if arguments["layout"] == "nchw" else 1
+        spatial = x.shape[height : height + 2]
+        window, padding = arguments["window_dimensions"], arguments["padding"]
+        if window == spatial and arguments["dilations"] == (1, 1) and not any(padding):
+            return Reduction(*_REDUCTIONS[kind], rows.split(x.shape, (height, height + 1)))
+        vertical, horizontal = arguments["output_sizes"]
+        outer, inner = prod(x.shape[:height]), prod(x.shape[height + 2 :])
+        cost = window[0] * (window[1] + 2) + 1
+        return Pooling(
+            kind, Positions(outer, vertical * horizontal, inner, cost), horizontal, spatial, window,
+            arguments["strides"], arguments["dilations"], (padding[0], padding[2]),
         )
-    ]
+
+    def candidates(
+        self, problem: Pooling | Reduction, profile: DeviceProfile
+    ) -> Sequence[Schedule]:
+        if isinstance(problem, Reduction):
+            candidates = _REDUCE.candidates(problem, profile)
+            return [choose("reduce", candidates, problem, profile)]
+        return positions.schedules(problem.positions, profile)
+
+    def lower(
+        self, node: KernelNode, problem: Pooling | Reduction, schedule: Schedule,
+        profile: DeviceProfile,
+    ) -> list[Dispatch]:
+        if isinstance(problem, Reduction):
+            return _REDUCE.lower(node, problem, schedule, profile)
+        p, x = problem, node.operands["input"]
+        # Positions before the input wrap around to beyond its end, never into it: the record has
+        # seen to it that the extents that padding and windows reach are below 2³¹.
+        if p.window[0] * p.window[1] > _TAPS:
+            raise Unsupported(
+                f"{p.window[0]} × {p.window[1]} taps in one invocation; {_TAPS} at most"
+            )
+        operands = bound("x", x, profile), bound("out", node.output, profile, "w")
+        epilogue = build(node)
+        spec = _spec(p.kind, tuple(o.buffer for o in operands), epilogue, profile.features)
+        work = positions.work(p.positions, schedule)
+        size, groups = rows.launch(work.invocations, 1, profile)
+        params = {
+            "columns": p.columns, "size": p.size, "window": p.window, "stride": p.stride,
+            "dilation": p.dilation, "before": p.before,
+        }
+        return [
+            dispatch(
+                node, spec, operands, epilogue, groups, work.params | params,
+                {"LX": size} | work.constants, profile, kernel="pool", variant=p.kind,
+                flops=node.results[0].size * p.window[0] * p.window[1],
+            )
+        ]
+
+    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
+        for kind in _REDUCTIONS:
+            for data_type in ALL_TYPES if kind == "max" else FLOAT_TYPES:
+                buffers = Buffer("x", data_type), Buffer("out", data_type, "w")
+                yield _spec(kind, buffers, nothing(data_type), features)
 
 
 def _spec(
-    op: str, buffers: tuple[Buffer, ...], epilogue: Epilogue, features: frozenset[str]
+    kind: str, buffers: tuple[Buffer, ...], epilogue: Epilogue, features: frozenset[str]
 ) -> KernelSpec:
     buffers += epilogue.buffers
     return KernelSpec(
         "pool.comp.j2", buffers, _PARAMS + epilogue.params, positions.CONSTANTS,
-        options=(("op", op), *epilogue.options),
+        options=(("op", kind), *epilogue.options),
         features=used_features(features, buffers, epilogue.int64),
     )
-
-
-def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
-    for op in _OPERATORS.values():
-        for data_type in ALL_TYPES if op == "max" else FLOAT_TYPES:
-            buffers = Buffer("x", data_type), Buffer("out", data_type, "w")
-            yield _spec(op, buffers, nothing(data_type), features)

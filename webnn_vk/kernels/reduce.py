@@ -6,87 +6,132 @@ chunks first, whose results are reduced again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 
+from ..access import Access
 from ..data_types import ALL_TYPES, DATA_TYPES, FLOAT_TYPES
 from ..device_profile import DeviceProfile
-from ..graph import Node, Value
+from ..integers import ceil_divide
 from ..ops.reduction import ARITHMETIC_TYPES
-from . import axes
+from . import rows
 from .dispatch import Dispatch, Scratch
 from .epilogue import Epilogue, build, nothing
 from .expression import used_features
-from .windows import bound, dispatch
+from .family import Family
+from .node import KernelNode
+from .portions import bound, dispatch
+from .rows import Rows, Split, split
+from .schedule import Schedule
 
-EPILOGUE = True
-
-# What an operator accumulates and how it finishes.
-_OPERATORS = {
-    "reduce_l1": ("l1", ""),
-    "reduce_l2": ("square", "sqrt"),
-    "reduce_log_sum": ("sum", "log"),
-    "reduce_log_sum_exp": ("log_sum_exp", ""),
-    "reduce_max": ("order", ""),
-    "reduce_mean": ("sum", "mean"),
-    "reduce_min": ("order", "reversed"),
-    "reduce_product": ("product", ""),
-    "reduce_sum": ("sum", ""),
-    "reduce_sum_square": ("square", ""),
-    "arg_max": ("arg", ""),
-    "arg_min": ("arg", "reversed"),
-}
+_ACCUMULATE = ("l1", "square", "sum", "log_sum_exp", "order", "product", "arg")
 _FINISH = {"mean": 1, "log": 2, "sqrt": 3}
 # How the results of chunks are put together.
 _AGAIN = {"sum": "sum", "l1": "sum", "square": "sum", "product": "product",
           "log_sum_exp": "log_sum_exp", "order": "order"}
 
 _PARAMS = (
-    *axes.PARAMS,
+    *rows.PARAMS,
     *(Param(name) for name in ("len", "outputs", "chunk", "chunks", "flip", "finish")),
     Param("divisor", "float"),
     Param("words"),
 )
 
 
-def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
-    x = node.operands["input"]
-    op, finish = _OPERATORS[node.operator.name]
-    reduced = (node.arguments["axis"],) if op == "arg" else node.arguments["axes"]
-    return reduction(node, x, op, finish, axes.split(x.shape, reduced), profile)
+@dataclass(frozen=True)
+class Reduction:
+    """``accumulate`` is applied over the reduced dimensions of ``split``, ``finish`` to the
+    result."""
+
+    accumulate: str
+    finish: str
+    split: Split
+
+    @property
+    def passes(self) -> int:
+        """Loop iterations per element."""
+        return 2 if self.accumulate == "log_sum_exp" else 1
+
+    def rows(self, chunks: int = 1) -> Rows:
+        """The rows of the first dispatch: each row is cut into ``chunks`` of them."""
+        length = ceil_divide(self.split.length, chunks)
+        return Rows(self.split.rows * chunks, length, self.split.contiguous, self.passes)
 
 
-def reduction(
-    node: Node, x: Value, op: str, finish: str, split: axes.Split, profile: DeviceProfile
-) -> list[Dispatch]:
-    """Dispatches that reduce ``x`` to the node's output, epilogue included."""
-    chunks = 1 if op == "arg" else axes.chunks(split.rows, split.length, profile)
-    if chunks == 1:
-        return [_dispatch(node, x, node.output, op, finish, split, profile, build(node))]
-    # Chunks are summed in float32; their extremes fit in the input's own type.
-    kind = DATA_TYPES[x.data_type]
-    inner = "float32" if kind.kind == "f" and op != "order" else x.data_type
-    partial = Scratch(split.rows * chunks * DATA_TYPES[inner].size)
-    again = axes.split((split.rows, chunks), (1,))
-    first = _dispatch(
-        node, x, partial, op, "reversed" if finish == "reversed" else "", split, profile,
-        nothing(inner), chunks=chunks, out_type=inner,
-    )
-    second = _dispatch(
-        node, partial, node.output, _AGAIN[op], finish, again, profile, build(node),
-        in_type=inner, divisor=split.length,
-    )
-    return [first, second]
+class ReduceFamily(Family):
+    """See the module's docstring."""
+
+    name = "reduce"
+    fuses = True
+
+    def problem(self, node: KernelNode) -> Reduction:
+        lowering = node.lowering
+        axes = node.arguments[lowering.axes]
+        axes = (axes,) if isinstance(axes, int) else axes
+        return Reduction(
+            lowering.accumulate, lowering.finish, split(node.operands["input"].shape, axes)
+        )
+
+    def candidates(self, problem: Reduction, profile: DeviceProfile) -> Sequence[Schedule]:
+        if problem.accumulate == "arg":
+            return rows.schedules(problem.rows(), profile, chunks=1)
+        return rows.chunked_schedules(problem.rows(), profile)
+
+    def lower(
+        self, node: KernelNode, problem: Reduction, schedule: Schedule, profile: DeviceProfile
+    ) -> list[Dispatch]:
+        """Two dispatches where rows are cut into chunks."""
+        x, op, finish = node.operands["input"], problem.accumulate, problem.finish
+        chunks, lanes = schedule["chunks"], schedule["lanes"]
+        if chunks == 1:
+            return [
+                _dispatch(
+                    node, x, node.output, op, finish, problem.split, lanes, profile, build(node)
+                )
+            ]
+        # Chunks are summed in float32; their extremes fit in the input's own type.
+        kind = DATA_TYPES[x.data_type]
+        inner = "float32" if kind.kind == "f" and op != "order" else x.data_type
+        partial = Scratch(problem.split.rows * chunks * DATA_TYPES[inner].size)
+        again = Reduction(_AGAIN[op], finish, split((problem.split.rows, chunks), (1,)))
+        first = _dispatch(
+            node, x, partial, op, "reversed" if finish == "reversed" else "", problem.split, lanes,
+            profile, nothing(inner), chunks=chunks, out_type=inner,
+        )
+        second = _dispatch(
+            node, partial, node.output, again.accumulate, finish, again.split,
+            rows.lanes(again.rows(), profile), profile, build(node), in_type=inner,
+            divisor=problem.split.length,
+        )
+        return [first, second]
+
+    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
+        def spec(op: str, x: str, out: str, group: bool) -> KernelSpec:
+            buffers = (Buffer("x", x), Buffer("out", out, "w"))
+            return _spec(op, buffers, group, nothing(out), features)
+
+        types = {"log_sum_exp": FLOAT_TYPES, "order": ALL_TYPES, "arg": ALL_TYPES}
+        for op in _ACCUMULATE:
+            for group in (False, True):
+                for x in types.get(op, ARITHMETIC_TYPES):
+                    yield spec(op, x, "uint32" if op == "arg" else x, group)
+                # Results of chunks are float32.
+                if op in set(_AGAIN.values()) - {"order"}:
+                    yield spec(op, "float32", "float16", group)
+            if op in _AGAIN and op != "order":
+                yield spec(op, "float16", "float32", True)
 
 
 def _dispatch(
-    node: Node,
-    x: Value | Scratch,
-    out: Value | Scratch,
+    node: KernelNode,
+    x: Access | Scratch,
+    out: Access | Scratch,
     op: str,
     finish: str,
-    split: axes.Split,
+    split: Split,
+    lanes: int,
     profile: DeviceProfile,
     epilogue: Epilogue,
     *,
@@ -101,14 +146,12 @@ def _dispatch(
         bound("x", x, profile, data_type=in_type),
         bound("out", out, profile, "w", data_type=out_type),
     ]
-    chunk = -(-split.length // chunks)
+    chunk = ceil_divide(split.length, chunks)
     outputs = split.rows * chunks
-    passes = 2 if op == "log_sum_exp" else 1
-    lanes = axes.lanes(outputs, chunk, split.contiguous, profile, passes)
     spec = _spec(
         op, tuple(o.buffer for o in operands), lanes > 1, epilogue, profile.features
     )
-    size, groups = axes.launch(outputs, lanes, profile)
+    size, groups = rows.launch(outputs, lanes, profile)
     params = split.params | {
         "len": split.length,
         "outputs": outputs,
@@ -138,24 +181,7 @@ def _spec(
     buffers += epilogue.buffers
     options = (("op", op), ("group", group), ("plain_index", plain_index))
     return KernelSpec(
-        "reduce.comp.j2", buffers, _PARAMS + epilogue.params, axes.CONSTANTS,
+        "reduce.comp.j2", buffers, _PARAMS + epilogue.params, rows.CONSTANTS,
         options=options + (() if plain_index else epilogue.options),
         features=used_features(features, buffers, epilogue.int64),
     )
-
-
-def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
-    def spec(op: str, x: str, out: str, group: bool) -> KernelSpec:
-        buffers = (Buffer("x", x), Buffer("out", out, "w"))
-        return _spec(op, buffers, group, nothing(out), features)
-
-    types = {"log_sum_exp": FLOAT_TYPES, "order": ALL_TYPES, "arg": ALL_TYPES}
-    for op in dict.fromkeys(op for op, _ in _OPERATORS.values()):
-        for group in (False, True):
-            for x in types.get(op, ARITHMETIC_TYPES):
-                yield spec(op, x, "uint32" if op == "arg" else x, group)
-            # Results of chunks are float32.
-            if op in set(_AGAIN.values()) - {"order"}:
-                yield spec(op, "float32", "float16", group)
-        if op in _AGAIN and op != "order":
-            yield spec(op, "float16", "float32", True)

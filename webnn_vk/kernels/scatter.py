@@ -7,29 +7,33 @@ the input. So no two invocations ever write one element, and nothing copies the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 
 from ..device_profile import DeviceProfile
-from ..graph import Node
+from ..integers import ceil_divide
 from ..ops.gather import INDEX_TYPES
 from . import elements
-from .dispatch import Binding, Dispatch, Scratch, grid
+from .dispatch import Binding, Dispatch, Scratch, grid, workgroup
+from .family import Family
 from .gather import place_numbers, place_params
+from .node import KernelNode
+from .schedule import Schedule
 
-_FORMS = {"scatter_elements": "elements", "scatter_nd": "nd"}
+_FORMS = ("elements", "nd")
 
 
 def clear_spec() -> KernelSpec:
-    """Zeroes the words of the places."""
+    """The first step: zero the word of every place."""
     return KernelSpec(
         "scatter_clear.comp.j2", (Buffer("slots", "uint32", "w", 4),), (Param("count"),)
     )
 
 
 def claim_spec(form: str, index_type: str) -> KernelSpec:
-    """Marks each place with its last update."""
+    """The second: leave in each place's word the last update for it."""
     return KernelSpec(
         "scatter_claim.comp.j2",
         (Buffer("indices", "uint32"), Buffer("slots", "uint32", "rw")),
@@ -42,7 +46,7 @@ def claim_spec(form: str, index_type: str) -> KernelSpec:
 
 
 def select_spec(width: int, features: frozenset[str]) -> KernelSpec:
-    """Writes the output, elements ``width`` bytes wide."""
+    """The third: write the output, elements ``width`` bytes wide."""
     return KernelSpec(
         "scatter_select.comp.j2",
         (
@@ -58,62 +62,86 @@ def select_spec(width: int, features: frozenset[str]) -> KernelSpec:
     )
 
 
-def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
-    """Every kernel of this family."""
-    yield clear_spec()
-    for form in _FORMS.values():
-        for index_type in INDEX_TYPES:
-            yield claim_spec(form, index_type)
-    for width in elements.WIDTHS:
-        yield select_spec(width, features)
+@dataclass(frozen=True)
+class Scattering:
+    """``count`` elements of ``width`` bytes, of which each place has ``run``."""
+
+    form: str
+    index_type: str
+    width: int
+    count: int
+    run: int
 
 
-def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
-    """Clear, claim and select; again for each range of the output above the binding limit."""
-    form = _FORMS[node.operator.name]
-    target = node.output
-    width = elements.item_size(target)
-    # A place is a slice below the coordinates, or a single element.
-    run = place_numbers(node, form, width)["run"] if form == "nd" else 1
-    width = elements.widest(width, (run,))
-    scale = width // elements.item_size(target)
-    run //= scale
-    # Ranges are bounded so that the words of their places, cut ones included, fit a binding too.
-    per_element = max(width, 4 if run == 1 else 4 // run + 1)
-    outs = list(elements.ranges(target.descriptor.size // scale, per_element, profile))
-    places = [range(out.start // run, (out.stop - 1) // run + 1) for out in outs]
-    slots = Scratch(4 * max(map(len, places)))
-    dispatches = []
-    for out, place in zip(outs, places, strict=True):
-        dispatches.append(_clear(slots, profile))
-        dispatches += _claims(node, form, slots, place, profile)
-        dispatches += _selects(node, width, run, slots, out, profile)
-    return dispatches
+class ScatterFamily(Family):
+    """See the module's docstring."""
+
+    name = "scatter"
+
+    def problem(self, node: KernelNode) -> Scattering:
+        form, target = node.lowering.form, node.output
+        itemsize = elements.item_size(target.value)
+        # A place is a slice below the coordinates, or a single element.
+        run = place_numbers(node, form, itemsize)["run"] if form == "nd" else 1
+        width = elements.widest(itemsize, (run,))
+        scale = width // itemsize
+        return Scattering(
+            form, node.operands["indices"].data_type, width, target.size // scale, run // scale
+        )
+
+    def candidates(self, problem: Scattering, profile: DeviceProfile) -> Sequence[Schedule]:
+        return [Schedule("scatter")]
+
+    def lower(
+        self, node: KernelNode, problem: Scattering, schedule: Schedule, profile: DeviceProfile
+    ) -> list[Dispatch]:
+        """Clear, claim and select; again for each range of the output above the binding limit."""
+        p = problem
+        # Ranges are bounded so that the words of their places, cut ones included, fit a binding
+        # too.
+        per_element = max(p.width, 4 if p.run == 1 else 4 // p.run + 1)
+        outs = list(elements.ranges(p.count, per_element, profile))
+        places = [range(out.start // p.run, (out.stop - 1) // p.run + 1) for out in outs]
+        slots = Scratch(4 * max(map(len, places)))
+        dispatches = []
+        for out, place in zip(outs, places, strict=True):
+            dispatches.append(_clear(slots, profile))
+            dispatches += _claims(node, p.form, slots, place, profile)
+            dispatches += _selects(node, p.width, p.run, slots, out, profile)
+        return dispatches
+
+    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
+        yield clear_spec()
+        for form in _FORMS:
+            for index_type in INDEX_TYPES:
+                yield claim_spec(form, index_type)
+        for width in elements.WIDTHS:
+            yield select_spec(width, features)
 
 
 def _clear(slots: Scratch, profile: DeviceProfile) -> Dispatch:
-    vectors = -(-slots.size // 16)
-    invocations = elements.workgroup(profile)
+    vectors = ceil_divide(slots.size, 16)
+    invocations = workgroup(profile)
     return Dispatch(
-        clear_spec(), (Binding(slots),), grid(-(-vectors // invocations), profile),
+        clear_spec(), (Binding(slots),), grid(ceil_divide(vectors, invocations), profile),
         {"count": vectors}, {"LX": invocations},
         kernel="scatter", variant="clear", bytes=slots.size,
     )
 
 
 def _claims(
-    node: Node, form: str, slots: Scratch, places: range, profile: DeviceProfile
+    node: KernelNode, form: str, slots: Scratch, places: range, profile: DeviceProfile
 ) -> Iterator[Dispatch]:
-    indices = node.operands["indices"]
-    numbers = place_numbers(node, form, elements.item_size(node.operands["input"]))
+    indices = node.operands["indices"].value
+    numbers = place_numbers(node, form, elements.item_size(node.operands["input"].value))
     per_update = numbers.get("coordinates", 1)
     size = elements.item_size(indices) * per_update
-    invocations = elements.workgroup(profile)
+    invocations = workgroup(profile)
     for part in elements.ranges(indices.descriptor.size // per_update, size, profile):
         yield Dispatch(
             claim_spec(form, indices.data_type),
             (elements.bind_range(indices, part, size), Binding(slots)),
-            grid(-(-len(part) // invocations), profile),
+            grid(ceil_divide(len(part), invocations), profile),
             numbers | {
                 "first": part.start, "count": len(part),
                 "slot_first": places.start, "slot_count": len(places),
@@ -126,11 +154,13 @@ def _claims(
 
 
 def _selects(
-    node: Node, width: int, run: int, slots: Scratch, out: range, profile: DeviceProfile
+    node: KernelNode, width: int, run: int, slots: Scratch, out: range, profile: DeviceProfile
 ) -> Iterator[Dispatch]:
-    source, updates, target = node.operands["input"], node.operands["updates"], node.output
+    source, updates, target = (
+        access.value for access in (node.operands["input"], node.operands["updates"], node.output)
+    )
     scale = width // elements.item_size(target)
-    invocations = elements.workgroup(profile)
+    invocations = workgroup(profile)
     for part in elements.ranges(updates.descriptor.size // scale, width, profile):
         yield Dispatch(
             select_spec(width, profile.features),
@@ -140,7 +170,7 @@ def _selects(
                 Binding(slots),
                 elements.bind_range(target, out, width),
             ),
-            grid(-(-len(out) // invocations), profile),
+            grid(ceil_divide(len(out), invocations), profile),
             {
                 "first": out.start, "count": len(out), "run": run,
                 "slot_first": out.start // run,

@@ -2,42 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 
 from ..data_types import FLOAT_TYPES
 from ..device_profile import DeviceProfile
-from ..graph import Node
-from . import axes
+from . import rows
 from .dispatch import Dispatch
 from .epilogue import Epilogue, build, nothing
 from .expression import used_features
-from .windows import bound, dispatch
-
-EPILOGUE = True
+from .family import Family
+from .node import KernelNode
+from .portions import bound, dispatch
+from .rows import Rows
+from .schedule import Schedule
 
 _PARAMS = (Param("rows"), Param("len"), Param("inner"))
+# Iterations that an element costs: the largest, the sum, the quotient.
+_PASSES = 3
 
 
-def plan(node: Node, profile: DeviceProfile) -> list[Dispatch]:
-    x, axis = node.operands["input"], node.arguments["axis"]
-    length, inner = x.shape[axis], prod(x.shape[axis + 1 :])
-    rows = x.descriptor.size // length
-    operands = bound("x", x, profile), bound("out", node.output, profile, "w")
-    epilogue = build(node)
-    lanes = axes.lanes(rows, length, inner == 1, profile, 3)
-    spec = _spec(tuple(o.buffer for o in operands), lanes > 1, epilogue, profile.features)
-    size, groups = axes.launch(rows, lanes, profile)
-    return [
-        dispatch(
-            node, spec, operands, epilogue, groups,
-            {"rows": rows, "len": length, "inner": inner}, {"LX": size}, profile,
-            kernel="softmax", variant="group" if lanes > 1 else "invocation",
-            flops=5 * rows * length,
-        )
-    ]
+class Softmax(Family):
+    """See the module's docstring."""
+
+    name = "softmax"
+    fuses = True
+
+    def problem(self, node: KernelNode) -> Rows:
+        x, axis = node.operands["input"], node.arguments["axis"]
+        length = x.shape[axis]
+        return Rows(x.size // length, length, prod(x.shape[axis + 1 :]) == 1, _PASSES)
+
+    def candidates(self, problem: Rows, profile: DeviceProfile) -> Sequence[Schedule]:
+        return rows.schedules(problem, profile)
+
+    def lower(
+        self, node: KernelNode, problem: Rows, schedule: Schedule, profile: DeviceProfile
+    ) -> list[Dispatch]:
+        x, axis = node.operands["input"], node.arguments["axis"]
+        operands = bound("x", x, profile), bound("out", node.output, profile, "w")
+        epilogue = build(node)
+        group = schedule["lanes"] > 1
+        spec = _spec(tuple(o.buffer for o in operands), group, epilogue, profile.features)
+        size, groups = rows.launch(problem.rows, schedule["lanes"], profile)
+        params = {
+            "rows": problem.rows, "len": problem.length, "inner": prod(x.shape[axis + 1 :])
+        }
+        return [
+            dispatch(
+                node, spec, operands, epilogue, groups, params, {"LX": size}, profile,
+                kernel="softmax", variant=schedule.kernel, flops=5 * x.size,
+            )
+        ]
+
+    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
+        for data_type in FLOAT_TYPES:
+            buffers = Buffer("x", data_type), Buffer("out", data_type, "w")
+            for group in (False, True):
+                yield _spec(buffers, group, nothing(data_type), features)
 
 
 def _spec(
@@ -49,10 +73,3 @@ def _spec(
         options=(("group", group), *epilogue.options),
         features=used_features(features, buffers, epilogue.int64),
     )
-
-
-def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
-    for data_type in FLOAT_TYPES:
-        buffers = Buffer("x", data_type), Buffer("out", data_type, "w")
-        for group in (False, True):
-            yield _spec(buffers, group, nothing(data_type), features)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
+from onnx import GraphProto
 
-from ..builder import MLOperand
-from .errors import Unsupported
+from ..builder import MLGraphBuilder, MLOperand
+from .errors import Problem, Unsupported
 from .nodes import NodeCall
+from .scope import Scope
 from .types import carrier, numpy_type
-from .values import Tensor
-
-if TYPE_CHECKING:
-    from .convert import Conversion, Scope
+from .values import Tensor, Value
 
 #: Operators whose second operand may be given as a number, of the first's type.
 _WITH_NUMBERS = {
@@ -34,11 +33,29 @@ def check_made(*lengths: int) -> None:
         raise Unsupported(f"it would need a table of {list(lengths)} elements")
 
 
+class Importing(Protocol):
+    """What operators may ask of the import that they are part of (``convert.Conversion``)."""
+
+    builder: MLGraphBuilder
+    narrow_double: bool
+    problems: list[Problem]
+
+    def tensor(self, array: np.ndarray) -> Tensor: ...
+
+    def computed(self, operand: MLOperand, type: str) -> Tensor: ...
+
+    def scalar(self, data_type: str, number: Any) -> MLOperand: ...
+
+    def graph(
+        self, graph: GraphProto, scope: Scope, inputs: Mapping[str, Value]
+    ) -> dict[str, Value]: ...
+
+
 class Emit:
     """The builder's methods, taking Tensors, arrays and (for the binary ones) numbers, labelled
     with the node's name."""
 
-    def __init__(self, conversion: Conversion, label: str) -> None:
+    def __init__(self, conversion: Importing, label: str) -> None:
         self._conversion = conversion
         self._label = label
 
@@ -78,7 +95,7 @@ class Emit:
 class NodeContext:
     """Given to the function of an operator's record as its first argument."""
 
-    def __init__(self, conversion: Conversion, scope: Scope, node: NodeCall) -> None:
+    def __init__(self, conversion: Importing, scope: Scope, node: NodeCall) -> None:
         self.conversion = conversion
         self.scope = scope
         self.node = node

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, NodeProto
+from onnx import GraphProto, NodeProto
 
 from ..builder import MLGraphBuilder, MLOperand
 from ..errors import sanitize
@@ -17,6 +17,7 @@ from .context import NodeContext
 from .errors import InvalidModelError, NeedsValue, Problem, Unsupported
 from .nodes import NodeCall, decode_node, sparse_array
 from .reading import Model, subgraphs
+from .scope import Scope
 from .types import STORAGE_ONLY, carrier, to_carrier
 from .values import Missing, Tensor, TensorList, Value
 from .weights import to_array
@@ -27,37 +28,6 @@ MAX_CALL_DEPTH = 40
 
 #: Makes the constant operand of an array in its WebNN data type.
 MakeConstant = Callable[[MLGraphBuilder, np.ndarray], MLOperand]
-
-
-class Scope:
-    """Names of a graph, subgraph or function body, and what applies to its nodes."""
-
-    def __init__(
-        self,
-        opsets: Mapping[str, int],
-        parent: Scope | None = None,
-        attributes: Mapping[str, AttributeProto] | None = None,
-    ) -> None:
-        self.opsets = opsets
-        self.parent = parent
-        self.attributes = attributes or (parent.attributes if parent else {})
-        self.values: dict[str, Value] = {}
-        #: Initializers not read yet: what makes their value.
-        self.stored: dict[str, Callable[[], Value]] = {}
-        #: Names that the scope's outputs depend on: other nodes are passed over.
-        self.live: set[str] = set()
-
-    def find(self, name: str) -> Value:
-        """The value of a name, here or in a graph around."""
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.values:
-                return scope.values[name]
-            if name in scope.stored:
-                scope.values[name] = scope.stored[name]()
-                return scope.values[name]
-            scope = scope.parent
-        raise InvalidModelError(f"{sanitize(name)!r} is used before anything makes it")
 
 
 class Conversion:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from .. import background
-from ..builder import MLGraphBuilder, MLOperand
+from ..builder import MLGraphBuilder, MLOperand, ShapeBuilder, constant_of, is_computed
 from ..context import MLContext
 from ..data_types import MLOperandDescriptor, check_dimensions, to_shape
 from ..errors import InvalidStateError, sanitize
 from ..ml_graph import MLGraph
 from ..promise import MLPromise
-from ..runtime import CpuDevice
 from . import ops  # noqa: F401  (fills the table of records)
 from .convert import Conversion, MakeConstant
 from .errors import Problem, Unsupported, UnsupportedModelError
@@ -102,7 +100,7 @@ def build_operands(
     ``inputs`` as for ``load``; an MLOperand of the builder stands for an input, in the data type
     that carries the input's. Raises what ``load`` rejects with.
     """
-    conversion = Conversion(read_model(model), builder, host_constant, narrow_double)
+    conversion = Conversion(read_model(model), builder, constant_of, narrow_double)
     values = convert(conversion, inputs or {}, outputs)
     return output_operands(builder, values)
 
@@ -125,7 +123,7 @@ def requirements(
                 d if isinstance(d, int) else lengths.get(d, 224 if i else 1)
                 for i, d in enumerate(port.shape)
             ]
-    conversion = Conversion(read, ShapeBuilder(), host_constant, narrow_double)
+    conversion = Conversion(read, ShapeBuilder(), constant_of, narrow_double)
     try:
         convert(conversion, trial, None)
         values: frozenset[str] = frozenset()
@@ -223,42 +221,12 @@ def output_operands(
         except Unsupported as error:
             problems.append(Problem(name, "output", str(error)))
             continue
-        if operand._producer is None or operand in made.values():
+        if not is_computed(operand) or operand in made.values():
             operand = builder.identity(operand)
         made[name] = operand
     if problems:
         raise UnsupportedModelError(problems)
     return made
-
-
-def host_constant(builder: MLGraphBuilder, array: np.ndarray) -> MLOperand:
-    """A constant that reads the model's own bytes: nothing is copied."""
-    context = getattr(builder, "_context", None)
-    if not array.flags.aligned and context and isinstance(context._device, CpuDevice):
-        # In a file weights lie anywhere; NumPy would copy them in every run.
-        array = array.copy()
-    descriptor = MLOperandDescriptor(array.dtype.name, array.shape)
-    builder._check_can_build("constant")
-    builder._check_descriptor(descriptor, "constant")
-    return builder._constant_value(descriptor, array)
-
-
-class ShapeBuilder(MLGraphBuilder):
-    """A builder without a context: it validates and infers shapes, and builds nothing."""
-
-    def __init__(self) -> None:
-        self._has_built = False
-        self._inputs = []
-        self._nodes = []
-        self._building = threading.Lock()
-
-    def _check_can_build(self, what: str) -> None:
-        pass
-
-    def _check_descriptor(self, descriptor: MLOperandDescriptor, what: str) -> None:
-        error = check_dimensions(descriptor)
-        if error is not None:
-            raise TypeError(f"{what}: {descriptor}: {error}")
 
 
 # -- shapes ----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from ..builder import MLGraphBuilder, MLOperand
+from ..builder import MLGraphBuilder, MLOperand, constant_of
 from ..context import MLContext
 from ..data_types import MLOperandDescriptor
 from ..errors import sanitize
@@ -19,7 +19,7 @@ from ..ml_graph import MLGraph
 from ..tensor import MLTensor
 from .convert import Conversion
 from .errors import Problem, UnsupportedModelError
-from .importing import NO_TENSORS, convert, host_constant, output_operands
+from .importing import NO_TENSORS, convert, output_operands
 from .reading import Port, read_model
 from .types import carrier, numpy_type, to_carrier
 from .values import Tensor
@@ -143,7 +143,7 @@ class Session:
 
     def _build(self, arrays: Mapping[str, np.ndarray]) -> _Compiled:
         builder = MLGraphBuilder(self._context)
-        constant = self._shared_constant if self._shares else host_constant
+        constant = self._shared_constant if self._shares else constant_of
         conversion = Conversion(self._model, builder, constant, self._narrow_double)
         # An input without elements has no place in a graph; its value is known, though.
         given = {
@@ -166,7 +166,7 @@ class Session:
 
     def _shared_constant(self, builder: MLGraphBuilder, array: np.ndarray) -> MLOperand:
         if array.nbytes < SHARED_BYTES:
-            return host_constant(builder, array)
+            return constant_of(builder, array)
         key = (array.__array_interface__["data"][0], array.shape, array.dtype.str)
         if key not in self._weights:
             descriptor = MLOperandDescriptor(array.dtype.name, array.shape)

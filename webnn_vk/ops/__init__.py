@@ -1,14 +1,15 @@
 """One record per operator: signature, limits, validation, reference and lowering.
 
-Importing this package loads every family; ``OPERATORS`` maps the builder's method names to them.
+Importing this package loads every family; ``OPERATORS`` maps the builder's method names to the
+specification's records, ``COMPILER_OPERATORS`` has the compiler's own, ``ALL_OPERATORS`` both.
 """
 
 import importlib
 import pkgutil
 
-from .record import OPERATORS, Operator
+from .record import ALL_OPERATORS, COMPILER_OPERATORS, OPERATORS, Operator
 
-__all__ = ["OPERATORS", "Operator"]
+__all__ = ["ALL_OPERATORS", "COMPILER_OPERATORS", "OPERATORS", "Operator"]
 
 # Families register their operators when imported; the folder is the list.
 for _module in pkgutil.iter_modules(__path__):

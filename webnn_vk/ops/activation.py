@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ..data_types import ALL_TYPES, FLOAT_TYPES, MLOperandDescriptor, cast_number
+from ..data_types import ALL_TYPES, FLOAT_TYPES, MLOperandDescriptor, cast_number, shown
 from .arguments import Double, Number, Operand
 from .lowering import Elementwise
 from .record import Check, Inferred, Like, Limits, operator
@@ -29,7 +29,7 @@ def clamp(
     low = _bound(min_value, input.data_type, upper=False)
     high = _bound(max_value, input.data_type, upper=True)
     # spec: clamp, step 7
-    check.that(low <= high, f"min_value {min_value} is above max_value {max_value}")
+    check.that(low <= high, f"min_value {shown(min_value)} is above max_value {shown(max_value)}")
     return Inferred((check.same_as(input),), {"min_value": low, "max_value": high})
 
 

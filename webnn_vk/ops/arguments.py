@@ -7,13 +7,12 @@ member is absent. Wrong values raise TypeError, never ValueError or OverflowErro
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..data_types import to_data_type, to_i32, to_shape, to_u32
+from ..data_types import is_sequence, shown, to_data_type, to_i32, to_shape, to_u32
 
 
 class Argument:
@@ -88,7 +87,7 @@ class _Double(_Number):
         try:
             number = float(super().convert(value, what))
         except OverflowError:
-            raise TypeError(f"{what}: {value} is too large for a double") from None
+            raise TypeError(f"{what}: {shown(value)} is too large for a double") from None
         if not math.isfinite(number):
             raise TypeError(f"{what}: a finite number is expected, not {number}")
         return number
@@ -109,7 +108,7 @@ class Enum(Argument):
 
     def convert(self, value: Any, what: str) -> str:
         if not isinstance(value, str) or value not in self.values:
-            raise TypeError(f"{what}: {value!r} is not one of {', '.join(self.values)}")
+            raise TypeError(f"{what}: {shown(value)} is not one of {', '.join(self.values)}")
         return value
 
 
@@ -124,8 +123,9 @@ class SequenceOf(Argument):
         return f"Sequence[{self.item.python}]"
 
     def convert(self, value: Any, what: str) -> tuple[Any, ...]:
-        if isinstance(value, (str, bytes)) or not isinstance(value, (Sequence, np.ndarray)):
-            raise TypeError(f"{what}: a sequence is expected, not {type(value).__name__} {value!r}")
+        if isinstance(value, (str, bytes)) or not is_sequence(value):
+            given = f"{type(value).__name__} {shown(value)}"
+            raise TypeError(f"{what}: a sequence is expected, not {given}")
         return tuple(self.item.convert(v, f"{what}[{i}]") for i, v in enumerate(value))
 
 
@@ -135,7 +135,7 @@ class _U32OrShape(Argument):
     python = "int | Sequence[int]"
 
     def convert(self, value: Any, what: str) -> int | tuple[int, ...]:
-        if isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, (str, bytes)):
+        if is_sequence(value) and not isinstance(value, (str, bytes)):
             return to_shape(value, what)
         return to_u32(value, what)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
-from ..data_types import FLOAT_TYPES, MAX_DIMENSION, MLOperandDescriptor
+from ..data_types import FLOAT_TYPES, MLOperandDescriptor
 from .arguments import U32, Enum, Operand, SequenceOf
-from .lowering import Kernel
+from .lowering import Convolution
 from .record import Check, Inferred, Like, Limits, operator
 
 _LIMITS = {
@@ -97,13 +96,22 @@ def conv2d(
             (width, columns, padding[2], padding[3], strides[1], dilations[1]),
         )
     )
-    _spatial(check, spatial, input, filter)
+    check.dimensions(
+        spatial, f"input {input} and filter {filter} give an output of height and width"
+    )
+    begin, end = padding[::2], padding[1::2]
+    padded = [sum(sizes) for sizes in zip((height, width), begin, end, strict=True)]
+    check.dimensions(padded, f"input is {input}, padding {list(padding)}: the padded extents")
+    check.dimensions(
+        [(t - 1) * d + 1 for t, d in zip((rows, columns), dilations, strict=True)],
+        f"filter is {filter}, dilations {list(dilations)}: the dilated extents",
+    )
     shape = arrange((n, outputs, *spatial), "nchw", input_layout)
     normal = {"padding": padding, "strides": strides, "dilations": dilations}
     return Inferred((MLOperandDescriptor(input.data_type, shape),), normal)
 
 
-conv2d.lowers_to(Kernel("conv"))
+conv2d.lowers_to(Convolution())
 
 
 @operator("§8.9.11", **_LIMITS)
@@ -157,9 +165,7 @@ def conv_transpose2d(
         f"{groups} groups",
     )
     outputs = per_group * groups
-    check.that(
-        outputs <= MAX_DIMENSION, f"{per_group} · {groups} output channels exceed {MAX_DIMENSION}"
-    )
+    check.dimensions([outputs], f"{per_group} · {groups} output channels")
     check.shape("bias", bias, (outputs,))
     smallest = tuple(
         (size - 1) * stride + (taps - 1) * dilation + 1 - begin - end
@@ -180,7 +186,14 @@ def conv_transpose2d(
         spatial = output_sizes
     else:
         spatial = tuple(s + p for s, p in zip(smallest, output_padding, strict=True))
-    _spatial(check, spatial, input, filter)
+    check.dimensions(
+        spatial, f"input {input} and filter {filter} give an output of height and width"
+    )
+    check.dimensions(
+        [sum(sizes) for sizes in zip(spatial, padding[::2], padding[1::2], strict=True)],
+        f"input is {input}, filter {filter}, strides {list(strides)}, dilations {list(dilations)}: "
+        f"the extents before the padding {list(padding)} is cut off",
+    )
     shape = arrange((n, outputs, *spatial), "nchw", input_layout)
     normal = {
         "padding": padding,
@@ -191,68 +204,80 @@ def conv_transpose2d(
     return Inferred((MLOperandDescriptor(input.data_type, shape),), normal)
 
 
-conv_transpose2d.lowers_to(Kernel("conv"))
+conv_transpose2d.lowers_to(Convolution(transposed=True))
 
 
-def _spatial(check: Check, spatial: tuple[int, ...], input: Operand, filter: Operand) -> None:
-    check.that(
-        all(1 <= size <= MAX_DIMENSION for size in spatial),
-        f"input {input} and filter {filter} give an output of height and width {list(spatial)}; "
-        f"1 … {MAX_DIMENSION} is expected",
-    )
+# -- references: unfolded input times filter through BLAS. Padding and dilation are never laid out:
+# their extents may be billions where input, filter and output are small.
 
 
-# -- references: unfolded input times filter through BLAS
+def reached(
+    offset: int, stride: int, before: int, size: int, count: int
+) -> tuple[slice, slice] | None:
+    """Those o of 0 … count − 1 for which o · stride + offset − before is one of 0 … size − 1, and
+    these positions; None where there is no such o."""
+    first = max(0, -((offset - before) // stride))
+    end = min(count, (size - 1 + before - offset) // stride + 1)
+    if first >= end:
+        return None
+    start = first * stride + offset - before
+    return slice(first, end), slice(start, start + (end - first - 1) * stride + 1, stride)
 
 
 @conv2d.reference
 def _(out, input, filter, padding, strides, dilations, groups, input_layout, filter_layout, bias):
     x = input.transpose(arrange(range(4), input_layout, "nchw"))
     w = filter.transpose(arrange(range(4), filter_layout, "oihw"))
-    n, channels, height, width = x.shape
+    n, _, height, width = x.shape
     outputs, inputs, rows, columns = w.shape
     _, _, out_height, out_width = arrange(out.shape, input_layout, "nchw")
-    if any(padding):
-        top, bottom, left, right = padding
-        padded = np.zeros((n, channels, height + top + bottom, width + left + right), np.float32)
-        padded[:, :, top : top + height, left : left + width] = x
-        x = padded
-    sn, sc, sh, sw = x.strides
-    # [batch, group, channel, tap row, tap column, output row, output column], without a copy
-    windows = as_strided(
-        x,
-        (n, groups, inputs, rows, columns, out_height, out_width),
-        (
-            sn, sc * inputs, sc,
-            sh * dilations[0], sw * dilations[1], sh * strides[0], sw * strides[1],
-        ),
-        writeable=False,
-    )
-    result = np.empty((n, groups, outputs // groups, out_height, out_width), np.float32)
-    if inputs == 1:
-        taps = w.reshape(groups, -1, rows, columns)[..., None, None]
-        result[...] = 0
+    across = [
+        reached(column * dilations[1], strides[1], padding[2], width, out_width)
+        for column in range(columns)
+    ]
+
+    def taps(some: slice) -> Iterator[tuple[int, int, tuple[slice, slice], tuple[slice, slice]]]:
+        """(tap row, tap column, rows and columns among ``some`` rows of the output that see the
+        input through it, where in the input) of every tap that any of them sees."""
+        top = padding[0] - some.start * strides[0]
         for row in range(rows):
-            for column in range(columns):
-                result += windows[:, :, :, row, column] * taps[:, :, row, column]
-    else:
-        matrix = np.ascontiguousarray(w).reshape(groups, outputs // groups, -1)
-        for image, some in _portions(windows):
-            part = windows[image, :, :, :, :, some]
-            unfolded = part.reshape(groups, matrix.shape[2], -1)
-            product = np.matmul(matrix, unfolded)
+            down = reached(row * dilations[0], strides[0], top, height, some.stop - some.start)
+            if down is not None:
+                for column, found in enumerate(across):
+                    if found is not None:
+                        yield row, column, (down[0], found[0]), (down[1], found[1])
+
+    result = np.zeros((n, groups, outputs // groups, out_height, out_width), np.float32)
+    if inputs == 1:
+        x = np.ascontiguousarray(x)[:, :, None]
+        weights = w.reshape(groups, -1, rows, columns)[..., None, None]
+        for row, column, target, source in taps(slice(0, out_height)):
+            result[..., *target] += x[..., *source] * weights[:, :, row, column]
+        return _finish(result, bias, input_layout)
+    matrix = np.ascontiguousarray(w).reshape(groups, outputs // groups, -1)
+    if any(padding):
+        x = np.ascontiguousarray(x)
+    x = x.reshape(n, groups, inputs, height, width)
+    plain = (rows, columns) == tuple(strides) == (1, 1) and not any(padding)
+    step = _portion(matrix.shape[2] * groups * out_width, out_height)
+    for image in range(n):
+        for first in range(0, out_height, step):
+            some = slice(first, min(first + step, out_height))
+            if plain:
+                unfolded = x[image, :, :, some]
+            else:
+                shape = (groups, inputs, rows, columns, some.stop - some.start, out_width)
+                unfolded = (np.zeros if any(padding) else np.empty)(shape, np.float32)
+                for row, column, target, source in taps(some):
+                    unfolded[:, :, row, column, *target] = x[image, ..., *source]
+            product = np.matmul(matrix, unfolded.reshape(groups, matrix.shape[2], -1))
             result[image, :, :, some] = product.reshape(*product.shape[:2], -1, out_width)
     return _finish(result, bias, input_layout)
 
 
-def _portions(windows: np.ndarray) -> Iterator[tuple[int, slice]]:
-    """(image, output rows) parts of a bounded size when unfolded."""
-    n, rows = windows.shape[0], windows.shape[5]
-    row_bytes = windows[0].size // rows * 4
-    step = max(1, min(rows, _UNFOLDED_BYTES // row_bytes))
-    for image in range(n):
-        for first in range(0, rows, step):
-            yield image, slice(first, first + step)
+def _portion(row_size: int, rows: int) -> int:
+    """How many output rows are unfolded at a time: no more than a bounded size of them."""
+    return max(1, min(rows, _UNFOLDED_BYTES // (4 * row_size)))
 
 
 @conv_transpose2d.reference
@@ -265,30 +290,20 @@ def _(
     n, channels, height, width = x.shape
     _, per_group, rows, columns = w.shape
     _, _, out_height, out_width = arrange(out.shape, input_layout, "nchw")
-    top, _, left, _ = padding
-    (sh, sw), (dh, dw) = strides, dilations
-    # Rows and columns past the last tap are there for the output padding.
-    canvas = np.zeros(
-        (
-            n, groups, per_group,
-            max((height - 1) * sh + (rows - 1) * dh + 1, top + out_height),
-            max((width - 1) * sw + (columns - 1) * dw + 1, left + out_width),
-        ),
-        np.float32,
-    )
-    own = channels // groups
-    x = np.ascontiguousarray(x[:, : groups * own]).reshape(n, groups, own, height * width)
-    w = w[: groups * own].reshape(groups, own, per_group, rows, columns).transpose(3, 4, 0, 2, 1)
-    w = np.ascontiguousarray(w)
+    result = np.zeros((n, groups, per_group, out_height, out_width), np.float32)
+    # Channels of a group.
+    share = channels // groups
+    x = np.ascontiguousarray(x[:, : groups * share]).reshape(n, groups, share, height * width)
+    w = w[: groups * share].reshape(groups, share, per_group, rows, columns)
+    w = np.ascontiguousarray(w.transpose(3, 4, 0, 2, 1))
     for row in range(rows):
+        down = reached(row * dilations[0], strides[0], padding[0], out_height, height)
         for column in range(columns):
-            product = np.matmul(w[row, column], x)
-            canvas[
-                ...,
-                row * dh : row * dh + (height - 1) * sh + 1 : sh,
-                column * dw : column * dw + (width - 1) * sw + 1 : sw,
-            ] += product.reshape(n, groups, per_group, height, width)
-    result = canvas[..., top : top + out_height, left : left + out_width]
+            across = reached(column * dilations[1], strides[1], padding[2], out_width, width)
+            if down is not None and across is not None:
+                product = np.matmul(w[row, column], x)
+                product = product.reshape(n, groups, per_group, height, width)
+                result[..., down[1], across[1]] += product[..., down[0], across[0]]
     return _finish(result, bias, input_layout)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..data_types import ALL_TYPES, MAX_RANK, MLOperandDescriptor
 from .arguments import U32, Operand
-from .lowering import Kernel
+from .lowering import Gather, Scatter
 from .record import Check, Like, Limits, operator
 
 INDEX_TYPES = ("int32", "uint32", "int64")
@@ -85,7 +85,7 @@ def gather(check: Check, input: Operand, indices: Operand, *, axis: U32 = 0):
     return MLOperandDescriptor(input.data_type, shape)
 
 
-gather.lowers_to(Kernel("gather"))
+gather.lowers_to(Gather("axis"))
 
 
 @gather.reference(promotes=False)
@@ -102,7 +102,7 @@ def gather_elements(check: Check, input: Operand, indices: Operand, *, axis: U32
     return MLOperandDescriptor(input.data_type, indices.shape)
 
 
-gather_elements.lowers_to(Kernel("gather"))
+gather_elements.lowers_to(Gather("elements"))
 
 
 @gather_elements.reference(promotes=False)
@@ -120,7 +120,7 @@ def gather_nd(check: Check, input: Operand, indices: Operand):
     return MLOperandDescriptor(input.data_type, _nd_shape(check, input, indices))
 
 
-gather_nd.lowers_to(Kernel("gather"))
+gather_nd.lowers_to(Gather("nd"))
 
 
 @gather_nd.reference(promotes=False)
@@ -145,7 +145,7 @@ def scatter_elements(
     return check.same_as(input)
 
 
-scatter_elements.lowers_to(Kernel("scatter"))
+scatter_elements.lowers_to(Scatter("elements"))
 
 
 @scatter_elements.reference(promotes=False)
@@ -173,7 +173,7 @@ def scatter_nd(check: Check, input: Operand, indices: Operand, updates: Operand)
     return check.same_as(input)
 
 
-scatter_nd.lowers_to(Kernel("scatter"))
+scatter_nd.lowers_to(Scatter("nd"))
 
 
 @scatter_nd.reference(promotes=False)

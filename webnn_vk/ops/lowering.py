@@ -1,13 +1,18 @@
 """How an operator is computed on a device, as plain data.
 
-Four kinds are enough for the whole draft; kernels and passes read them, nothing here runs.
+An operator is an element-wise expression, a movement of elements (another access of the same
+memory), a view, a composition of other operators, or the work of a kernel family, whose lowering
+says what the operator is to it: ``Reduce("sum", finish="mean")``. Kernels and passes read this;
+nothing here runs, and no kernel asks for an operator's name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
+
+from ..access import Access
 
 
 @dataclass(frozen=True)
@@ -26,18 +31,12 @@ class Elementwise:
     # Operands that are blockwise broadcast (each dimension divides the output's).
     blockwise: tuple[str, ...] = ()
     flops: int = 1
+    family: ClassVar[str] = "elementwise"
 
 
 @dataclass(frozen=True)
 class View:
     """The output has the input's elements in the same order: no work, a shared buffer."""
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """Computed by the kernel family of that name; the family reads operands and arguments."""
-
-    family: str
 
 
 @dataclass(frozen=True)
@@ -48,4 +47,136 @@ class Decompose:
     expand: Callable[..., Any]
 
 
-Lowering = Elementwise | View | Kernel | Decompose
+@dataclass(frozen=True)
+class Move:
+    """The outputs are the input seen through other accesses: ``views(input, outputs, **arguments)``
+    gets the input's access and the outputs' shapes and returns an access for each output. Its
+    dimensions may be finer than the output's, in the same order."""
+
+    views: Callable[..., Sequence[Access]]
+    family: ClassVar[str] = "copy"
+
+
+@dataclass(frozen=True)
+class Join:
+    """The operands ``inputs`` lie in the output side by side: ``places(output, inputs,
+    **arguments)`` gets the output's access and the inputs' shapes and returns where each goes."""
+
+    places: Callable[..., Sequence[Access]]
+    family: ClassVar[str] = "copy"
+
+
+@dataclass(frozen=True)
+class Pad:
+    """The input with a border (arguments of `pad`)."""
+
+    family: ClassVar[str] = "pad"
+
+
+@dataclass(frozen=True)
+class Triangular:
+    """Matrices masked by a diagonal (arguments of `triangular`)."""
+
+    family: ClassVar[str] = "triangular"
+
+
+@dataclass(frozen=True)
+class Product:
+    """alpha · a · b + beta · c over the last two dimensions, the others broadcast. ``transposed``:
+    operand → the argument that says whether its last two dimensions are exchanged."""
+
+    transposed: tuple[tuple[str, str], ...] = ()
+    family: ClassVar[str] = "matmul"
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution of two spatial dimensions; ``transposed`` as conv_transpose2d."""
+
+    transposed: bool = False
+    family: ClassVar[str] = "conv"
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """Elements brought together along ``axes``: what is accumulated ("sum", "l1", "square",
+    "product", "log_sum_exp", "order" for extremes, "arg" for their positions) and what is done to
+    the result ("mean", "log", "sqrt", "reversed" for the smallest). ``axes`` names the argument.
+    """
+
+    accumulate: str
+    finish: str = ""
+    axes: str = "axes"
+    family: ClassVar[str] = "reduce"
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Windows of two spatial dimensions brought together: "average", "l2" or "max"."""
+
+    kind: str
+    family: ClassVar[str] = "pool"
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Running sums along ``axis``."""
+
+    family: ClassVar[str] = "scan"
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """Exponentials along ``axis`` divided by their sum."""
+
+    family: ClassVar[str] = "softmax"
+
+
+@dataclass(frozen=True)
+class Normalize:
+    """Rows brought to mean 0 and variance 1, times ``scale``, plus ``bias``. ``axes(shape,
+    arguments)`` gives the dimensions of a row, in the order of the affine operands' dimensions;
+    ``channel(shape, arguments)`` instead the dimension that scale and bias belong to."""
+
+    axes: Callable[[tuple[int, ...], Mapping[str, Any]], tuple[int, ...]]
+    channel: Callable[[tuple[int, ...], Mapping[str, Any]], int] | None = None
+    family: ClassVar[str] = "norm"
+
+
+@dataclass(frozen=True)
+class BatchNormalize:
+    """Mean and variance are operands, one a channel of dimension ``axis``."""
+
+    family: ClassVar[str] = "batch_norm"
+
+
+@dataclass(frozen=True)
+class Resample:
+    """Two dimensions resampled (arguments of `resample2d`)."""
+
+    family: ClassVar[str] = "resample"
+
+
+@dataclass(frozen=True)
+class Gather:
+    """Elements read at positions from ``indices``: along an "axis", one index per output
+    ("elements"), or coordinates ("nd")."""
+
+    form: str
+    family: ClassVar[str] = "gather"
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """Updates written at positions from ``indices``: "elements" or "nd" as in `Gather`."""
+
+    form: str
+    family: ClassVar[str] = "scatter"
+
+
+#: Lowerings that a kernel family computes; ``family`` is its name.
+Kernel = (
+    Elementwise | Move | Join | Pad | Triangular | Product | Convolution | Reduce | Pool | Scan
+    | Softmax | Normalize | BatchNormalize | Resample | Gather | Scatter
+)
+Lowering = Kernel | View | Decompose

@@ -12,7 +12,7 @@ from ..data_types import (
     cast_number,
 )
 from .arguments import Bool, Double, Operand
-from .lowering import Kernel
+from .lowering import Product
 from .record import Check, Inferred, Like, Limits, operator
 
 
@@ -36,7 +36,7 @@ def matmul(check: Check, a: Operand, b: Operand):
     return MLOperandDescriptor(a.data_type, (*batch, a.shape[-2], b.shape[-1]))
 
 
-matmul.lowers_to(Kernel("matmul"))
+matmul.lowers_to(Product())
 
 
 @matmul.reference
@@ -84,7 +84,7 @@ def gemm(
     return Inferred((MLOperandDescriptor(a.data_type, shape),), {"alpha": alpha, "beta": beta})
 
 
-gemm.lowers_to(Kernel("matmul"))
+gemm.lowers_to(Product((("a", "a_transpose"), ("b", "b_transpose"))))
 
 
 @gemm.reference

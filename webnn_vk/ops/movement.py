@@ -5,19 +5,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 
+from ..access import Access
 from ..data_types import (
     ALL_TYPES,
-    MAX_DIMENSION,
     MAX_RANK,
     MLOperandDescriptor,
     broadcast_shapes,
     cast_number,
 )
 from .arguments import I32, U32, Bool, Enum, Number, Operand, Operands, Shape, U32OrShape
-from .lowering import Kernel, View
+from .lowering import Join, Move, Pad, Triangular, View
 from .record import Check, Inferred, Like, Limits, operator
 
 # "valid number of tensors": what concat accepts and split returns.
@@ -25,14 +26,6 @@ MAX_TENSORS = 8192
 
 _ANY = Limits(ALL_TYPES)
 _FROM_1 = Limits(ALL_TYPES, (1, MAX_RANK))
-
-
-def _check_dimensions(check: Check, shape: Sequence[int], what: str) -> None:
-    for d in shape:
-        check.that(
-            1 <= d <= MAX_DIMENSION,
-            f"{what} {list(shape)}: {d} is no valid dimension, which is 1 … {MAX_DIMENSION}",
-        )
 
 
 def _check_tensors(check: Check, count: int, what: str) -> None:
@@ -58,7 +51,7 @@ def reshape(check: Check, input: Operand, new_shape: Shape):
     check.that(
         len(new_shape) <= MAX_RANK, f"new_shape {list(new_shape)} has a rank over {MAX_RANK}"
     )
-    _check_dimensions(check, new_shape, "new_shape")
+    check.dimensions(new_shape, "new_shape")
     check.that(
         math.prod(new_shape) == input.size,
         f"new_shape {list(new_shape)} has {math.prod(new_shape)} elements, "
@@ -90,7 +83,7 @@ def transpose(check: Check, input: Operand, *, permutation: Shape = None):
     )
 
 
-transpose.lowers_to(Kernel("copy"))
+transpose.lowers_to(Move(lambda input, outputs, permutation: [input.permuted(permutation)]))
 
 
 @transpose.reference(promotes=False)
@@ -131,7 +124,9 @@ def slice_(check: Check, input: Operand, starts: Shape, sizes: Shape, *, strides
     )
 
 
-slice_.lowers_to(Kernel("copy"))
+slice_.lowers_to(
+    Move(lambda input, outputs, starts, sizes, strides: [input.sliced(starts, outputs[0], strides)])
+)
 
 
 @slice_.reference(promotes=False)
@@ -141,6 +136,18 @@ def _(out, input, starts, sizes, strides):
         for start, size, stride in zip(starts, sizes, strides, strict=True)
     )
     return input[window]
+
+
+def _side_by_side(
+    whole: Access, shapes: Sequence[tuple[int, ...]], axis: int
+) -> list[Access]:
+    """The parts of these shapes that follow each other along an axis."""
+    starts = accumulate((shape[axis] for shape in shapes), initial=0)
+    before, after = (0,) * axis, (0,) * (len(whole.shape) - axis - 1)
+    return [
+        whole.sliced((*before, start, *after), shape)
+        for start, shape in zip(starts, shapes, strict=False)
+    ]
 
 
 # -- concat ----------------------------------------------------------------------------------
@@ -162,11 +169,11 @@ def concat(check: Check, inputs: Operands, axis: U32):
         )
     shape = list(first.shape)
     shape[axis] = sum(d.shape[axis] for d in inputs)
-    _check_dimensions(check, shape, "the output's shape")
+    check.dimensions(shape, "the output's shape")
     return MLOperandDescriptor(first.data_type, tuple(shape))
 
 
-concat.lowers_to(Kernel("copy"))
+concat.lowers_to(Join(lambda output, inputs, axis: _side_by_side(output, inputs, axis)))
 
 
 @concat.reference(promotes=False)
@@ -204,7 +211,9 @@ def split(check: Check, input: Operand, splits: U32OrShape, *, axis: U32 = 0):
     return Inferred(outputs, {"splits": splits})
 
 
-split.lowers_to(Kernel("copy"))
+split.lowers_to(
+    Move(lambda input, outputs, splits, axis: _side_by_side(input, outputs, axis))
+)
 
 
 @split.reference(promotes=False)
@@ -227,7 +236,7 @@ def expand(check: Check, input: Operand, new_shape: Shape):
     return MLOperandDescriptor(input.data_type, new_shape)
 
 
-expand.lowers_to(Kernel("copy"))
+expand.lowers_to(Move(lambda input, outputs, new_shape: [input.broadcast(new_shape)]))
 
 
 @expand.reference(promotes=False)
@@ -244,11 +253,11 @@ def tile(check: Check, input: Operand, repetitions: Shape):
         0 not in repetitions, f"repetitions {list(repetitions)} contains 0; at least 1 is needed"
     )
     shape = tuple(d * n for d, n in zip(input.shape, repetitions, strict=True))
-    _check_dimensions(check, shape, f"repetitions {list(repetitions)} of input {input} give shape")
+    check.dimensions(shape, f"repetitions {list(repetitions)} of input {input} give shape")
     return MLOperandDescriptor(input.data_type, shape)
 
 
-tile.lowers_to(Kernel("copy"))
+tile.lowers_to(Move(lambda input, outputs, repetitions: [input.tiled(repetitions)]))
 
 
 @tile.reference(promotes=False)
@@ -266,7 +275,7 @@ def reverse(check: Check, input: Operand, *, axes: Shape = None):
     return Inferred((check.same_as(input),), {"axes": axes})
 
 
-reverse.lowers_to(Kernel("copy"))
+reverse.lowers_to(Move(lambda input, outputs, axes: [input.reversed(axes)]))
 
 
 @reverse.reference(promotes=False)
@@ -307,14 +316,14 @@ def pad(
         b + d + e
         for b, d, e in zip(beginning_padding, input.shape, ending_padding, strict=True)
     )
-    _check_dimensions(check, shape, "the output's shape")
+    check.dimensions(shape, "the output's shape")
     return Inferred(
         (MLOperandDescriptor(input.data_type, shape),),
         {"value": cast_number(value, input.data_type)},
     )
 
 
-pad.lowers_to(Kernel("copy"))
+pad.lowers_to(Pad())
 
 
 @pad.reference(promotes=False)
@@ -334,7 +343,7 @@ def triangular(check: Check, input: Operand, *, upper: Bool = True, diagonal: I3
     return check.same_as(input)
 
 
-triangular.lowers_to(Kernel("copy"))
+triangular.lowers_to(Triangular())
 
 
 @triangular.reference(promotes=False)

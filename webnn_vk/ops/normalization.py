@@ -8,7 +8,7 @@ import numpy as np
 
 from ..data_types import FLOAT_TYPES, MAX_RANK, MLOperandDescriptor, cast_number
 from .arguments import U32, Double, Enum, Operand, Shape
-from .lowering import Kernel
+from .lowering import BatchNormalize, Normalize, Softmax
 from .record import Check, Inferred, Like, Limits, operator
 
 
@@ -203,7 +203,12 @@ def _(out: Any, input: np.ndarray, axis: int) -> np.ndarray:
     return e
 
 
-batch_normalization.lowers_to(Kernel("norm"))
-instance_normalization.lowers_to(Kernel("norm"))
-layer_normalization.lowers_to(Kernel("norm"))
-softmax.lowers_to(Kernel("softmax"))
+batch_normalization.lowers_to(BatchNormalize())
+instance_normalization.lowers_to(
+    Normalize(
+        axes=lambda shape, arguments: (2, 3) if arguments["layout"] == "nchw" else (1, 2),
+        channel=lambda shape, arguments: 1 if arguments["layout"] == "nchw" else 3,
+    )
+)
+layer_normalization.lowers_to(Normalize(axes=lambda shape, arguments: arguments["axes"]))
+softmax.lowers_to(Softmax())

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ..data_types import ALL_TYPES, FLOAT_TYPES, MAX_DIMENSION, MLOperandDescriptor
+from ..data_types import ALL_TYPES, FLOAT_TYPES, MLOperandDescriptor
 from .arguments import Enum, Operand, Shape
-from .lowering import Kernel
+from .convolution import reached
+from .lowering import Pool
 from .record import Check, Inferred, Like, Limits, Operator, operator
 
 
@@ -20,7 +23,7 @@ def _pair(check: Check, name: str, given: tuple[int, ...] | None, default: Any, 
 
 
 def _pooling(
-    name: str, types: tuple[str, ...], formula: str, compute: Callable[..., Any]
+    name: str, types: tuple[str, ...], formula: str, kind: str, compute: Callable[..., Any]
 ) -> Operator:
     def infer(
         check: Check,
@@ -60,10 +63,22 @@ def _pooling(
                 sizes in (floor, ceil),
                 f"output_sizes is {list(sizes)}; {list(floor)} or {list(ceil)} is expected",
             )
-        check.that(
-            all(1 <= s <= MAX_DIMENSION for s in sizes),
+        given = (
             f"input is {input}, window_dimensions {list(window)}, padding {list(padding)}, strides "
-            f"{list(strides)}, dilations {list(dilations)}: the output would be {list(sizes)}",
+            f"{list(strides)}, dilations {list(dilations)}:"
+        )
+        check.dimensions(sizes, f"{given} the output would be")
+        reach = [(w - 1) * d + 1 for w, d in zip(window, dilations, strict=True)]
+        check.dimensions([window[0] * window[1]], f"{given} the elements of a window would be")
+        check.dimensions(reach, f"{given} the dilated windows would be")
+        check.dimensions(
+            [s + b + e for s, b, e in zip(spatial, padding[::2], padding[1::2], strict=True)],
+            f"{given} the padded extents would be",
+        )
+        # Rounded up, the last window may end beyond the padding.
+        check.dimensions(
+            [(n - 1) * s + r for n, s, r in zip(sizes, strides, reach, strict=True)],
+            f"{given} the extents that the windows cover would be",
         )
         shape = input.shape[:height] + sizes + input.shape[height + 2 :]
         normal = {
@@ -96,75 +111,101 @@ def _pooling(
         output_sizes: tuple[int, ...],
     ) -> np.ndarray:
         height = 2 if layout == "nchw" else 1
-        window = window_dimensions
-        # How many elements each window covers, per axis.
-        taps = []
-        for i in range(2):
-            first = np.arange(output_sizes[i]) * strides[i] - padding[2 * i]
-            at = first[:, None] + np.arange(window[i]) * dilations[i]
-            taps.append(((at >= 0) & (at < input.shape[height + i])).sum(axis=1))
-        count = np.outer(*taps).reshape(*output_sizes, *([1] * (layout == "nhwc")))
-
-        def windows(x: np.ndarray, fill: Any) -> np.ndarray:
-            """x padded with ``fill``, as [..., output, ..., window height, window width]."""
-            edges = [(0, 0)] * 4
-            for i in range(2):
-                last = (output_sizes[i] - 1) * strides[i] + (window[i] - 1) * dilations[i]
-                after = max(0, last + 1 - padding[2 * i] - x.shape[height + i])
-                edges[height + i] = (padding[2 * i], after)
-            x = np.pad(x, edges, constant_values=fill)
-            reach = tuple((w - 1) * d + 1 for w, d in zip(window, dilations, strict=True))
-            view = np.lib.stride_tricks.sliding_window_view(x, reach, axis=(height, height + 1))
-            index: list[Any] = [slice(None)] * 4 + [slice(None, None, d) for d in dilations]
-            for i in range(2):
-                last = (output_sizes[i] - 1) * strides[i] + 1
-                index[height + i] = slice(0, last, strides[i])
-            return view[tuple(index)]
+        axes = [
+            Axis(
+                height + i, input.shape[height + i], output_sizes[i], window_dimensions[i],
+                padding[2 * i], strides[i], dilations[i],
+            )
+            for i in range(2)
+        ]
+        # How many elements each window covers.
+        count = np.outer(*(axis.counts for axis in axes))
+        count = count.reshape(*output_sizes, *([1] * (layout == "nhwc")))
+        # The axis first whose result is the smaller one: no array outgrows both input and output.
+        axes.sort(key=lambda axis: axis.count / axis.size)
 
         # A window that lies in the padding alone (possible when rounding up) gives 0.
-        return np.where(count > 0, compute(input, windows, count), 0)
+        return np.where(count > 0, compute(input, axes, count), 0)
 
-    return record.lowers_to(Kernel("pool"))
-
-
-def _taps(view: np.ndarray) -> list[np.ndarray] | None:
-    """The windows' elements one position at a time, which spares a copy of the overlapping view;
-    None where the windows are larger than the output, so that this would take many steps."""
-    height, width = view.shape[4:]
-    if height * width > view[..., 0, 0].size:
-        return None
-    return [view[..., y, x] for y in range(height) for x in range(width)]
+    return record.lowers_to(Pool(kind))
 
 
-def _total(view: np.ndarray) -> np.ndarray:
-    taps = _taps(view)
-    if taps is None:
-        return view.sum(axis=(4, 5), dtype=np.float64)
-    total = np.zeros(view.shape[:4], np.float64)
-    for tap in taps:
-        total += tap
-    return total
+@dataclass(frozen=True)
+class Axis:
+    """Windows along one axis: ``count`` of them over ``size`` elements, each of ``window`` taps.
+    Padding is never laid out: its extent may be billions where input and output are small."""
+
+    axis: int
+    size: int
+    count: int
+    window: int
+    before: int
+    stride: int
+    dilation: int
+
+    @cached_property
+    def taps(self) -> tuple[np.ndarray, np.ndarray]:
+        """Each window's first tap inside the input, and the one after its last."""
+        start = np.arange(self.count, dtype=np.int64) * self.stride - self.before
+        first = np.maximum(0, -(start // self.dilation))
+        end = np.minimum(self.window, (self.size - 1 - start) // self.dilation + 1)
+        return first, np.maximum(first, end)
+
+    @property
+    def counts(self) -> np.ndarray:
+        """How many elements each window covers."""
+        return self.taps[1] - self.taps[0]
+
+    def combine(self, ufunc: np.ufunc, x: np.ndarray, nothing: Any) -> np.ndarray:
+        """The elements of each window combined along the axis; ``nothing`` for an empty one."""
+
+        def at(where: Any) -> tuple[Any, ...]:
+            return (*[slice(None)] * self.axis, where)
+
+        result = np.full((*x.shape[: self.axis], self.count, *x.shape[self.axis + 1 :]), nothing)
+        if self.window <= self.count:
+            for tap in range(self.window):
+                found = reached(
+                    tap * self.dilation, self.stride, self.before, self.size, self.count
+                )
+                if found is not None:
+                    target = result[at(found[0])]
+                    ufunc(target, x[at(found[1])], out=target)
+            return result
+        for i, (first, end) in enumerate(zip(*self.taps, strict=True)):
+            if first < end:
+                start = i * self.stride - self.before + int(first) * self.dilation
+                stop = start + int(end - first - 1) * self.dilation + 1
+                part = x[at(slice(start, stop, self.dilation))]
+                ufunc.reduce(part, axis=self.axis, dtype=result.dtype, out=result[at(i)])
+        return result
 
 
-def _maximum(input: np.ndarray, windows: Callable[..., np.ndarray], count: Any) -> np.ndarray:
-    view = windows(input, -np.inf if input.dtype.kind == "f" else np.iinfo(input.dtype).min)
-    taps = _taps(view)
-    if taps is None:
-        return view.max(axis=(4, 5))
-    result = taps[0].copy()
-    for tap in taps[1:]:
-        np.maximum(result, tap, out=result)
-    return result
+def _total(x: np.ndarray, axes: list[Axis]) -> np.ndarray:
+    for axis in axes:
+        x = axis.combine(np.add, x, np.float64(0))
+    return x
 
 
-def _average(input: np.ndarray, windows: Callable[..., np.ndarray], count: Any) -> np.ndarray:
-    return _total(windows(input, 0)) / count
+def _maximum(input: np.ndarray, axes: list[Axis], count: Any) -> np.ndarray:
+    least = -np.inf if input.dtype.kind == "f" else np.iinfo(input.dtype).min
+    for axis in axes:
+        input = axis.combine(np.maximum, input, input.dtype.type(least))
+    return input
 
 
-def _norm(input: np.ndarray, windows: Callable[..., np.ndarray], count: Any) -> np.ndarray:
-    return np.sqrt(_total(windows(input * input, 0)))
+def _average(input: np.ndarray, axes: list[Axis], count: Any) -> np.ndarray:
+    return _total(input, axes) / count
 
 
-average_pool2d = _pooling("average_pool2d", FLOAT_TYPES, "Mean", _average)
-l2_pool2d = _pooling("l2_pool2d", FLOAT_TYPES, "Square root of the sum of squares", _norm)
-max_pool2d = _pooling("max_pool2d", ALL_TYPES, "Maximum (NaN when an element is NaN)", _maximum)
+def _norm(input: np.ndarray, axes: list[Axis], count: Any) -> np.ndarray:
+    return np.sqrt(_total(input * input, axes))
+
+
+average_pool2d = _pooling("average_pool2d", FLOAT_TYPES, "Mean", "average", _average)
+l2_pool2d = _pooling(
+    "l2_pool2d", FLOAT_TYPES, "Square root of the sum of squares", "l2", _norm
+)
+max_pool2d = _pooling(
+    "max_pool2d", ALL_TYPES, "Maximum (NaN when an element is NaN)", "max", _maximum
+)

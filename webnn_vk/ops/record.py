@@ -14,23 +14,41 @@
 The function's signature is the builder method's; its body performs the specification's validation
 and shape steps on descriptors and returns the output descriptor(s). Everything else that needs to
 know the operator (builder method, limits, CPU fallback, tables, random tests) is derived.
+
+There are two vocabularies of the same records. ``@operator`` makes one of the specification's:
+a builder method with limits and a place in the tables. ``@compiler_operator`` makes one that only
+passes introduce (an attention, a packed product): text form, verifier, reference and kernels know
+it, the public interface does not.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from ..data_types import DATA_TYPES, MAX_RANK, MLOperandDescriptor, broadcast_shapes
+from ..data_types import (
+    DATA_TYPES,
+    MAX_DIMENSION,
+    MAX_RANK,
+    MLOperandDescriptor,
+    broadcast_shapes,
+    check_dimensions,
+)
 from ..errors import sanitize
 from .arguments import Argument, Operand, Operands
 from .lowering import Lowering
 
+# The specification's operators, and the compiler's own, by name.
 OPERATORS: dict[str, Operator] = {}
+COMPILER_OPERATORS: dict[str, Operator] = {}
+# Both, for whoever reads graphs: no name stands for two operators.
+ALL_OPERATORS: Mapping[str, Operator] = MappingProxyType(ChainMap(OPERATORS, COMPILER_OPERATORS))
 
 
 @dataclass(frozen=True)
@@ -114,9 +132,26 @@ class Check:
 
     def axes(self, axes: Sequence[int], rank: int, name: str = "axes") -> None:
         """Axes are in range and without duplicates."""
-        for axis in axes:
-            self.that(axis < rank, f"{name} {list(axes)}: {axis} is not below the rank {rank}")
+        outside = next((axis for axis in axes if axis >= rank), None)
+        if outside is not None:
+            self.fail(f"{name} {list(axes)}: {outside} is not below the rank {rank}")
         self.that(len(set(axes)) == len(axes), f"{name} {list(axes)} has duplicates")
+
+    def dimensions(self, sizes: Sequence[int], what: str) -> None:
+        """Sizes that arguments lead to are valid dimensions (§8.5): an output's, and those that
+        no tensor shows, such as a padded extent or a window's, which implementations may bound."""
+        wrong = next((size for size in sizes if not 1 <= size <= MAX_DIMENSION), None)
+        if wrong is not None:
+            self.fail(
+                f"{what} {list(sizes)}: {wrong} is no valid dimension, which is 1 … {MAX_DIMENSION}"
+            )
+
+    def output(self, descriptor: MLOperandDescriptor, max_byte_length: int | None) -> None:
+        """An operand may have this descriptor (§8.5, "check dimensions"), and the device can hold
+        it: no more than ``max_byte_length`` bytes."""
+        error = check_dimensions(descriptor, max_byte_length)
+        if error is not None:
+            self.fail(f"the output: {descriptor}: {error}")
 
     @staticmethod
     def same_as(operand: MLOperandDescriptor) -> MLOperandDescriptor:
@@ -133,7 +168,8 @@ class Inferred:
 
 @dataclass(eq=False)
 class Operator:
-    """An operator of the draft. See the module's docstring for how one is written."""
+    """An operator: see the module's docstring for how one is written. ``section`` is the draft's,
+    empty for the compiler's own."""
 
     name: str
     section: str
@@ -183,6 +219,10 @@ class Operator:
     def doc(self) -> str:
         return inspect.getdoc(self.infer) or ""
 
+    def title(self, label: str = "") -> str:
+        """``conv2d [stem]``: what reports and messages call a use of the operator."""
+        return prefix(self.name, label)
+
     def limit(self, name: str) -> Limits:
         """The tensor-limit row of an operand or output, "same as" resolved."""
         row = self.limits[name]
@@ -207,10 +247,15 @@ class Operator:
         return inspect.Signature(shown)
 
     def validate(
-        self, operands: Mapping[str, Any], arguments: Mapping[str, Any], label: str = ""
+        self,
+        operands: Mapping[str, Any],
+        arguments: Mapping[str, Any],
+        label: str = "",
+        max_byte_length: int | None = None,
     ) -> Inferred:
         """Output descriptors for operands' descriptors (a tuple for a sequence, None if absent)
-        and converted arguments; TypeError with the ``[label]`` where the draft says so."""
+        and converted arguments; TypeError with the ``[label]`` where the draft says so, and for an
+        output that no operand may be or of more than ``max_byte_length`` bytes."""
         check = Check(self.name, label)
         for p in self.operands:
             given = operands.get(p.name)
@@ -233,6 +278,8 @@ class Operator:
         if not isinstance(result, Inferred):
             outputs = (result,) if isinstance(result, MLOperandDescriptor) else tuple(result)
             result = Inferred(outputs)
+        for output in result.outputs:
+            check.output(output, max_byte_length)
         return Inferred(result.outputs, {**arguments, **result.arguments})
 
     def evaluate(
@@ -271,8 +318,20 @@ def prefix(operator: str, label: str = "") -> str:
 
 
 def operator(section: str, **limits: Limits | Like) -> Callable[[Callable[..., Any]], Operator]:
-    """Make an operator record of a validation function (see the module's docstring)."""
+    """Make a record of the specification's vocabulary of a validation function (see the module's
+    docstring)."""
+    return _registering(OPERATORS, section, limits)
 
+
+def compiler_operator(**limits: Limits | Like) -> Callable[[Callable[..., Any]], Operator]:
+    """Make a record of the compiler's own vocabulary of a validation function: no builder method,
+    no limits, no row in the documentation."""
+    return _registering(COMPILER_OPERATORS, "", limits)
+
+
+def _registering(
+    registry: dict[str, Operator], section: str, limits: Mapping[str, Limits | Like]
+) -> Callable[[Callable[..., Any]], Operator]:
     def make(function: Callable[..., Any]) -> Operator:
         parameters = []
         for p in list(inspect.signature(function, eval_str=True).parameters.values())[1:]:
@@ -283,11 +342,11 @@ def operator(section: str, **limits: Limits | Like) -> Callable[[Callable[..., A
         record = Operator(name, section, function, tuple(parameters), dict(limits))
         unknown = {r.operand for r in limits.values() if isinstance(r, Like)} - set(limits)
         missing = {p.name for p in record.operands} - set(limits)
-        if unknown or missing or name in OPERATORS:
+        if unknown or missing or name in ALL_OPERATORS:
             raise ValueError(f"{name}: limits lack {unknown | missing}, or the name is taken")
         for row in limits.values():
             assert isinstance(row, Like) or set(row.types) <= set(DATA_TYPES)
-        OPERATORS[name] = record
+        registry[name] = record
         return record
 
     return make

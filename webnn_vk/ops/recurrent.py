@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data_types import FLOAT_TYPES, MAX_DIMENSION, MLOperandDescriptor
+from ..data_types import FLOAT_TYPES, MLOperandDescriptor
 from .arguments import U32, Bool, Enum, Operand, SequenceOf
 from .record import Check, Inferred, Like, Limits, operator
 from .recurrent_decomposition import GruSteps, LstmSteps, one_step, sequence
@@ -27,9 +27,8 @@ def _rows(rank: int, *names: str) -> dict[str, Like]:
 
 def _hidden_size(check: Check, hidden_size: int, factor: int) -> None:
     """Some platforms concatenate both biases, whose length has to be a valid dimension."""
-    check.that(
-        1 <= hidden_size * factor <= MAX_DIMENSION,
-        f"hidden_size is {hidden_size}; {factor} times it has to be within 1 … {MAX_DIMENSION}",
+    check.dimensions(
+        [hidden_size * factor], f"hidden_size is {hidden_size}; {factor} times it would be"
     )
 
 

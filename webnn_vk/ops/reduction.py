@@ -9,7 +9,7 @@ import numpy as np
 
 from ..data_types import ALL_TYPES, DATA_TYPES, FLOAT_TYPES, MAX_RANK, MLOperandDescriptor
 from .arguments import U32, Bool, DataTypeName, Operand, Shape
-from .lowering import Kernel
+from .lowering import Reduce, Scan
 from .record import Check, Inferred, Like, Limits, Operator, operator
 
 # The types that the arithmetic reductions allow: 8-bit integers would overflow at once.
@@ -26,7 +26,7 @@ def reduced_shape(
 
 
 def _reduction(
-    name: str, types: tuple[str, ...], formula: str, compute: Callable[..., Any]
+    name: str, types: tuple[str, ...], formula: str, lowering: Reduce, compute: Callable[..., Any]
 ) -> Operator:
     def infer(
         check: Check, input: Operand, *, axes: Shape = None, keep_dimensions: Bool = False
@@ -50,7 +50,7 @@ def _reduction(
     def _(out: Any, input: np.ndarray, axes: tuple[int, ...], keep_dimensions: bool) -> np.ndarray:
         return compute(input, axis=axes)
 
-    return record.lowers_to(Kernel("reduce"))
+    return record.lowers_to(lowering)
 
 
 def _wide(x: np.ndarray) -> Any:
@@ -79,37 +79,41 @@ def _mean(x: np.ndarray, axis: tuple[int, ...]) -> np.ndarray:
 
 
 reduce_l1 = _reduction(
-    "reduce_l1", ARITHMETIC_TYPES, "Sum of the absolute values",
+    "reduce_l1", ARITHMETIC_TYPES, "Sum of the absolute values", Reduce("l1"),
     lambda x, axis: _sum(np.abs(x), axis),
 )
 reduce_l2 = _reduction(
-    "reduce_l2", FLOAT_TYPES, "Square root of the sum of squares",
+    "reduce_l2", FLOAT_TYPES, "Square root of the sum of squares", Reduce("square", "sqrt"),
     lambda x, axis: np.sqrt(_sum(x * x, axis)),
 )
 reduce_log_sum = _reduction(
-    "reduce_log_sum", FLOAT_TYPES, "Natural logarithm of the sum",
+    "reduce_log_sum", FLOAT_TYPES, "Natural logarithm of the sum", Reduce("sum", "log"),
     lambda x, axis: np.log(_sum(x, axis)),
 )
 reduce_log_sum_exp = _reduction(
-    "reduce_log_sum_exp", FLOAT_TYPES, "Natural logarithm of the sum of exponentials", _log_sum_exp
+    "reduce_log_sum_exp", FLOAT_TYPES, "Natural logarithm of the sum of exponentials",
+    Reduce("log_sum_exp"), _log_sum_exp,
 )
 reduce_max = _reduction(
-    "reduce_max", ALL_TYPES, "Maximum (NaN when an element is NaN)",
+    "reduce_max", ALL_TYPES, "Maximum (NaN when an element is NaN)", Reduce("order"),
     lambda x, axis: x.max(axis=axis),
 )
-reduce_mean = _reduction("reduce_mean", FLOAT_TYPES, "Mean", _mean)
+reduce_mean = _reduction("reduce_mean", FLOAT_TYPES, "Mean", Reduce("sum", "mean"), _mean)
 reduce_min = _reduction(
-    "reduce_min", ALL_TYPES, "Minimum (NaN when an element is NaN)",
+    "reduce_min", ALL_TYPES, "Minimum (NaN when an element is NaN)", Reduce("order", "reversed"),
     lambda x, axis: x.min(axis=axis),
 )
-reduce_product = _reduction("reduce_product", ARITHMETIC_TYPES, "Product", _product)
-reduce_sum = _reduction("reduce_sum", ARITHMETIC_TYPES, "Sum", _sum)
+reduce_product = _reduction(
+    "reduce_product", ARITHMETIC_TYPES, "Product", Reduce("product"), _product
+)
+reduce_sum = _reduction("reduce_sum", ARITHMETIC_TYPES, "Sum", Reduce("sum"), _sum)
 reduce_sum_square = _reduction(
-    "reduce_sum_square", ARITHMETIC_TYPES, "Sum of squares", lambda x, axis: _sum(x * x, axis)
+    "reduce_sum_square", ARITHMETIC_TYPES, "Sum of squares", Reduce("square"),
+    lambda x, axis: _sum(x * x, axis),
 )
 
 
-def _arg(name: str, extreme: str, compute: Callable[..., Any]) -> Operator:
+def _arg(name: str, extreme: str, finish: str, compute: Callable[..., Any]) -> Operator:
     types = ("int32", "int64")
 
     def infer(
@@ -151,11 +155,11 @@ def _arg(name: str, extreme: str, compute: Callable[..., Any]) -> Operator:
     ) -> np.ndarray:
         return compute(input, axis=axis)
 
-    return record.lowers_to(Kernel("reduce"))
+    return record.lowers_to(Reduce("arg", finish, axes="axis"))
 
 
-arg_min = _arg("arg_min", "smallest", np.argmin)
-arg_max = _arg("arg_max", "largest", np.argmax)
+arg_min = _arg("arg_min", "smallest", "reversed", np.argmin)
+arg_max = _arg("arg_max", "largest", "", np.argmax)
 
 
 @operator("§8.9.12", input=Limits(ARITHMETIC_TYPES, (1, MAX_RANK)), output=Like("input"))
@@ -182,4 +186,4 @@ def _(out: Any, input: np.ndarray, axis: int, exclusive: bool, reversed: bool) -
     return np.moveaxis(sums, -1, axis)
 
 
-cumulative_sum.lowers_to(Kernel("scan"))
+cumulative_sum.lowers_to(Scan())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..data_types import MAX_DIMENSION, MLOperandDescriptor
+from ..data_types import MLOperandDescriptor
 from .arguments import Double, Enum, Operand, SequenceOf, Shape
-from .lowering import Kernel
+from .lowering import Resample
 from .record import Check, Inferred, Like, Limits, operator
 
 
@@ -47,9 +47,8 @@ def resample2d(
             old = [input.shape[a] for a in axes]
             lengths = np.float32(old) * np.float32(scales)
         sizes = tuple(int(min(x, 2.0**32)) for x in lengths)
-    check.that(
-        all(1 <= s <= MAX_DIMENSION for s in sizes),
-        f"input is {input}, scales {list(scales)}: sizes {list(sizes)} are not valid dimensions",
+    check.dimensions(
+        sizes, f"input is {input}, scales {list(scales)}: sizes that are not valid dimensions"
     )
     shape = list(input.shape)
     for axis, size in zip(axes, sizes, strict=True):
@@ -95,4 +94,4 @@ def _(
     return np.rint(x) if mode == "linear" and out.data_type in ("uint8", "int8") else x
 
 
-resample2d.lowers_to(Kernel("resample"))
+resample2d.lowers_to(Resample())

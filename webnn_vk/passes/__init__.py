@@ -1,17 +1,49 @@
-"""Graph to graph: folding, dead code, decomposition, placement, element-wise fusion."""
+"""Graph to graph: the passes, the pipeline that runs them, and what rewrites are declared with."""
 
-from .dead_code import remove_dead_code
-from .decompose import decompose
-from .fold import fold_constants
-from .fusion import fuse_elementwise
-from .place import Placement, place, schedule
+from .dead_code import DEAD_CODE, remove_dead_code
+from .decompose import DECOMPOSE, decompose
+from .dump import Dump
+from .fold import FOLD, fold_constants
+from .fold_batch_norm import FOLD_BATCH_NORM
+from .fold_pad import FOLD_PAD
+from .patterns import Anything, Constant, Match, Maybe, Op
+from .pipeline import Compilation, Notes, Pass, check_skipped, run_passes
+from .place import ORDER, PLACE, order, place
+from .rewrite import Rewrite, apply_rewrites, rewrite, rewrite_pass
+
+# From the builder's graph to placed nodes. The CPU device computes what it is given, so that its
+# results stay a reference for what the other passes do.
+DEVICE_PASSES = (DEAD_CODE, FOLD, DECOMPOSE, FOLD, FOLD_PAD, FOLD_BATCH_NORM, PLACE)
+HOST_PASSES = (DEAD_CODE, FOLD, PLACE)
 
 __all__ = [
-    "Placement",
+    "DEAD_CODE",
+    "DECOMPOSE",
+    "DEVICE_PASSES",
+    "FOLD",
+    "FOLD_BATCH_NORM",
+    "FOLD_PAD",
+    "HOST_PASSES",
+    "ORDER",
+    "PLACE",
+    "Anything",
+    "Compilation",
+    "Constant",
+    "Dump",
+    "Match",
+    "Maybe",
+    "Notes",
+    "Op",
+    "Pass",
+    "Rewrite",
+    "apply_rewrites",
+    "check_skipped",
     "decompose",
     "fold_constants",
-    "fuse_elementwise",
+    "order",
     "place",
     "remove_dead_code",
-    "schedule",
+    "rewrite",
+    "rewrite_pass",
+    "run_passes",
 ]

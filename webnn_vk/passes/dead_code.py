@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..graph import Graph
+from .pipeline import Pass
 
 
 def remove_dead_code(graph: Graph) -> Graph:
@@ -16,3 +17,7 @@ def remove_dead_code(graph: Graph) -> Graph:
     if len(kept) == len(graph.nodes):
         return graph
     return Graph(graph.inputs, graph.outputs, tuple(reversed(kept)))
+
+
+# Required, since later passes take it that every node is needed.
+DEAD_CODE = Pass("dead_code", lambda graph, compilation: remove_dead_code(graph), required=True)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from ..graph import Emitter, Graph, Node
 from ..ops.lowering import Decompose
+from .pipeline import Compilation, Pass
 from .rewrite import Substitution
 
 
-def decompose(graph: Graph, keep: Callable[[Node], bool] = lambda node: False) -> Graph:
-    """The graph without composite nodes, except those for which ``keep`` is true (operators
-    forced to the CPU have a reference of their own)."""
+def decompose(graph: Graph, compilation: Compilation) -> Graph:
+    """The graph without composite nodes, except those forced to the CPU, which has a reference of
+    their own. What they become has their label and origins."""
     known = Substitution()
     nodes: list[Node] = []
     pending = list(reversed(graph.nodes))
     while pending:
         node = known.apply(pending.pop())
         lowering = node.operator.lowering
-        if not isinstance(lowering, Decompose) or keep(node):
+        if not isinstance(lowering, Decompose) or node.operator.name in compilation.force_cpu:
             nodes.append(node)
             continue
         emit = Emitter(node.label)
@@ -31,7 +31,16 @@ def decompose(graph: Graph, keep: Callable[[Node], bool] = lambda node: False) -
                     f"{node.title} decomposes to {new.descriptor}, not {old.descriptor}"
                 )
             known[old] = new
+        parts = [
+            replace(n, origins=node.origins, device=node.device, reason=node.reason)
+            for n in emit.nodes
+        ]
         # What it decomposes to may be composite in turn.
-        pending.extend(reversed(emit.nodes))
+        pending.extend(reversed(parts))
+    if not known:
+        return graph
     outputs = {name: known.get(v) for name, v in graph.outputs.items()}
     return replace(graph, outputs=outputs, nodes=tuple(nodes))
+
+
+DECOMPOSE = Pass("decompose", decompose, required=True)

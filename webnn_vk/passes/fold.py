@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..graph import Graph, Node, Value
+from .pipeline import Compilation, Pass
 from .rewrite import Substitution
 
 # A folded result may be larger than what it comes from (an expand); beyond this it would cost
@@ -12,14 +13,14 @@ from .rewrite import Substitution
 _MAX_GROWTH_BYTES = 1 << 20
 
 
-def fold_constants(graph: Graph) -> tuple[Graph, list[str]]:
-    """The folded graph and the titles of the nodes computed here.
+def fold_constants(graph: Graph, compilation: Compilation) -> Graph:
+    """The graph with constants in the place of what depends on constants alone; the notes name the
+    nodes computed here.
 
     Constants that come from a constant tensor live on the device and are not folded.
     """
     known = Substitution()
     kept: list[Node] = []
-    folded: list[str] = []
     for node in graph.nodes:
         node = known.apply(node)
         if _foldable(node):
@@ -27,13 +28,13 @@ def fold_constants(graph: Graph) -> tuple[Graph, list[str]]:
             for value, array in zip(node.outputs, arrays, strict=True):
                 array.setflags(write=False)
                 known[value] = Value(value.descriptor, data=array)
-            folded.append(node.title)
+            compilation.notes.add("fold", node.title)
         else:
             kept.append(node)
-    if not folded:
-        return graph, folded
+    if not known:
+        return graph
     outputs = {name: known.get(v) for name, v in graph.outputs.items()}
-    return replace(graph, outputs=outputs, nodes=tuple(kept)), folded
+    return replace(graph, outputs=outputs, nodes=tuple(kept))
 
 
 def _foldable(node: Node) -> bool:
@@ -42,3 +43,6 @@ def _foldable(node: Node) -> bool:
     read = sum(v.descriptor.byte_length for v in node.inputs)
     made = sum(v.descriptor.byte_length for v in node.outputs)
     return made <= read + _MAX_GROWTH_BYTES
+
+
+FOLD = Pass("fold", fold_constants)

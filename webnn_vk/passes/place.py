@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections import deque
+from dataclasses import replace
 
 from ..graph import Graph, Node, Value
+from .pipeline import Compilation, Pass
 
 
-@dataclass
-class Placement:
-    """Device ("vulkan" or "cpu") and reason of every node."""
+def place(graph: Graph, compilation: Compilation) -> Graph:
+    """Every node goes to the device, unless it is forced to the CPU or ``compilation.obstacle``
+    names why the device can't run it; all go to the CPU where there is no device."""
 
-    device: dict[Node, str] = field(default_factory=dict)
-    reason: dict[Node, str] = field(default_factory=dict)
+    def reason(node: Node) -> str:
+        if compilation.profile is None:
+            return "the CPU device was chosen"
+        if node.operator.name in compilation.force_cpu:
+            return "forced to the CPU"
+        return compilation.obstacle(node) or ""
 
-    def on_cpu(self, node: Node) -> bool:
-        return self.device[node] == "cpu"
-
-
-def place(graph: Graph, obstacle: Callable[[Node], str | None]) -> Placement:
-    """Every node goes to the device, unless ``obstacle`` names why it can't."""
-    placement = Placement()
+    nodes = []
     for node in graph.nodes:
-        reason = obstacle(node)
-        placement.device[node] = "cpu" if reason else "vulkan"
-        placement.reason[node] = reason or ""
-    return placement
+        why = reason(node)
+        nodes.append(replace(node, device="cpu" if why else "vulkan", reason=why))
+    return replace(graph, nodes=tuple(nodes))
 
 
-def schedule(graph: Graph, placement: Placement) -> Graph:
+def order(graph: Graph, compilation: Compilation) -> Graph:
     """The same nodes in an order with few changes between device and CPU: everything ready on one
     side runs before the other side's turn."""
-    if len(set(placement.device.values())) < 2:
+    if len({node.device for node in graph.nodes}) < 2:
         return graph
     waiting: dict[Node, int] = {}
-    ready: dict[str, list[Node]] = {"vulkan": [], "cpu": []}
+    ready: dict[str, deque[Node]] = {"vulkan": deque(), "cpu": deque()}
     readers: dict[Value, list[Node]] = {}
     for node in graph.nodes:
         unmet = {v for v in node.inputs if v in graph.producers}
@@ -43,17 +41,21 @@ def schedule(graph: Graph, placement: Placement) -> Graph:
         for value in unmet:
             readers.setdefault(value, []).append(node)
         if not unmet:
-            ready[placement.device[node]].append(node)
-    order: list[Node] = []
+            ready[node.device].append(node)
+    nodes: list[Node] = []
     side = "vulkan"
-    while len(order) < len(graph.nodes):
+    while len(nodes) < len(graph.nodes):
         if not ready[side]:
             side = "cpu" if side == "vulkan" else "vulkan"
-        node = ready[side].pop(0)
-        order.append(node)
+        node = ready[side].popleft()
+        nodes.append(node)
         for value in node.outputs:
             for reader in readers.get(value, ()):
                 waiting[reader] -= 1
                 if not waiting[reader]:
-                    ready[placement.device[reader]].append(reader)
-    return replace(graph, nodes=tuple(order))
+                    ready[reader.device].append(reader)
+    return replace(graph, nodes=tuple(nodes))
+
+
+PLACE = Pass("place", place, required=True)
+ORDER = Pass("order", order)

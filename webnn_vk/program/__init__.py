@@ -1,27 +1,46 @@
-"""The executable form of a graph: steps over memory locations, as plain data."""
+"""The executable form of a graph: steps over numbered slots of memory, as plain data."""
 
-from .compile import Target, compile_program
+from .compile import Target, check_skip, compile_program
+from .constants import Constants, FileRange, HostArray, TensorStorage
 from .program import (
     BarrierStep,
     CopyStep,
+    CpuStep,
+    CpuTensor,
     DeviceSegment,
+    DeviceStep,
     DispatchStep,
     HostSegment,
-    Location,
+    Origin,
     Program,
+    Range,
+    SetupPart,
+    Slot,
 )
-from .report import GraphReport, ReportStep
+from .report import GraphReport, ReportLine, ReportStep
 
 __all__ = [
     "BarrierStep",
+    "Constants",
     "CopyStep",
+    "CpuStep",
+    "CpuTensor",
     "DeviceSegment",
+    "DeviceStep",
     "DispatchStep",
+    "FileRange",
     "GraphReport",
+    "HostArray",
     "HostSegment",
-    "Location",
+    "Origin",
     "Program",
+    "Range",
+    "ReportLine",
     "ReportStep",
+    "SetupPart",
+    "Slot",
     "Target",
+    "TensorStorage",
+    "check_skip",
     "compile_program",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..integers import round_up
+
 ALIGNMENT = 256
 
 
@@ -18,7 +20,7 @@ class ArenaPlanner:
         self._free: list[list[tuple[int, int]]] = []
 
     def allocate(self, size: int) -> tuple[int, int]:
-        size = -(-size // ALIGNMENT) * ALIGNMENT
+        size = round_up(size, ALIGNMENT)
         if size > self.block_limit:
             raise MemoryError(f"{size} bytes exceed the device's allocation of {self.block_limit}")
         best = min(
@@ -51,7 +53,7 @@ class ArenaPlanner:
         return len(self.sizes) - 1, 0
 
     def free(self, block: int, offset: int, size: int) -> None:
-        size = -(-size // ALIGNMENT) * ALIGNMENT
+        size = round_up(size, ALIGNMENT)
         ranges = self._free[block]
         ranges.append((offset, size))
         ranges.sort()

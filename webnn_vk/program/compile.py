@@ -1,172 +1,86 @@
-"""Graph → program: passes, kernel choice, memory plan, barriers."""
+"""Graph → program: the passes, the kernels, and the layout in memory."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from webnn_vk.codegen.spec import KernelSpec
 
-from .. import kernels
 from ..device_profile import DeviceProfile
-from ..graph import Graph, Node
-from ..kernels import Dispatch
+from ..graph import Graph
+from ..kernels import KERNEL_PASSES, HostWork, LoweredGraph, Schedule, lower_graph
 from ..ops import OPERATORS
-from ..ops.lowering import View
 from ..passes import (
-    Placement,
-    decompose,
-    fold_constants,
-    fuse_elementwise,
-    place,
+    DEVICE_PASSES,
+    HOST_PASSES,
+    ORDER,
+    Compilation,
+    Dump,
+    check_skipped,
     remove_dead_code,
-    schedule,
+    run_passes,
 )
-from .layout import Layout
-from .program import HostSegment, Program
-from .report import GraphReport, ReportStep
+from .assemble import assemble
+from .constants import Constants
+from .program import Program
+
+PASSES = (*DEVICE_PASSES, *HOST_PASSES, *KERNEL_PASSES, ORDER)
 
 
 @dataclass(frozen=True)
 class Target:
     """What a graph is compiled for: ``profile`` None is the CPU device.
 
-    ``available`` says whether a shader can be had (pack, cache or compiler); ``fuse`` whether
-    kernels made for this graph alone may be used.
+    ``available`` says whether a shader can be had (pack, cache or compiler); ``has_compiler``
+    whether kernels made for this graph alone may be used. ``skip`` names passes to leave out,
+    ``dump`` a folder for the texts of the graphs. ``tuned``: schedules that measurements chose.
     """
 
     profile: DeviceProfile | None
     available: Callable[[KernelSpec], bool] = lambda spec: True
-    fold: bool = True
-    fuse: bool = True
+    has_compiler: bool = True
+    skip: Collection[str] = ()
     force_cpu: Collection[str] = ()
+    dump: Path | None = None
+    tuned: Mapping[tuple[str, str], Schedule] = field(default_factory=dict)
 
 
-def compile_program(graph: Graph, target: Target) -> Program:
-    """Compile; ValueError where ``force_cpu`` names no operator."""
+def check_skip(names: Collection[str]) -> None:
+    """ValueError where a name is no pass, or one that can't be left out."""
+    check_skipped(names, PASSES)
+
+
+def compile_program(graph: Graph, target: Target) -> tuple[Program, Constants]:
+    """The program and what its constants are. ValueError where ``force_cpu`` names no operator or
+    ``skip`` no optional pass, OSError where the texts can't be written."""
     unknown = sorted(set(target.force_cpu) - set(OPERATORS))
     if unknown:
         raise ValueError(
             f"operators to force to the CPU: no operator is called {', '.join(unknown)}"
         )
+    check_skip(target.skip)
     start = time.perf_counter()
-    folded: list[str] = []
-    graph = remove_dead_code(graph)
-    if target.fold:
-        graph, folded = fold_constants(graph)
+    compilation = Compilation(
+        target.profile,
+        frozenset(target.force_cpu),
+        target.has_compiler,
+        target.available,
+        skip=frozenset(target.skip),
+        tuned=target.tuned,
+        dump=None if target.dump is None else Dump.within(target.dump),
+    )
+    passes = HOST_PASSES if target.profile is None else DEVICE_PASSES
+    graph = run_passes(passes, graph, compilation, clean=remove_dead_code)
+    if not compilation.verify:  # or else it is verified already
+        graph.verify()
     if target.profile is None:
-        graph = remove_dead_code(graph)
-        program = _host_program(graph, tuple(folded))
+        works = tuple(HostWork(node, node.reason) for node in graph.nodes)
+        lowered = LoweredGraph(graph.inputs, graph.outputs, works, compilation.notes.of("fold"))
     else:
-        program = _device_program(graph, target, target.profile, folded)
+        lowered = lower_graph(graph, compilation)
+    program, constants = assemble(lowered, target.profile)
     seconds = {"compile": time.perf_counter() - start}
-    return replace(program, report=replace(program.report, build_seconds=seconds))
-
-
-def _host_program(graph: Graph, folded: tuple[str, ...]) -> Program:
-    last = {value: i for i, node in enumerate(graph.nodes) for value in node.inputs}
-    kept = set(graph.outputs.values()) | set(graph.inputs.values())
-    dead: list[list] = [[] for _ in graph.nodes]
-    for i, node in enumerate(graph.nodes):
-        for value in node.outputs:
-            if value not in kept:
-                dead[last.get(value, i)].append(value)
-    segment = HostSegment(graph.nodes, dead=tuple(map(tuple, dead)))
-    constants = tuple(graph.constants())
-    steps = tuple(_host_step(node, "the CPU device was chosen") for node in graph.nodes)
-    weights = sum(v.descriptor.byte_length for v in constants)
-    report = GraphReport(steps, folded, weight_bytes=weights)
-    return Program(graph.inputs, graph.outputs, (segment,), constants, (), 0, b"", report)
-
-
-def _device_program(
-    graph: Graph, target: Target, profile: DeviceProfile, folded: list[str]
-) -> Program:
-    forced = frozenset(target.force_cpu)
-    graph = decompose(graph, keep=lambda node: node.operator.name in forced)
-    if target.fold:
-        graph, more = fold_constants(graph)
-        folded = folded + more
-    graph = remove_dead_code(graph)
-    plans: dict[Node, list[Dispatch]] = {}
-
-    def obstacle(node: Node) -> str | None:
-        if node.operator.name in forced:
-            return "forced to the CPU"
-        if isinstance(node.operator.lowering, View):
-            return None
-        try:
-            plans[node] = kernels.plan(node, profile)
-        except kernels.Unsupported as error:
-            return str(error)
-        for dispatch in plans[node]:
-            if not target.available(dispatch.spec):
-                return f"no shader for {dispatch.kernel} in the pack and no GLSL compiler"
-        return None
-
-    placement = place(graph, obstacle)
-    if target.fuse:
-        graph = fuse_elementwise(
-            graph,
-            lambda node, step: kernels.accepts(node, step, profile),
-            lambda node: placement.device.get(node, "vulkan") == "vulkan",
-        )
-        for node in graph.nodes:
-            placement.device.setdefault(node, "vulkan")
-            placement.reason.setdefault(node, "")
-    graph = schedule(graph, placement)
-    graph.verify()
-    return _lay_out(graph, placement, plans, profile, tuple(folded))
-
-
-def _lay_out(
-    graph: Graph,
-    placement: Placement,
-    plans: dict[Node, list[Dispatch]],
-    profile: DeviceProfile,
-    folded: tuple[str, ...],
-) -> Program:
-    layout = Layout(graph, placement, profile)
-    steps = []
-    for node in graph.nodes:
-        if placement.on_cpu(node):
-            layout.host_node(node)
-            steps.append(_host_step(node, placement.reason[node]))
-        elif isinstance(node.operator.lowering, View):
-            layout.view_node(node)
-        else:
-            dispatches = plans[node] if node in plans else kernels.plan(node, profile)
-            layout.device_node(node, dispatches)
-            steps.append(
-                ReportStep(
-                    tuple(node.title.split(" + ")),
-                    "vulkan",
-                    placement.reason[node] or "has a kernel for it",
-                    dispatches[0].kernel if dispatches else "",
-                    dispatches[0].variant if dispatches else "",
-                    len(dispatches),
-                    sum(d.flops for d in dispatches),
-                    sum(d.bytes for d in dispatches),
-                )
-            )
-    layout.finish()
-    weights = sum(v.descriptor.byte_length for v in layout.constants)
-    report = GraphReport(
-        tuple(steps), folded, arena_bytes=sum(layout.arena.sizes), weight_bytes=weights
-    )
-    return Program(
-        graph.inputs,
-        graph.outputs,
-        tuple(layout.segments),
-        tuple(layout.constants),
-        tuple(layout.arena.sizes),
-        layout.host_size,
-        bytes(layout.params),
-        report,
-    )
-
-
-def _host_step(node: Node, reason: str) -> ReportStep:
-    moved = sum(v.descriptor.byte_length for v in (*node.inputs, *node.outputs))
-    return ReportStep(tuple(node.title.split(" + ")), "cpu", reason, "numpy", "", 0, 0, moved)
+    return replace(program, report=replace(program.report, build_seconds=seconds)), constants

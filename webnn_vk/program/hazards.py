@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from .program import Location
+from .program import BarrierStep, CopyStep, DeviceStep, DispatchStep, Range, Slot
 
 # Past so many accesses a barrier costs less than the search for overlaps.
 _MAX_TRACKED = 256
+
+
+class Location(NamedTuple):
+    """Bytes of one piece of memory: slots that share memory share ``space`` and ``key``."""
+
+    space: str
+    key: str | int
+    offset: int
+    size: int
 
 
 class HazardTracker:
@@ -37,3 +47,26 @@ class HazardTracker:
     def reset(self) -> None:
         self._spans.clear()
         self._count = 0
+
+
+def location(slots: Sequence[Slot], place: Range) -> Location:
+    """Where a range of a slot lies."""
+    slot = slots[place.slot]
+    key = slot.name if slot.kind in ("input", "output") else slot.index
+    return Location(slot.kind, key, slot.offset + place.offset, place.size)
+
+
+def with_barriers(
+    slots: Sequence[Slot], steps: Iterable[DispatchStep | CopyStep]
+) -> tuple[DeviceStep, ...]:
+    """The steps of one command buffer with the barriers they need between them."""
+    tracker = HazardTracker()
+    ordered: list[DeviceStep] = []
+    for step in steps:
+        accesses = [(location(slots, p), read, write) for p, read, write in step.accesses()]
+        if tracker.step(
+            [p for p, read, _ in accesses if read], [p for p, _, write in accesses if write]
+        ):
+            ordered.append(BarrierStep())
+        ordered.append(step)
+    return tuple(ordered)

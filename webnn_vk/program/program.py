@@ -1,49 +1,104 @@
-"""A program: what runs at each dispatch, with every address resolved to a location."""
+"""A program: what runs at set-up and at each dispatch, as plain data.
+
+Memory is numbered *slots*, work is *steps* that name ranges of slots. Nothing here refers to a
+graph, a device or an array: constants are numbers into a ``Constants`` store beside the program,
+operators of CPU steps are names. So one program serves many contexts and can be written to a file
+(``serial``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from webnn_vk.codegen.spec import KernelSpec
 
 from ..data_types import MLOperandDescriptor
-from ..graph import Node, Value
 from .report import GraphReport
+
+#: Kinds of slots; see ``Slot``.
+KINDS = (
+    "input", "output", "constant", "packed", "arena", "scratch", "params", "host", "array",
+)
 
 
 @dataclass(frozen=True)
-class Location:
-    """A range of bytes in one of the program's spaces.
+class Slot:
+    """One piece of memory of ``size`` bytes (padded to whole vectors).
 
-    ``space`` is "input" or "output" (``key`` its name), "constant" (``key`` its index), "arena"
-    (``key`` the block), "params" or "host" (one block each).
+    ``kind``
+      * "input", "output": the tensor that a dispatch gives for ``name``
+      * "constant": number ``index`` of the constants
+      * "packed": what part ``index`` of the set-up fills
+      * "arena": ``offset`` in block ``index`` of the memory that intermediates share
+      * "scratch": ``offset`` in the memory that lasts for part ``index`` of the set-up
+      * "params": the parameters of kernels that exceed the push constants
+      * "host": ``offset`` in the memory that device copies and CPU steps share
+      * "array": a result that only CPU steps read, wherever they put it
     """
 
-    space: str
-    key: str | int
+    kind: str
+    size: int
+    name: str = ""
+    index: int = 0
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Range:
+    """``size`` bytes of a slot from ``offset`` on."""
+
+    slot: int
     offset: int
     size: int
 
 
 @dataclass(frozen=True)
+class Origin:
+    """What steps come from, for reports: operators with their labels, device and reason."""
+
+    operators: tuple[str, ...]
+    device: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class DispatchStep:
-    """One compute dispatch: pipeline by (spec, constants), descriptors by location."""
+    """One compute dispatch: pipeline by (spec, constants), descriptors by range. ``bindings``
+    follow the spec's buffers, then the parameter memory if there is any. ``origin`` is a number
+    into the program's origins; ``flops`` and ``bytes`` are this dispatch's own."""
 
     spec: KernelSpec
     constants: tuple[tuple[int, bytes], ...]
     push: bytes
-    bindings: tuple[Location, ...]
+    bindings: tuple[Range, ...]
     groups: tuple[int, int, int]
-    title: str
+    origin: int
+    kernel: str = ""
+    variant: str = ""
+    flops: int = 0
+    bytes: int = 0
+
+    def accesses(self) -> Iterator[tuple[Range, bool, bool]]:
+        """(range, whether it is read, whether it is written) of every buffer."""
+        bindings = iter(self.bindings)
+        for buffer in self.spec.buffers:
+            for _ in range(buffer.portions):
+                yield next(bindings), "r" in buffer.access, "w" in buffer.access
 
 
 @dataclass(frozen=True)
 class CopyStep:
-    """Copy ``target.size`` bytes between locations."""
+    """Copy ``source`` to ``target``, of equal size."""
 
-    source: Location
-    target: Location
+    source: Range
+    target: Range
+
+    def accesses(self) -> Iterator[tuple[Range, bool, bool]]:
+        """As of a ``DispatchStep``."""
+        yield self.source, True, False
+        yield self.target, False, True
 
 
 @dataclass(frozen=True)
@@ -55,66 +110,126 @@ DeviceStep = DispatchStep | CopyStep | BarrierStep
 
 
 @dataclass(frozen=True)
+class CpuTensor:
+    """A slot as an array of a CPU step."""
+
+    slot: int
+    descriptor: MLOperandDescriptor
+
+
+@dataclass(frozen=True)
+class CpuStep:
+    """An operator's NumPy reference. ``operands`` by the operator's names (``inputs[0]`` … for a
+    sequence), absent ones left out; ``dead`` are slots whose arrays no later CPU step reads."""
+
+    operator: str
+    arguments: Mapping[str, Any]
+    operands: Mapping[str, CpuTensor]
+    results: tuple[CpuTensor, ...]
+    origin: int
+    dead: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class DeviceSegment:
     """Steps for one command buffer."""
 
     steps: tuple[DeviceStep, ...]
-    flops: int = 0
 
 
 @dataclass(frozen=True)
 class HostSegment:
-    """Nodes that the CPU computes, in order.
+    """Steps that the CPU takes while the device rests. Copies occur on the CPU device only, where
+    every slot is host memory."""
 
-    ``reads`` are the values that earlier device segments left in the host block, ``writes`` those
-    that later ones take from it. ``dead`` lists, per node, values no one on the CPU needs after it.
-    """
-
-    nodes: tuple[Node, ...]
-    reads: Mapping[Value, Location] = field(default_factory=dict)
-    writes: Mapping[Value, Location] = field(default_factory=dict)
-    dead: tuple[tuple[Value, ...], ...] = ()
+    steps: tuple[CpuStep | CopyStep, ...]
 
 
 Segment = DeviceSegment | HostSegment
 
 
 @dataclass(frozen=True)
-class Program:
-    """A compiled graph. Immutable; holds no handle, so one program may serve many contexts.
+class SetupPart:
+    """Steps that fill the slot ``target`` once, from one constant and with ``scratch`` bytes of
+    memory of their own. Parts with an equal, not empty ``packing`` make the same of the same
+    constant: graphs share their result."""
 
-    ``constants`` are uploaded once; ``arenas`` and ``host_size`` are sizes in bytes of the memory
-    that intermediates share; ``params`` is the parameter memory of kernels whose parameters
-    exceed the push constants. A program for the CPU device is one HostSegment whose values are
-    found by name: ``inputs`` and ``outputs`` give the graph's values.
+    target: int
+    constant: int
+    steps: tuple[DeviceStep, ...]
+    packing: str = ""
+    scratch: int = 0
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled graph.
+
+    ``setup`` runs once, ``segments`` at each dispatch. ``constants`` describes what the store of
+    constants holds; ``arenas`` and ``host_size`` are sizes in bytes of the memory that
+    intermediates and border copies share; ``params`` is the content of the "params" slot. A program
+    for the CPU device has one HostSegment.
     """
 
-    inputs: Mapping[str, Value]
-    outputs: Mapping[str, Value]
+    inputs: Mapping[str, MLOperandDescriptor]
+    outputs: Mapping[str, MLOperandDescriptor]
+    slots: tuple[Slot, ...]
     segments: tuple[Segment, ...]
-    constants: tuple[Value, ...]
-    arenas: tuple[int, ...]
-    host_size: int
-    params: bytes
-    report: GraphReport
+    setup: tuple[SetupPart, ...] = ()
+    constants: tuple[MLOperandDescriptor, ...] = ()
+    arenas: tuple[int, ...] = ()
+    host_size: int = 0
+    params: bytes = b""
+    origins: tuple[Origin, ...] = ()
+    report: GraphReport = field(default_factory=GraphReport)
 
     @property
-    def input_descriptors(self) -> dict[str, MLOperandDescriptor]:
-        return {name: v.descriptor for name, v in self.inputs.items()}
+    def device_steps(self) -> Iterator[DeviceStep]:
+        """Every step for the device that is part of a dispatch."""
+        for segment in self.segments:
+            if isinstance(segment, DeviceSegment):
+                yield from segment.steps
 
     @property
-    def output_descriptors(self) -> dict[str, MLOperandDescriptor]:
-        return {name: v.descriptor for name, v in self.outputs.items()}
+    def cpu_steps(self) -> Iterator[CpuStep]:
+        """Every operator that the CPU computes."""
+        for segment in self.segments:
+            if isinstance(segment, HostSegment):
+                yield from (step for step in segment.steps if isinstance(step, CpuStep))
+
+    @property
+    def dispatches(self) -> Iterator[DispatchStep]:
+        """Every dispatch, those of the set-up first."""
+        for part in self.setup:
+            yield from (step for step in part.steps if isinstance(step, DispatchStep))
+        yield from (step for step in self.device_steps if isinstance(step, DispatchStep))
 
     @property
     def kernels(self) -> tuple[KernelSpec, ...]:
         """Every distinct shader, in order of first use."""
-        return tuple(
-            dict.fromkeys(
-                step.spec
-                for segment in self.segments
-                if isinstance(segment, DeviceSegment)
-                for step in segment.steps
-                if isinstance(step, DispatchStep)
-            )
+        return tuple(dict.fromkeys(step.spec for step in self.dispatches))
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of one run on the device."""
+        return sum(s.flops for s in self.device_steps if isinstance(s, DispatchStep))
+
+    def resident_constants(self) -> frozenset[int]:
+        """Numbers of the constants that the device reads at each dispatch."""
+        return frozenset(
+            self.slots[place.slot].index
+            for step in self.device_steps
+            if not isinstance(step, BarrierStep)
+            for place, _, _ in step.accesses()
+            if self.slots[place.slot].kind == "constant"
+        )
+
+    def host_constants(self) -> frozenset[int]:
+        """Numbers of the constants that the CPU reads at each dispatch."""
+        read = {t.slot for step in self.cpu_steps for t in step.operands.values()}
+        for segment in self.segments:
+            if isinstance(segment, HostSegment):
+                read |= {s.source.slot for s in segment.steps if isinstance(s, CopyStep)}
+        return frozenset(
+            self.slots[slot].index for slot in read if self.slots[slot].kind == "constant"
         )

@@ -1,10 +1,11 @@
 """The context timeline: ordered work on a device, and the memory it works on."""
 
 from .cpu import CpuDevice
-from .device import Device, Executable, Storage
+from .device import Device
 from .driver_device import DriverDevice
-from .timeline import Fence, Timeline
-from .work import Allocate, Await, Read, Run, RunGraph, Submit, Write
+from .storage import Storage
+from .timeline import Fence, Lane, Timeline
+from .work import Allocate, Await, Executable, Read, Run, RunGraph, SetUp, Submit, Write
 
 __all__ = [
     "Allocate",
@@ -15,8 +16,10 @@ __all__ = [
     "Executable",
     "Fence",
     "DriverDevice",
+    "Lane",
     "Read",
     "Run",
+    "SetUp",
     "Storage",
     "Submit",
     "Timeline",

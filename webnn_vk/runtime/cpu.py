@@ -5,27 +5,52 @@ from __future__ import annotations
 import platform
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..data_types import MAX_DIMENSION
-from ..program import HostSegment, Program
-from .device import Batch, Executable, Storage, again, poisoned
+from ..program import Constants, HostSegment, Program
+from .device import Batch
 from .host import Arrays, run_host_segment
-from .work import Allocate, Await, Read, Run, RunGraph, Work, Write
+from .storage import Storage, again, poisoned
+from .work import Allocate, Await, Executable, Order, Read, Run, RunGraph, Work, Write
 
 
 class CpuExecutable:
-    """A program of one HostSegment."""
+    """A program of one HostSegment. Its constants stay where they are."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, constants: Constants) -> None:
         self.program = program
-        self.uploads: list[Work] = []
         self.build_seconds: dict[str, float] = {}
-        self.flops = sum(step.flops for step in program.report.steps)
+        self.on_host = True
+        self.flops = program.flops
+        self._storages = {
+            number: storage
+            for number in range(len(constants))
+            if (storage := constants.storage(number)) is not None
+        }
+        self._arrays = {
+            number: constants.read(number)
+            for number in range(len(constants))
+            if number not in self._storages
+        }
+
+    def constant(self, number: int) -> np.ndarray:
+        """The bytes of a constant."""
+        storage = self._storages.get(number)
+        return self._arrays[number] if storage is None else storage.backing
+
+    def set_up(self, order: Order, *after: Work) -> None:
+        """See ``work.Executable``."""
+        order.enqueue(*after)
+
+    def setup_error(self) -> Exception | None:
+        """See ``work.Executable``."""
+        errors = (storage.error for storage in self._storages.values())
+        return next((error for error in errors if error is not None), None)
 
 
 class CpuDevice:
@@ -74,8 +99,8 @@ class CpuDevice:
     def stage(self, data: np.ndarray) -> Any:
         return None
 
-    def load(self, program: Program) -> Executable:
-        return CpuExecutable(program)
+    def load(self, program: Program, constants: Constants) -> Executable:
+        return CpuExecutable(program, constants)
 
     def execute(self, works: Sequence[Work]) -> Batch:
         batch = Batch(works)
@@ -112,33 +137,34 @@ class CpuDevice:
                 if error is not None:
                     work.fail(error)
                 else:
-                    self._dispatch(executable.program, inputs, outputs)
+                    self._dispatch(executable, inputs, outputs)
 
     @staticmethod
-    def _dispatch(program: Program, inputs: Any, outputs: Any) -> None:
-        arrays: Arrays = {
-            value: _view(inputs[name], value) for name, value in program.inputs.items()
-        }
-        for value in program.constants:
-            if value.source is not None:
-                arrays[value] = _view(value.source, value)
-        (segment,) = program.segments
-        assert isinstance(segment, HostSegment)
-        run_host_segment(segment, arrays, lambda value, array: None)
-        for name, value in program.outputs.items():
-            _view(outputs[name], value)[...] = (
-                value.data if value.data is not None else arrays[value]
-            )
-            outputs[name].error = None
+    def _dispatch(
+        executable: Any, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
+    ) -> None:
+        program: Program = executable.program
+
+        def memory(number: int) -> np.ndarray | None:
+            slot = program.slots[number]
+            match slot.kind:
+                case "input":
+                    return inputs[slot.name].backing
+                case "output":
+                    return outputs[slot.name].backing
+                case "constant":
+                    return executable.constant(slot.index)
+            return None
+
+        arrays: Arrays = {}
+        for segment in program.segments:
+            assert isinstance(segment, HostSegment)
+            run_host_segment(segment, arrays, memory)
+        for storage in outputs.values():
+            storage.error = None
 
     def wait(self, batch: Batch) -> None:
         pass
 
     def close(self) -> None:
         pass
-
-
-def _view(storage: Storage, value: Any) -> np.ndarray:
-    descriptor = value.descriptor
-    data = storage.backing[: descriptor.byte_length].view(descriptor.numpy_dtype)
-    return data.reshape(descriptor.shape)

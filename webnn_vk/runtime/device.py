@@ -2,56 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from ..device_profile import DeviceProfile
-from ..program import Program
-
-if TYPE_CHECKING:
-    from .work import Work
-
-_serials = itertools.count(1)
-
-
-class Storage:
-    """A tensor's memory. Python's references are its lifetime: tensors, queued work, work in
-    flight and graphs that use it hold it, and the memory is given back after the last of them.
-
-    ``error`` is what the last work on it failed with; reading it raises that.
-    """
-
-    __slots__ = ("__weakref__", "_recycle", "backing", "error", "serial", "size")
-
-    # ``backing`` is None until an ``Allocate`` of the timeline has found the memory.
-    def __init__(self, size: int, backing: Any, recycle: Callable[[tuple[int, Any]], None]) -> None:
-        self.size = size
-        self.backing = backing
-        self.serial = next(_serials)
-        self.error: Exception | None = None
-        self._recycle = recycle
-
-    def __del__(self) -> None:
-        # Only an append to a deque: this may run anywhere, even inside the allocator.
-        if self.backing is not None:
-            self._recycle((self.serial, self.backing))
-
-
-class Executable(Protocol):
-    """A program ready to run on one device."""
-
-    program: Program
-    #: Work that has to run before the first dispatch (uploads of constants).
-    uploads: list[Work]
-    #: Seconds by stage.
-    build_seconds: dict[str, float]
-    #: Floating-point operations of one dispatch.
-    flops: int
+from ..program import Constants, Program
+from .storage import Storage
+from .work import Executable, Work
 
 
 @dataclass
@@ -74,10 +35,6 @@ class Batch:
             except Exception as error:
                 if work is not None:
                     work.fail(error)
-
-
-class DeviceLostError(Exception):
-    """The device is gone and everything on it; the message says why."""
 
 
 class Device(Protocol):
@@ -106,7 +63,7 @@ class Device(Protocol):
     def stage(self, data: np.ndarray) -> Any:
         """Transfer memory holding a copy of ``data``, or None when copying it is cheaper later."""
 
-    def load(self, program: Program) -> Executable:
+    def load(self, program: Program, constants: Constants) -> Executable:
         """Make everything a program needs (slow: shaders, pipelines, memory)."""
 
     def execute(self, works: Sequence[Work]) -> Batch:
@@ -121,16 +78,3 @@ class Device(Protocol):
 
     def close(self) -> None:
         """Release everything; what is in flight ends first."""
-
-
-def poisoned(inputs: Iterable[Storage]) -> Exception | None:
-    """The error of the first input whose contents are the result of failed work."""
-    return next((again(s.error) for s in inputs if s.error is not None), None)
-
-
-def again(error: Exception) -> Exception:
-    """The same error for one more to raise: raising one object in many places ties them together
-    through its traceback."""
-    fresh = type(error)(*error.args)
-    fresh.__cause__ = error.__cause__
-    return fresh

@@ -1,42 +1,31 @@
-"""A Vulkan device: programs become pipelines and recorded command buffers."""
+"""A device with a driver: programs become pipelines and recorded command buffers."""
 
 from __future__ import annotations
 
-import threading
-import weakref
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from webnn_vk.codegen.store import ShaderStore
-
-from ..errors import InvalidStateError, NotSupportedError, UnknownError
-from ..kernels.dispatch import padded
-from ..program import HostSegment, Program
-from ..vulkan.driver import (
+from ..driver import (
     BarrierCommand,
     Command,
     CopyCommand,
-    Driver,
+    DeviceLost,
+    DriverError,
     FillCommand,
+    OutOfDeviceMemory,
     Recording,
 )
-from ..vulkan.errors import (
-    DeviceLost,
-    DriverClosed,
-    ForkedProcess,
-    OutOfDeviceMemory,
-    OutOfHostMemory,
-    VulkanError,
-)
-from .device import Batch, DeviceLostError, Executable, Storage, again, poisoned
+from ..integers import padded
+from ..program import Constants, HostSegment, Program
+from .device import Batch
+from .driver_memory import DriverMemory, translated
 from .executable import DriverExecutable
 from .host import Arrays
-from .work import Allocate, Await, Read, Run, RunGraph, Submit, Work, Write
+from .storage import DeviceLostError, again, poisoned
+from .work import Allocate, Await, Executable, Read, Run, RunGraph, SetUp, Submit, Work, Write
 
 #: Transfers move in pieces of this many bytes, so that staging memory stays small.
 PIECE_BYTES = 32 << 20
@@ -44,110 +33,25 @@ PIECE_BYTES = 32 << 20
 STAGED_BYTES = 64 << 20
 
 
-@contextmanager
-def _translated() -> Iterator[None]:
-    """The driver's errors become those of ``device.Device``."""
-    try:
-        yield
-    except (OutOfDeviceMemory, OutOfHostMemory) as error:
-        raise MemoryError(str(error)) from error
-    except DeviceLost as error:
-        raise DeviceLostError(str(error)) from error
-    except (DriverClosed, ForkedProcess) as error:
-        raise InvalidStateError(str(error)) from error
-    except VulkanError as error:
-        raise UnknownError(f"{type(error).__name__}: {error}") from error
-
-
-class DriverDevice:
+class DriverDevice(DriverMemory):
     """See ``device.Device``. One driver, one queue."""
-
-    def __init__(self, driver: Driver, shaders: ShaderStore) -> None:
-        self.driver = driver
-        self.shaders = shaders
-        self.profile = driver.profile
-        self.name = driver.profile.name
-        self.settle: Callable[[], None] = lambda: None
-        # Weak: a destroyed graph goes, whatever tensors it ran on.
-        self._executables: set[weakref.ref[DriverExecutable]] = set()
-        self._graveyard: deque[tuple[int, Any]] = deque()
-        #: Guards every executable's recordings.
-        self.lock = threading.Lock()
-
-    @property
-    def max_tensor_byte_length(self) -> int:
-        return self.profile.max_tensor_byte_length
-
-    # -- memory --------------------------------------------------------------------------------
-    def create_storage(self, size: int, *, exportable: bool = False) -> Storage:
-        """``exportable``: for another opened device or API (``runtime.external``)."""
-        with _translated():
-            return self.adopt(size, self._allocate(size, exportable))
-
-    def adopt(self, size: int, backing: Any) -> Storage:
-        """A storage over an allocation of the driver's."""
-        return Storage(size, backing, self._graveyard.append)
-
-    def promise_storage(self, size: int) -> Storage:
-        return Storage(size, None, self._graveyard.append)
-
-    def import_storage(self, data: np.ndarray) -> Storage:
-        self.bury()
-        try:
-            backing = self.driver.import_host_memory(data, label="shared tensor")
-        except DeviceLost as error:
-            raise DeviceLostError(str(error)) from error
-        except VulkanError as error:
-            raise NotSupportedError(
-                f"{self.name} can't use this host memory (a private mapping, np.memmap(mode='c'), "
-                f"suits more drivers than a read-only one): {error}"
-            ) from error
-        return Storage(data.nbytes, backing, self._graveyard.append)
-
-    def _allocate(self, size: int, exportable: bool = False) -> Any:
-        self.bury()
-        return self.driver.allocate(padded(size), exportable=exportable, label="tensor")
-
-    def add(self, executable: DriverExecutable) -> None:
-        """Tell ``executable`` of tensors that are gone, for as long as it lives."""
-        self._executables.add(weakref.ref(executable, self._executables.discard))
-
-    def bury(self) -> None:
-        """Give back the memory of storages that nothing refers to any more."""
-        executables = None
-        while self._graveyard:
-            try:
-                serial, backing = self._graveyard.popleft()
-            except IndexError:
-                return
-            backing.free()
-            if executables is None:
-                found = [reference() for reference in self._executables.copy()]
-                executables = [executable for executable in found if executable is not None]
-            with self.lock:
-                for executable in executables:
-                    executable.forget(serial)
-
-    def memory_in_use(self) -> int:
-        self.bury()
-        return self.driver.memory_in_use().allocated
 
     def stage(self, data: np.ndarray) -> Any:
         if data.nbytes > PIECE_BYTES:
             return None
         try:
             staged = self.driver.allocate(data.nbytes, host=True, label="staging")
-        except VulkanError:
+        except DriverError:
             # The timeline thread will try again when earlier work has given memory back.
             return None
         np.frombuffer(staged.mapped, np.uint8)[: data.nbytes] = data
         staged.flush()
         return staged
 
-    def load(self, program: Program) -> Executable:
+    def load(self, program: Program, constants: Constants) -> Executable:
         self.bury()
-        with _translated():
-            return DriverExecutable(self, program)
+        with translated():
+            return DriverExecutable(self, program, constants)
 
     # -- running -------------------------------------------------------------------------------
     def execute(self, works: Sequence[Work]) -> Batch:
@@ -169,10 +73,6 @@ class DriverDevice:
             self.wait_value(batch.value)
         self.bury()
 
-    def wait_value(self, value: int) -> None:
-        with _translated():
-            self.driver.wait(value)
-
     def close(self) -> None:
         self.driver.close()
 
@@ -185,6 +85,8 @@ class _Run:
         self.device = device
         self.driver = device.driver
         self.batch = batch
+        # The last submission before this batch, which may use the same memory.
+        self._before = self.driver.submitted()
         # The work being added, and those not submitted yet with what they add to the submission.
         self._work: Work | None = None
         self._open: list[Work] = []
@@ -212,8 +114,10 @@ class _Run:
                 self._promised.append((work, function))
             case Submit():
                 self._submit_recordings(work)
+            case SetUp():
+                self._set_up(work)
             case Allocate(storage, exportable):
-                storage.backing = self.device._allocate(storage.size, exportable)
+                storage.backing = self.device.allocate(storage.size, exportable)
             case Await(wait):
                 wait()
 
@@ -248,6 +152,11 @@ class _Run:
         if work.staged is not None:
             self._keep(work.staged)
             self._transfer(CopyCommand(work.staged, 0, storage.backing, offset, size))
+            return
+        if work.fresh and storage.backing.mapped is not None:
+            np.frombuffer(storage.backing.mapped, np.uint8)[offset : offset + size] = work.data
+            storage.backing.flush()
+            work.data = None
             return
         for start in range(0, size, PIECE_BYTES):
             piece = work.data[start : start + PIECE_BYTES]
@@ -318,6 +227,16 @@ class _Run:
         for storage in work.outputs.values():
             storage.error = None
 
+    def _set_up(self, work: SetUp) -> None:
+        error = poisoned([*work.reads, *work.writes])
+        if error is not None:
+            work.fail(error)
+            return
+        recording = work.record()
+        self._flush()
+        self._recordings.append(recording)
+        self._transient.append(recording)
+
     def _submit_recordings(self, work: Submit) -> None:
         error = poisoned(work.reads)
         if error is not None:
@@ -354,8 +273,8 @@ class _Run:
     def _finish(self) -> None:
         """Submit and wait, for what the host has to see or reuse now."""
         self._submit()
-        # Batches before may use the same memory, also when this one has submitted nothing yet.
-        self.driver.wait(self.driver.submitted())
+        # Not for what other lanes have submitted meanwhile.
+        self.driver.wait(self._before if self.batch.value is None else self.batch.value)
         collects, self._collects = self._collects, []
         for work, collect in collects:
             try:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from ..program import CopyStep, DeviceSegment, DispatchStep, HostSegment, Location, Program
-from ..vulkan.driver import (
+from ..driver import (
     BarrierCommand,
     Command,
     CopyCommand,
@@ -18,26 +17,38 @@ from ..vulkan.driver import (
     PipelineRequest,
     Recording,
 )
-from .device import Storage
+from ..program import (
+    Constants,
+    CopyStep,
+    DeviceSegment,
+    DeviceStep,
+    DispatchStep,
+    HostSegment,
+    Program,
+    Range,
+)
+from .driver_memory import DriverMemory
 from .host import Arrays, run_host_segment
-from .work import Work, Write
-
-if TYPE_CHECKING:
-    from .driver_device import DriverDevice
+from .setup import Setup
+from .storage import Storage
+from .work import Order, Work
 
 #: Recorded command buffers that a graph keeps, one per set of tensors.
 MAX_RECORDINGS = 32
+
+#: The memory of a range: allocation, offset and size in bytes.
+Bind = Callable[[Range], tuple[Any, int, int]]
 
 
 class DriverExecutable:
     """A program on one device: pipelines, intermediates, constants and recordings."""
 
-    def __init__(self, device: DriverDevice, program: Program) -> None:
+    def __init__(self, device: DriverMemory, program: Program, constants: Constants) -> None:
         self.device = device
         self.program = program
-        self.uploads: list[Work] = []
         self.build_seconds: dict[str, float] = {}
-        self.flops = sum(step.flops for step in program.report.steps)
+        self.on_host = any(isinstance(part, HostSegment) for part in program.segments)
+        self.flops = program.flops
         start = time.perf_counter()
         specs = program.kernels
         modules = dict(zip(specs, device.shaders.get(specs), strict=True))
@@ -47,9 +58,15 @@ class DriverExecutable:
         device.wait_value(device.driver.precompile(list(self._pipelines.values())))
         self._stage("pipelines", start)
         start = time.perf_counter()
-        self._fixed: dict[tuple[str, str | int], Any] = {}
-        self._storages: list[Storage] = []
+        # Allocations and storages by slot, those that every dispatch uses alike.
+        self._allocations: dict[int, Any] = {}
+        self._host: Any = None
         self._allocate()
+        self._setup: Setup | None = Setup(device, program, constants)
+        self._storages: dict[int, Storage] = self._setup.storages
+        # Bytes of the constants that CPU steps read, by number.
+        self._host_constants: Mapping[int, np.ndarray] = self._setup.host_constants
+        self._setup_errors: list[Exception] = []
         self._stage("memory", start)
         self._recordings: OrderedDict[tuple[int, ...], list[Recording | HostSegment]] = (
             OrderedDict()
@@ -63,44 +80,57 @@ class DriverExecutable:
 
     def _make_pipelines(self, modules: Mapping[Any, bytes]) -> dict[Any, Any]:
         requests: dict[Any, PipelineRequest] = {}
-        for segment in self.program.segments:
-            for step in segment.steps if isinstance(segment, DeviceSegment) else ():
-                if isinstance(step, DispatchStep):
-                    spec = step.spec
-                    requests.setdefault(
-                        (spec, step.constants),
-                        PipelineRequest(
-                            modules[spec],
-                            spec.binding_count,
-                            spec.param_bytes if spec.param_storage == "push" else 0,
-                            step.constants,
-                            spec.template,
-                        ),
-                    )
+        for step in self.program.dispatches:
+            spec = step.spec
+            requests.setdefault(
+                (spec, step.constants),
+                PipelineRequest(
+                    modules[spec],
+                    spec.binding_count,
+                    spec.param_bytes if spec.param_storage == "push" else 0,
+                    step.constants,
+                    spec.template,
+                ),
+            )
         made = self.device.driver.pipelines(list(requests.values()))
         return dict(zip(requests, made, strict=True))
 
     def _allocate(self) -> None:
-        program, device = self.program, self.device
-        for i, size in enumerate(program.arenas):
-            self._fixed["arena", i] = device.driver.allocate(size, label="arena")
-        if program.params:
-            storage = device.create_storage(len(program.params))
-            self.uploads.append(Write(storage, np.frombuffer(program.params, np.uint8)))
-            self._keep(("params", 0), storage)
-        if program.host_size:
-            self._fixed["host", 0] = device.driver.allocate(program.host_size, host=True)
-        for i, value in enumerate(program.constants):
-            storage = value.source
-            if storage is None:
-                storage = device.create_storage(value.descriptor.byte_length)
-                flat = np.ascontiguousarray(value.data).reshape(-1)
-                self.uploads.append(Write(storage, flat.view(np.uint8)))
-            self._keep(("constant", i), storage)
+        driver = self.device.driver
+        arenas = [driver.allocate(size, label="arena") for size in self.program.arenas]
+        if self.program.host_size:
+            self._host = driver.allocate(self.program.host_size, host=True)
+        for number, slot in enumerate(self.program.slots):
+            if slot.kind == "arena":
+                self._allocations[number] = arenas[slot.index]
+            elif slot.kind == "host":
+                self._allocations[number] = self._host
 
-    def _keep(self, place: tuple[str, str | int], storage: Storage) -> None:
-        self._storages.append(storage)
-        self._fixed[place] = storage.backing
+    # -- set-up --------------------------------------------------------------------------------
+    def set_up(self, order: Order, *after: Work) -> None:
+        """See ``work.Executable``."""
+        setup, self._setup = self._setup, None
+        assert setup is not None, "a graph is set up once"
+        setup.queue(self._record_part, self._setup_errors.append, order, after)
+
+    def setup_error(self) -> Exception | None:
+        """See ``work.Executable``."""
+        errors = (storage.error for storage in self._storages.values())
+        return next((e for e in [*self._setup_errors, *errors] if e is not None), None)
+
+    def _record_part(
+        self, steps: Iterable[DeviceStep], places: Mapping[int, tuple[Any, int]]
+    ) -> Recording:
+        """The recording of one part of the set-up; ``places`` are (allocation, offset) of slots
+        that only the set-up has."""
+
+        def bind(place: Range) -> tuple[Any, int, int]:
+            if place.slot in places:
+                allocation, offset = places[place.slot]
+                return allocation, offset + place.offset, place.size
+            return self._bind(place, {})
+
+        return self.device.driver.record(self._commands(steps, bind))
 
     # -- recordings ----------------------------------------------------------------------------
     def recordings(
@@ -143,56 +173,61 @@ class DriverExecutable:
     def _record(
         self, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
     ) -> list[Recording | HostSegment]:
-        places = dict(self._fixed)
-        places |= {("input", name): s.backing for name, s in inputs.items()}
-        places |= {("output", name): s.backing for name, s in outputs.items()}
+        tensors = {("input", name): s.backing for name, s in inputs.items()}
+        tensors |= {("output", name): s.backing for name, s in outputs.items()}
+        return [
+            self.device.driver.record(
+                self._commands(segment.steps, lambda place: self._bind(place, tensors))
+            )
+            if isinstance(segment, DeviceSegment)
+            else segment
+            for segment in self.program.segments
+        ]
 
-        def bind(place: Location) -> tuple[Any, int, int]:
-            return places[place.space, place.key], place.offset, place.size
+    def _bind(
+        self, place: Range, tensors: Mapping[tuple[str, str], Any]
+    ) -> tuple[Any, int, int]:
+        slot = self.program.slots[place.slot]
+        if slot.kind in ("input", "output"):
+            allocation = tensors[slot.kind, slot.name]
+        elif place.slot in self._allocations:
+            allocation = self._allocations[place.slot]
+        else:
+            allocation = self._storages[place.slot].backing
+        return allocation, slot.offset + place.offset, place.size
 
-        recorded: list[Recording | HostSegment] = []
-        for segment in self.program.segments:
-            if isinstance(segment, HostSegment):
-                recorded.append(segment)
-                continue
-            commands: list[Command] = []
-            for step in segment.steps:
-                match step:
-                    case DispatchStep():
-                        pipeline = self._pipelines[step.spec, step.constants]
-                        bindings = tuple(map(bind, step.bindings))
-                        commands.append(
-                            DispatchCommand(pipeline, bindings, step.push, step.groups)
-                        )
-                    case CopyStep(source, target):
-                        a, at, size = bind(source)
-                        b, to, room = bind(target)
-                        commands.append(CopyCommand(a, at, b, to, min(size, room)))
-                    case _:
-                        commands.append(BarrierCommand())
-            recorded.append(self.device.driver.record(commands))
-        return recorded
+    def _commands(self, steps: Iterable[DeviceStep], bind: Bind) -> Sequence[Command]:
+        commands: list[Command] = []
+        for step in steps:
+            match step:
+                case DispatchStep():
+                    pipeline = self._pipelines[step.spec, step.constants]
+                    bindings = tuple(map(bind, step.bindings))
+                    commands.append(DispatchCommand(pipeline, bindings, step.push, step.groups))
+                case CopyStep():
+                    source, start, size = bind(step.source)
+                    target, to, _ = bind(step.target)
+                    commands.append(CopyCommand(source, start, target, to, size))
+                case _:
+                    commands.append(BarrierCommand())
+        return commands
 
     # -- CPU segments --------------------------------------------------------------------------
     def run_host(self, segment: HostSegment, arrays: Arrays) -> None:
         """Compute a CPU segment between two device segments; the device is at rest."""
-        if segment.reads or segment.writes:
-            block = self._fixed["host", 0]
-            block.invalidate()
-            memory = np.frombuffer(block.mapped, np.uint8)
+        shared = None
+        if self._host is not None:
+            self._host.invalidate()
+            shared = np.frombuffer(self._host.mapped, np.uint8)
 
-        def view(value: Any, place: Location) -> np.ndarray:
-            d = value.descriptor
-            data = memory[place.offset : place.offset + d.byte_length]
-            return data.view(d.numpy_dtype).reshape(d.shape)
+        def memory(number: int) -> np.ndarray | None:
+            slot = self.program.slots[number]
+            if slot.kind == "constant":
+                return self._host_constants[slot.index]
+            if slot.kind == "host":
+                return shared[slot.offset : slot.offset + slot.size]
+            return None
 
-        for value, place in segment.reads.items():
-            arrays[value] = view(value, place)
-
-        def made(value: Any, array: np.ndarray) -> None:
-            if value in segment.writes:
-                view(value, segment.writes[value])[...] = array
-
-        run_host_segment(segment, arrays, made)
-        if segment.writes:
-            block.flush()
+        run_host_segment(segment, arrays, memory)
+        if self._host is not None:
+            self._host.flush()

@@ -7,43 +7,49 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from ..vulkan.driver import OwnershipCommand
-from ..vulkan.errors import DeviceLost, DriverClosed, ExtensionMissing
-from ..vulkan.external import ExternalMemory
-from .device import Storage
-from .driver_device import DriverDevice
+from ..driver import (
+    DeviceLost,
+    DriverClosed,
+    ExternalMemory,
+    FeatureMissing,
+    OwnershipCommand,
+    sharing_of,
+)
+from .driver_memory import DriverMemory
+from .storage import Storage
 
 MEMORY_FEATURE = "external_memory_fd"
 
 
-def shares_memory(device: DriverDevice) -> bool:
+def shares_memory(device: DriverMemory) -> bool:
     """Whether the device can hand out memory and take it in."""
-    return MEMORY_FEATURE in device.profile.features
+    return device.driver.sharing is not None and MEMORY_FEATURE in device.profile.features
 
 
-def export_memory(device: DriverDevice, storage: Storage) -> ExternalMemory:
+def export_memory(device: DriverMemory, storage: Storage) -> ExternalMemory:
     """An exportable storage's memory as a file descriptor that the caller owns."""
-    return device.driver.export_memory(storage.backing)
+    return sharing_of(device.driver).export_memory(storage.backing)
 
 
-def share_memory(source: DriverDevice, storage: Storage, target: DriverDevice) -> Storage:
+def share_memory(source: DriverMemory, storage: Storage, target: DriverMemory) -> Storage:
     """``target``'s own storage over the memory of an exportable storage of ``source``."""
     return _handed_over(
         export_memory(source, storage),
         lambda external: target.adopt(
-            storage.size, target.driver.import_memory(external, label="shared tensor")
+            storage.size, sharing_of(target.driver).import_memory(external, label="shared tensor")
         ),
     )
 
 
-def share_semaphore(source: DriverDevice, target: DriverDevice) -> tuple[Any, Any] | None:
+def share_semaphore(source: DriverMemory, target: DriverMemory) -> tuple[Any, Any] | None:
     """One timeline semaphore as both devices see it, or None where that can't be."""
     try:
-        semaphore = source.driver.semaphore(exportable=True)
-    except ExtensionMissing:
+        semaphore = sharing_of(source.driver).semaphore(exportable=True)
+    except FeatureMissing:
         return None
     return semaphore, _handed_over(
-        source.driver.export_semaphore(semaphore), target.driver.import_semaphore
+        sharing_of(source.driver).export_semaphore(semaphore),
+        sharing_of(target.driver).import_semaphore,
     )
 
 
@@ -54,7 +60,7 @@ def stop_waits(semaphore: Any, value: int) -> None:
             semaphore.signal(value)
 
 
-def ownership(device: DriverDevice, storage: Storage) -> tuple[Any, Any]:
+def ownership(device: DriverMemory, storage: Storage) -> tuple[Any, Any]:
     """Recordings that release shared memory to the other device and acquire it from there."""
     release, acquire = (
         device.driver.record([OwnershipCommand(storage.backing, acquire)])

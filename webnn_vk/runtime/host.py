@@ -1,4 +1,4 @@
-"""Running a program's CPU nodes with their NumPy references."""
+"""Running a program's CPU steps with the operators' NumPy references."""
 
 from __future__ import annotations
 
@@ -6,25 +6,61 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..graph import Value
-from ..program import HostSegment
+from ..data_types import MLOperandDescriptor
+from ..ops import OPERATORS
+from ..ops.arguments import Operands
+from ..program import CopyStep, CpuStep, HostSegment, Range
 
-Arrays = dict[Value, np.ndarray]
+#: Results of CPU steps by slot, for later CPU steps.
+Arrays = dict[int, np.ndarray]
+#: The memory of a slot as flat bytes; None for one that CPU steps alone use.
+Memory = Callable[[int], np.ndarray | None]
 
 
-def run_host_segment(
-    segment: HostSegment, arrays: Arrays, made: Callable[[Value, np.ndarray], None]
-) -> None:
-    """Compute the segment's nodes; ``arrays`` holds what they read and keeps what later ones
-    read, ``made`` is told of every result."""
+def run_host_segment(segment: HostSegment, arrays: Arrays, memory: Memory) -> None:
+    """Take the segment's steps. ``arrays`` keeps what later CPU steps read; what others read is
+    written to ``memory`` as well."""
+    for step in segment.steps:
+        if isinstance(step, CopyStep):
+            _part(memory, step.target)[...] = _part(memory, step.source)
+        else:
+            _run(step, arrays, memory)
 
-    def lookup(value: Value) -> np.ndarray:
-        return value.data if value.data is not None else arrays[value]
 
-    for i, node in enumerate(segment.nodes):
-        for value, array in zip(node.outputs, node.evaluate(lookup), strict=True):
-            arrays[value] = array
-            made(value, array)
-        if segment.dead:
-            for value in segment.dead[i]:
-                arrays.pop(value, None)
+def _run(step: CpuStep, arrays: Arrays, memory: Memory) -> None:
+    operands = {
+        name: _view(arrays.get(t.slot), memory, t.slot, t.descriptor)
+        for name, t in step.operands.items()
+    }
+    operator = OPERATORS[step.operator]
+    given = {
+        p.name: _sequence(operands, p.name) if p.argument is Operands else operands.get(p.name)
+        for p in operator.operands
+    }
+    results = operator.evaluate([t.descriptor for t in step.results], given, step.arguments)
+    for target, array in zip(step.results, results, strict=True):
+        arrays[target.slot] = array
+        place = memory(target.slot)
+        if place is not None:
+            described = target.descriptor
+            place = place[: described.byte_length].view(described.numpy_dtype)
+            place.reshape(described.shape)[...] = array
+    for slot in step.dead:
+        arrays.pop(slot, None)
+
+
+def _view(
+    array: np.ndarray | None, memory: Memory, slot: int, described: MLOperandDescriptor
+) -> np.ndarray:
+    if array is None:
+        array = memory(slot)[: described.byte_length].view(described.numpy_dtype)
+    return array.reshape(described.shape)
+
+
+def _sequence(operands: dict[str, np.ndarray], name: str) -> list[np.ndarray]:
+    keys = (f"{name}[{i}]" for i in range(len(operands)))
+    return [operands[key] for key in keys if key in operands]
+
+
+def _part(memory: Memory, place: Range) -> np.ndarray:
+    return memory(place.slot)[place.offset : place.offset + place.size]

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ..driver import CopyCommand, DeviceLost, Driver, DriverError
 from ..errors import InvalidStateError, OperationError
-from ..vulkan.driver import CopyCommand, Driver
-from ..vulkan.errors import DeviceLost, VulkanError
-from .device import Storage, again
-from .timeline import Timeline
+from .storage import Storage, again
+from .timeline import Lane
 from .work import Submit
 
 
@@ -39,7 +38,7 @@ class HostMapping:
                 self._stage(device.driver)
             except DeviceLost as error:
                 raise InvalidStateError(f"the context is lost: {error}") from error
-            except VulkanError as error:
+            except DriverError as error:
                 raise OperationError(str(error)) from error
         self._memory = self._allocation.mapped[: storage.size]
 
@@ -54,28 +53,28 @@ class HostMapping:
         """The storage's bytes, without what pads them."""
         return self._memory if writable else self._memory.toreadonly()
 
-    def fetch(self, timeline: Timeline) -> None:
+    def fetch(self, lane: Lane) -> None:
         """Wait until all work queued so far is over and its results are in ``memory``. Raises what
         the work that should have written them failed with, InvalidStateError after a loss."""
         errors: list[Exception] = []
         if self._fetch is not None:
             reads = [self._storage]
-            timeline.enqueue(
+            lane.enqueue(
                 Submit([self._fetch], keep=self, failed=errors.append, reads=reads)
             )
-        timeline.fence().wait()
+        lane.fence().wait()
         error = self._storage.error or (errors[0] if errors else None)
         if error is not None:
             raise again(error)
         if self._allocation is not None:
             self._allocation.invalidate()
 
-    def store(self, timeline: Timeline) -> None:
+    def store(self, lane: Lane) -> None:
         """What is in ``memory`` now is what work queued from now on finds. Doesn't wait."""
         if self._allocation is not None:
             self._allocation.flush()
         if self._store is not None:
-            timeline.enqueue(Submit([self._store], writes=[self._storage], keep=self))
+            lane.enqueue(Submit([self._store], writes=[self._storage], keep=self))
 
 
 def is_host_visible(storage: Storage) -> bool:

@@ -8,24 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from ..driver.errors import DriverError
 from ..errors import DOMException, OperationError, UnknownError
-from ..vulkan.errors import VulkanError
-from .device import Executable, Storage
+from ..program import Program
+from .storage import Storage
 
 
 def _as(kind: type[DOMException], error: Exception) -> Exception:
     if isinstance(error, DOMException):
         return error
-    made = kind(f"{type(error).__name__}: {error}")
-    if isinstance(error, (MemoryError, VulkanError)):
+    wrapped = kind(f"{type(error).__name__}: {error}")
+    if isinstance(error, (MemoryError, DriverError)):
         # Its traceback would hold what failed, when memory may be what is missing.
         error = error.with_traceback(None)
-    made.__cause__ = error
-    return made
+    wrapped.__cause__ = error
+    return wrapped
 
 
 @dataclass(slots=True)
@@ -44,13 +45,15 @@ class Write:
     """Replace a tensor's bytes; ``data`` belongs to the record and is not changed by anyone.
 
     ``staged`` is transfer memory that holds the data already. ``part``: the bytes (offset, size)
-    to replace, all of them when None.
+    to replace, all of them when None. ``fresh``: no work before it uses the memory, so that the
+    host may write to it in place where it can.
     """
 
     storage: Storage
     data: np.ndarray | None
     staged: Any = None
     part: tuple[int, int] | None = None
+    fresh: bool = False
 
     def fail(self, error: Exception) -> None:
         self.storage.error = _as(OperationError, error)
@@ -68,6 +71,26 @@ class Read:
 
     def fail(self, error: Exception) -> None:
         self.failed(_as(UnknownError, error))
+
+
+class Executable(Protocol):
+    """A program on one device, ready to run once it is set up."""
+
+    program: Program
+    #: Seconds by stage.
+    build_seconds: dict[str, float]
+    #: Floating-point operations of one dispatch.
+    flops: int
+    #: Whether the host computes some of its steps.
+    on_host: bool
+
+    def set_up(self, order: Order, *after: Work) -> None:
+        """Queue, on ``order``, the work that has to be over before the first dispatch (constants
+        uploaded and packed), and ``after`` behind it. To be called once; from then on the constants
+        that the device holds are nowhere else in the library."""
+
+    def setup_error(self) -> Exception | None:
+        """What the set-up failed with, once it is over."""
 
 
 @dataclass(slots=True)
@@ -130,4 +153,28 @@ class Await:
         pass  # what comes behind it fails by itself
 
 
-Work = Allocate | Write | Read | RunGraph | Run | Submit | Await
+class Order(Protocol):
+    """Something that takes work in a strict order. Compared by identity."""
+
+    def enqueue(self, *works: Work) -> None:
+        """Append work in order."""
+
+
+@dataclass(slots=True)
+class SetUp:
+    """Fill ``writes`` once from ``reads``: the recording that ``record`` makes, when the memory of
+    both has been found, is run and given up."""
+
+    record: Callable[[], Any]
+    reads: Sequence[Storage]
+    writes: Sequence[Storage]
+    failed: Callable[[Exception], Any]
+
+    def fail(self, error: Exception) -> None:
+        error = _as(OperationError, error)
+        for storage in self.writes:
+            storage.error = error
+        self.failed(error)
+
+
+Work = Allocate | Write | Read | RunGraph | Run | Submit | Await | SetUp

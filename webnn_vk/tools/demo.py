@@ -11,20 +11,31 @@ from typing import Any
 
 import numpy as np
 
+from ..examples.sentence_encoder import (
+    Model,
+    ModelError,
+    SentenceEncoder,
+    load_model,
+    plan_batches,
+)
 from . import ToolError
 from .devices import open_context, vulkan_problem
 from .progress import Progress
-from .sentence_encoder import Model, SentenceEncoder, load_model, plan_batches
 
 QUESTION = "What helps against a headache?"
 
 
 def example_sentences() -> Path:
-    """The sentences that come with the library (examples/ of the checkout, a copy in a wheel)."""
-    checkout = Path(__file__).parents[2] / "examples" / "sentences.txt"
-    if checkout.is_file():
-        return checkout
-    return Path(str(importlib.resources.files("webnn_vk.tools") / "sentences.txt"))
+    """The sentences that come with the library (`examples/` in a checkout)."""
+    return Path(str(importlib.resources.files("webnn_vk.examples") / "sentences.txt"))
+
+
+def read_model(folder: Path | None = None) -> Model:
+    """The sentence encoder in `folder`, else the pinned one; `ToolError` where it can't be used."""
+    try:
+        return load_model(folder)
+    except ModelError as error:
+        raise ToolError(str(error)) from None
 
 
 def read_sentences(path: Path) -> list[str]:
@@ -98,7 +109,7 @@ def run(
 ) -> None:
     """The demo, printed to stdout; `ToolError` for input that can't be used."""
     sentences = read_sentences(file or example_sentences())
-    model = load_model(folder)
+    model = read_model(folder)
     texts = [*sentences, question]
     with open_context(device) as context:
         on_vulkan = context.device_info.is_vulkan

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Any
 
@@ -14,12 +13,12 @@ from . import ToolError
 
 def vulkan_problem() -> str | None:
     """Why there is no usable Vulkan device (software ones included) here; None when there is."""
-    from webnn_vk.vulkan.devices import list_devices
-    from webnn_vk.vulkan.errors import VulkanUnavailable
+    from webnn_vk.driver import DriverUnavailable
+    from webnn_vk.opening import find_devices
 
     try:
-        devices = list_devices()
-    except VulkanUnavailable as error:
+        devices = find_devices()
+    except DriverUnavailable as error:
         return str(error)
     if not all(device.unusable for device in devices):
         return None
@@ -32,7 +31,7 @@ def open_context(device: str | None = None) -> Any:
     software) or on "cpu"; by default what `WEBNN_VK_DEVICE` says, else "vulkan" where there is
     one, else "cpu". `ToolError` when there is no such device.
     """
-    device = device or os.environ.get("WEBNN_VK_DEVICE") or None
+    device = device or Settings.from_environment().device
     if device is None:
         device = "cpu" if vulkan_problem() else "vulkan"
     try:

@@ -17,11 +17,11 @@ FEATURES = ("float16", "int8", "int16", "int64", "nan_preserve_f32")
 
 def specs() -> list[KernelSpec]:
     """Every unfused kernel for every device, without repeats."""
-    found: dict[KernelSpec, None] = {}
+    distinct: dict[KernelSpec, None] = {}
     for count in range(len(FEATURES) + 1):
         for features in itertools.combinations(FEATURES, count):
-            found.update(dict.fromkeys(kernels.catalogue(frozenset(features))))
-    return list(found)
+            distinct.update(dict.fromkeys(kernels.catalogue(frozenset(features))))
+    return list(distinct)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -14,13 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from webnn_vk.vulkan.errors import (
-    DeviceLost,
-    OutOfDeviceMemory,
-    OutOfHostMemory,
-    VulkanError,
-    VulkanUnavailable,
-)
+from webnn_vk.driver.errors import DeviceLost, DriverError, OutOfDeviceMemory, OutOfHostMemory
+from webnn_vk.vulkan.errors import VulkanError, VulkanUnavailable
 
 WHOLE_SIZE = 2**64 - 1
 FOREVER = 2**64 - 1
@@ -85,7 +80,7 @@ def result_name(result: int) -> str:
     return _RESULTS.get(result, f"VkResult {result}")
 
 
-def error_of(result: int, what: str) -> VulkanError:
+def error_of(result: int, what: str) -> DriverError:
     """The exception for a failed call `what`."""
     name = result_name(result)
     message = f"{what}: {name}"

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from webnn_vk.device_profile import DeviceProfile
+from webnn_vk.driver.errors import FeatureMissing
+from webnn_vk.driver.resources import ExternalMemory
 from webnn_vk.vulkan import binding as vk
-from webnn_vk.vulkan.errors import ExtensionMissing
-from webnn_vk.vulkan.external import ExternalMemory
 from webnn_vk.vulkan.instance import is_forked
 
 
@@ -49,7 +49,7 @@ class BufferBlocks:
                      exportable: bool) -> NativeBlock:
         """A buffer of `size` bytes on its own memory of the given type, mapped when visible.
 
-        Raises ExtensionMissing when it can't be exportable.
+        Raises FeatureMissing when it can't be exportable.
         """
         if not exportable:
             return self._bound(self._buffer(size), size, memory_type, visible=visible)
@@ -111,16 +111,16 @@ class BufferBlocks:
         """A block over `size` bytes of host pages, both aligned as the device asks. `allowed`: bits
         of the memory types that may be used."""
         pointer = vk.ffi.cast("void *", address)
-        found = vk.struct("VkMemoryHostPointerPropertiesEXT",
+        host_pointer = vk.struct("VkMemoryHostPointerPropertiesEXT",
                           "MEMORY_HOST_POINTER_PROPERTIES_EXT")
         call = vk.device_function(self._device, "vkGetMemoryHostPointerPropertiesEXT")
-        vk.check(call(self._device, self._host, pointer, found),
+        vk.check(call(self._device, self._host, pointer, host_pointer),
                  "vkGetMemoryHostPointerPropertiesEXT")
         buffer = self._buffer(size, self._host)
-        bits = found.memoryTypeBits & allowed & self._requirements(buffer).memoryTypeBits
+        bits = host_pointer.memoryTypeBits & allowed & self._requirements(buffer).memoryTypeBits
         if not bits:
             vk.lib.vkDestroyBuffer(self._device, buffer, vk.NULL)
-            raise ExtensionMissing(f"{self._profile.name} has no memory type for these host pages")
+            raise FeatureMissing(f"{self._profile.name} has no memory type for these host pages")
         info = vk.struct("VkImportMemoryHostPointerInfoEXT",
                          "IMPORT_MEMORY_HOST_POINTER_INFO_EXT", handleType=self._host,
                          pHostPointer=pointer)
@@ -131,7 +131,7 @@ class BufferBlocks:
 
     def _need(self, feature: str, extension: str) -> None:
         if feature not in self._profile.features:
-            raise ExtensionMissing(f"{self._profile.name} has no {extension}")
+            raise FeatureMissing(f"{self._profile.name} has no {extension}")
 
     # -- making -------------------------------------------------------------------------------
     def _bound(self, buffer: Any, size: int, memory_type: int, *, visible: bool, extra: Any = None,

@@ -64,13 +64,13 @@ def _overridden(wanted: str, profiles: Sequence[DeviceProfile], reasons: Sequenc
                 ranked: Sequence[int]) -> int | None:
     if wanted.lower() == "cpu":
         return None
-    found = ", ".join(f"{index}: {profile.name}" for index, profile in enumerate(profiles))
+    listing = ", ".join(f"{index}: {profile.name}" for index, profile in enumerate(profiles))
     if wanted.lower() == "vulkan":
         if ranked:
             return ranked[0]
         reason = "; ".join(reason for reason in reasons if reason)
         raise DeviceNotFound("WEBNN_VK_DEVICE='vulkan': no usable Vulkan device"
-                                + (f" ({found}: {reason})" if reason else ""))
+                                + (f" ({listing}: {reason})" if reason else ""))
     if wanted.isdecimal():
         matches = [int(wanted)] if int(wanted) < len(profiles) else []
     else:
@@ -78,7 +78,7 @@ def _overridden(wanted: str, profiles: Sequence[DeviceProfile], reasons: Sequenc
                    if wanted.lower() in profile.name.lower()]
     if not matches:
         raise DeviceNotFound(f"WEBNN_VK_DEVICE={wanted!r} matches no device; found: "
-                                f"{found or 'none'}; 'vulkan' and 'cpu' are accepted too")
+                                f"{listing or 'none'}; 'vulkan' and 'cpu' are accepted too")
     for index in matches:
         if reasons[index] is None:
             return index

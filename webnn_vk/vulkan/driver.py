@@ -1,222 +1,362 @@
-"""The driver interface: what `runtime/` needs of a compute device, and the commands as plain data.
-
-`device.VulkanDriver` is the implementation. Tests inject faults by wrapping a driver, and a second
-driver fits in here without anything above noticing.
-"""
+"""`VulkanDriver`: an opened Vulkan device behind `driver.interface.Driver`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+import atexit
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from webnn_vk.device_profile import DeviceProfile
-from webnn_vk.vulkan.external import ExternalMemory
-from webnn_vk.vulkan.memory import Allocation, MemoryUse
+from webnn_vk.driver.commands import BarrierCommand, Command, DispatchCommand
+from webnn_vk.driver.errors import DeviceLost, DriverClosed, OutOfDeviceMemory
+from webnn_vk.driver.resources import MemoryUse, PipelineRequest
+from webnn_vk.vulkan import binding as vk
+from webnn_vk.vulkan import instance as process
+from webnn_vk.vulkan.blocks import BufferBlocks
+from webnn_vk.vulkan.errors import VulkanUnavailable
+from webnn_vk.vulkan.facets import VulkanSharing, VulkanTimestamps
+from webnn_vk.vulkan.memory import Allocation, Allocator, HeapUsage
+from webnn_vk.vulkan.pipelines import PipelineStore, VulkanPipeline
+from webnn_vk.vulkan.quirks import COMPILES_AT_FIRST_SUBMIT, SIGNAL_DEADLOCKS_WAIT, quirks_of
+from webnn_vk.vulkan.recording import NativeRecording, Recorder, VulkanRecording
+from webnn_vk.vulkan.semaphores import NativeTimeline, TimelineSemaphore
+from webnn_vk.vulkan.snapshot import (
+    EXTENSIONS,
+    FEATURES_10,
+    FEATURES_11,
+    FEATURES_12,
+    FEATURES_13,
+    PhysicalDevice,
+)
+from webnn_vk.vulkan.submission import Submission
+
+# How long `close` waits for work in flight before it gives the device up, in seconds.
+_CLOSE_TIMEOUT = 10.0
+_MANY_RETIRED = 16
+# By device and heaps: a driver with pretended heaps counts for itself.
+_usages: dict[tuple[object, ...], HeapUsage] = {}
+_usages_lock = threading.Lock()
+_open: weakref.WeakSet[VulkanDriver] = weakref.WeakSet()
 
 
-@dataclass(frozen=True)
-class PipelineRequest:
-    """A compute pipeline to be made of a SPIR-V module.
-
-    binding_count: storage buffers at bindings 0, 1, … of set 0. push_size: bytes of push constants.
-    constants: (id, 4 bytes) per specialisation constant. subgroup_size: required size, 0: any.
-    """
-
-    spirv: bytes
-    binding_count: int
-    push_size: int = 0
-    constants: tuple[tuple[int, bytes], ...] = ()
-    name: str = ""
-    subgroup_size: int = 0
-    entry_point: str = "main"
+def open_driver(physical: PhysicalDevice, *, profile: DeviceProfile | None = None) -> VulkanDriver:
+    """Opens a device. Only the features of `profile` are switched on (default: the device's own
+    less those in ``WEBNN_VK_MASK``). Raises VulkanUnavailable for an unusable device."""
+    return VulkanDriver(physical, profile or physical.profile.mask_from_environment())
 
 
-class Pipeline(Protocol):
-    """A compiled pipeline. `request` is what it was made from."""
+class VulkanDriver:
+    """See `driver.interface.Driver` for the methods."""
 
-    request: PipelineRequest
+    def __init__(self, physical: PhysicalDevice, profile: DeviceProfile) -> None:
+        process.check_fork()
+        if physical.unusable:
+            raise VulkanUnavailable(f"{physical.profile.name}: {physical.unusable}")
+        self.profile = profile
+        self.physical = physical
+        self._quirks = quirks_of(profile, process.instance().layer_version)
+        self._lost: str | None = None
+        self._closed = False
+        # Calls on the device under way, which `close` waits for.
+        self._calls = 0
+        self._call_ended = threading.Condition(threading.Lock())
+        self.handle = _create_device(physical, profile)
+        out = vk.new("VkQueue *")
+        vk.lib.vkGetDeviceQueue(self.handle, physical.queue_family, 0, out)
+        self._queue = out[0]
+        self._blocks = blocks = BufferBlocks(self.handle, profile, self)
+        with _usages_lock:
+            usage = _usages.setdefault((physical.index, profile.memory_heaps),
+                                       HeapUsage(len(profile.memory_heaps)))
+        self._memory = Allocator(profile, blocks, blocks.memory_type_bits, usage)
+        self._pipelines = PipelineStore(self.handle, profile)
+        self._recorder = Recorder(self.handle, profile, physical.queue_family)
+        self._timeline = self._new_timeline()
+        self._semaphores: set[NativeTimeline] = set()
+        # Guards the queue, the counter, and `last_value` of whatever is submitted.
+        self._lock = threading.Lock()
+        self._submitted = 0
+        self._recordings: set[NativeRecording] = set()
+        self._retired: deque[NativeRecording | NativeTimeline] = deque()
+        self._submission = Submission(self.handle, physical.queue_family, self._timeline)
+        self.sharing = VulkanSharing(physical.handle, profile, blocks, self._memory,
+                                     check=self._ready, guarded=self._guarded,
+                                     new_semaphore=self._new_semaphore)
+        self.timestamps = VulkanTimestamps(
+            self.handle, profile, check=self._ready, guarded=self._guarded, failed=self._failed,
+        ) if "timestamps" in profile.features else None
+        _open.add(self)
 
-
-class Recording(Protocol):
-    """Recorded commands that can be submitted any number of times, also while still pending.
-
-    Owns its descriptors and keeps its allocations and pipelines alive. Released by `free` (which
-    waits for nothing: the driver keeps what is in flight) or when collected.
-    """
-
-    def free(self) -> None:
-        """Releases it once its last submission is done. Calling it again does nothing."""
-
-
-class Semaphore(Protocol):
-    """A timeline semaphore that both host and device can wait for and signal."""
-
-    def value(self) -> int:
-        """The current value."""
-
-    def signal(self, value: int) -> None:
-        """Sets a value greater than the current one, from the host."""
-
-    def wait(self, value: int, timeout: float | None = None) -> bool:
-        """Waits until the value is reached; False after `timeout` seconds."""
-
-    def close(self) -> None:
-        """Releases it once no submission uses it any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class DispatchCommand:
-    """Runs a pipeline over `groups` workgroups. bindings: (allocation, offset, size) in bytes."""
-
-    pipeline: Pipeline
-    bindings: tuple[tuple[Allocation, int, int], ...]
-    push: bytes = b""
-    groups: tuple[int, int, int] = (1, 1, 1)
-
-
-@dataclass(frozen=True, slots=True)
-class CopyCommand:
-    """Copies `size` bytes between allocations (not overlapping)."""
-
-    source: Allocation
-    source_offset: int
-    destination: Allocation
-    destination_offset: int
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class FillCommand:
-    """Fills `size` bytes (offset and size multiples of 4) with a 32-bit value."""
-
-    destination: Allocation
-    offset: int
-    size: int
-    value: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class BarrierCommand:
-    """All writes before are visible to all reads and writes after (compute and transfer)."""
-
-
-@dataclass(frozen=True, slots=True)
-class OwnershipCommand:
-    """Hands memory shared by `export_memory` over to its other device, or takes it over from there
-    (`acquire`). Orders nothing by itself: semaphores or host waits do."""
-
-    allocation: Allocation
-    acquire: bool
-
-
-@dataclass(frozen=True, slots=True)
-class TimestampCommand:
-    """Writes the device's time, when all commands before are done, into slot `index`."""
-
-    index: int
-
-
-Command = (DispatchCommand | CopyCommand | FillCommand | BarrierCommand | OwnershipCommand
-           | TimestampCommand)
-
-
-@runtime_checkable
-class Driver(Protocol):
-    """One opened device with one in-order queue. Every method may be called from any thread.
-
-    Methods raise `errors.VulkanError`s: DeviceLost once the device is lost, DriverClosed after
-    `close`, ForkedProcess in a forked child, ValidationError when the validation layer has spoken.
-    """
-
-    profile: DeviceProfile
-
+    # -- memory -------------------------------------------------------------------------------
     def allocate(self, size: int, *, host: bool = False, exportable: bool = False,
                  label: str = "") -> Allocation:
-        """`size` bytes of device memory (host: of memory for transfers, mapped), contents
-        undefined. Raises OutOfDeviceMemory.
-
-        exportable: for `export_memory`; ExtensionMissing where that can't be.
-        """
-
-    def export_memory(self, allocation: Allocation) -> ExternalMemory:
-        """An exportable allocation as a file descriptor that the caller owns. The memory lives as
-        long as one of its users."""
-
-    def import_memory(self, external: ExternalMemory, *, label: str = "") -> Allocation:
-        """An allocation over memory that another driver of the same device exported (whose work is
-        ordered with this driver's by host waits). Takes the file descriptor over on success.
-        ValueError when it is another device's."""
-
-    def import_host_memory(self, buffer: Any, *, label: str = "") -> Allocation:
-        """An allocation over the pages of a buffer-protocol object, without a copy. The object is
-        kept and must not move; whoever made it read-only must not let the device write to it. The
-        allocation starts at the buffer's first byte and ends with its last page. Raises
-        ExtensionMissing where the device can't."""
-
-    def pipeline(self, spirv: bytes, *, binding_count: int, push_size: int = 0,
-                 constants: tuple[tuple[int, bytes], ...] = (), name: str = "",
-                 subgroup_size: int = 0) -> Pipeline:
-        """The pipeline of a module and constants, from the driver's cache or compiled now."""
-
-    def pipelines(self, requests: Sequence[PipelineRequest]) -> list[Pipeline]:
-        """Several pipelines at once, compiled in parallel."""
-
-    def precompile(self, pipelines: Sequence[Pipeline]) -> int:
-        """Has the device compile pipelines now, where it would otherwise do so at their first use:
-        one submit of empty dispatches. Returns its timeline value without waiting."""
-
-    def record(self, commands: Sequence[Command]) -> Recording:
-        """Records commands. A full barrier goes first."""
-
-    def submit(self, recordings: Sequence[Recording], *,
-               wait: Sequence[tuple[Semaphore, int]] = (),
-               signal: Sequence[tuple[Semaphore, int]] = ()) -> int:
-        """Submits recordings, in order, and returns the timeline value that marks their end.
-
-        They start when all `wait` values are reached, which the host may signal later; the
-        submissions behind them wait too. At the end the host sees all writes, and the `signal`
-        values and the timeline's are reached, in no order. Non-blocking.
-        """
-
-    def wait(self, value: int, timeout: float | None = None) -> bool:
-        """Waits until the submission of that timeline value is done; False after `timeout` s."""
-
-    def completed(self) -> int:
-        """The timeline value reached: all submissions up to it are done."""
-
-    def submitted(self) -> int:
-        """The timeline value of the last submission (0: none)."""
-
-    def semaphore(self, *, exportable: bool = False) -> Semaphore:
-        """A new timeline semaphore with value 0. exportable: for `export_semaphore`;
-        ExtensionMissing where that can't be."""
-
-    def export_semaphore(self, semaphore: Semaphore) -> int:
-        """An exportable semaphore as a file descriptor that the caller owns."""
-
-    def import_semaphore(self, fd: int) -> Semaphore:
-        """A semaphore that another driver of the same device exported: one value for both. Takes
-        the file descriptor over on success. ExtensionMissing where that can't be."""
-
-    def timestamps(self, recording: Recording) -> list[int]:
-        """Times in ns in the slots of a recording's last, completed, submission."""
+        self._ready()
+        for last in (False, True):
+            try:
+                return self._guarded(lambda: self._memory.allocate(
+                    size, host=host, exportable=exportable, label=label))
+            except OutOfDeviceMemory:
+                # What is done by now may hold enough.
+                if last or not self._reap():
+                    raise
+        raise AssertionError("unreachable")
 
     def memory_in_use(self) -> MemoryUse:
-        """Memory held by this driver."""
+        self._reap()
+        return self._memory.use()
 
+    # -- pipelines ----------------------------------------------------------------------------
+    def pipeline(self, spirv: bytes, *, binding_count: int, push_size: int = 0,
+                 constants: tuple[tuple[int, bytes], ...] = (), name: str = "",
+                 subgroup_size: int = 0) -> VulkanPipeline:
+        return self.pipelines([PipelineRequest(spirv, binding_count, push_size, constants, name,
+                                               subgroup_size)])[0]
+
+    def pipelines(self, requests: Sequence[PipelineRequest]) -> list[VulkanPipeline]:
+        self._ready()
+        return self._guarded(lambda: self._pipelines.get(requests))
+
+    def precompile(self, pipelines: Sequence[VulkanPipeline]) -> int:
+        if not pipelines or COMPILES_AT_FIRST_SUBMIT not in self._quirks:
+            return self.submitted()
+        scratch = self.allocate(1, label="precompile")
+        commands: list[Command] = []
+        for pipeline in pipelines:
+            request = pipeline.request
+            # The barriers are for synchronisation validation, which ignores that nothing runs.
+            commands += [BarrierCommand(),
+                         DispatchCommand(pipeline, ((scratch, 0, 4),) * request.binding_count,
+                                         bytes(request.push_size), (0, 0, 0))]
+        return self.submit([self.record(commands)])
+
+    # -- work ---------------------------------------------------------------------------------
+    def record(self, commands: Sequence[Command]) -> VulkanRecording:
+        self._ready()
+        native = self._guarded(lambda: self._recorder.record(commands))
+        self._recordings.add(native)
+        if len(self._retired) > _MANY_RETIRED:
+            self._reap()  # also where nothing is ever submitted
+        return VulkanRecording(native, self._retire)
+
+    def submit(self, recordings: Sequence[VulkanRecording], *,
+               wait: Sequence[tuple[TimelineSemaphore, int]] = (),
+               signal: Sequence[tuple[TimelineSemaphore, int]] = ()) -> int:
+        self._ready()
+        with self._lock:
+            if self._closed:
+                raise self._failed(0, "vkQueueSubmit")
+            natives = [recording.native for recording in recordings]
+            if None in natives:
+                raise ValueError("a recording to submit was freed")
+            waits = [(semaphore.native, awaited) for semaphore, awaited in wait]
+            signals = [(semaphore.native, reached) for semaphore, reached in signal]
+            value = self._submitted + 1
+            result = self._submission.submit(self._queue, natives, waits, signals, value)
+            if result < 0:
+                raise self._failed(result, "vkQueueSubmit")
+            self._submitted = value
+            for native in natives:
+                native.last_value = value
+            for semaphore, reached in signals:
+                semaphore.last_value = value
+                semaphore.promised = max(semaphore.promised, reached)
+            for semaphore, awaited in waits:
+                semaphore.last_value = value
+                semaphore.awaited = max(semaphore.awaited, awaited)
+        if len(self._retired) > _MANY_RETIRED:
+            self._reap()
+        return value
+
+    def wait(self, value: int, timeout: float | None = None) -> bool:
+        if value > self._submitted:
+            raise ValueError(f"timeline value {value} was never submitted; the last is "
+                             f"{self._submitted}")
+        self._ready()
+        done = self._timeline.wait(value, timeout)
+        self._reap()
+        process.check_validation()
+        return done
+
+    def completed(self) -> int:
+        self._ready()
+        self._reap()
+        # A lost device may report any value.
+        return min(self._timeline.value(), self._submitted)
+
+    def submitted(self) -> int:
+        return self._submitted
+
+    def _new_semaphore(self, exportable: bool) -> TimelineSemaphore:
+        native = self._new_timeline(exportable)
+        self._semaphores.add(native)
+        return TimelineSemaphore(native, self._retire)
+
+    def _new_timeline(self, exportable: bool = False) -> NativeTimeline:
+        return NativeTimeline(self.handle, self._failed, exportable=exportable,
+                              in_turns=SIGNAL_DEADLOCKS_WAIT in self._quirks)
+
+    # -- state --------------------------------------------------------------------------------
     def lost(self) -> str | None:
-        """Why the device is lost, or None."""
+        return self._lost
 
     def close(self) -> None:
-        """Waits for the work in flight (at most some seconds) and releases everything."""
+        """Waits for the work in flight, at most 10 s, and releases everything. When the device
+        does not come to rest it is left alone, since destroying it could crash."""
+        if process.is_forked():
+            return  # not ours: even the locks may be held by threads that are not there
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        _open.discard(self)
+        with self._call_ended:
+            if not self._call_ended.wait_for(lambda: not self._calls, _CLOSE_TIMEOUT):
+                return
+        if not self._rest():
+            return
+        for semaphore in [*self._semaphores, self._timeline]:
+            semaphore.destroy()
+        for native in self._recordings:
+            self._recorder.destroy(native)
+        self._retired.clear()
+        self._recorder.close()
+        self._submission.close()
+        self._pipelines.close()
+        self._memory.close()
+        vk.lib.vkDestroyDevice(self.handle, vk.NULL)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_submission"):
+            self.close()
+
+    def _rest(self) -> bool:
+        if self._lost:
+            vk.lib.vkDeviceWaitIdle(self.handle)
+            return True
+        try:
+            for semaphore in list(self._semaphores):
+                # Work that waits for a signal of ours which will never come must not hang us.
+                if semaphore.value() < semaphore.awaited:
+                    semaphore.signal(semaphore.awaited)
+            return (self._timeline.wait(self._submitted, _CLOSE_TIMEOUT)
+                    and all(semaphore.wait(semaphore.promised, _CLOSE_TIMEOUT)
+                            for semaphore in list(self._semaphores)))
+        except DeviceLost:
+            return True
+
+    def _ready(self) -> None:
+        process.check_fork()
+        if self._closed:
+            raise DriverClosed(f"the driver of {self.profile.name} was closed")
+        if self._lost:
+            raise DeviceLost(self._lost, "VK_ERROR_DEVICE_LOST")
+        process.check_validation()
+
+    def _failed(self, result: int, what: str) -> Exception:
+        if result == 0:
+            return DriverClosed(f"{what}: the driver of {self.profile.name} was closed")
+        error = vk.error_of(result, f"{self.profile.name}: {what}")
+        if isinstance(error, DeviceLost) and not self._lost:
+            self._lost = str(error)
+        return error
+
+    def _guarded(self, call: Callable[[], Any]) -> Any:
+        """Makes a call on the device, which stays open meanwhile."""
+        with self._call_ended:
+            if self._closed:
+                raise self._failed(0, "a call")
+            self._calls += 1
+        try:
+            return call()
+        except DeviceLost as error:
+            self._lost = self._lost or str(error)
+            raise
+        finally:
+            with self._call_ended:
+                self._calls -= 1
+                self._call_ended.notify_all()
+
+    # -- release of what is no longer in flight -------------------------------------------------
+    def _retire(self, item: NativeRecording | NativeTimeline) -> None:
+        # Also runs in destructors, on any thread and under any lock: never block here.
+        self._retired.append(item)
+
+    def _reap(self) -> int:
+        """Destroys what was released and is no longer in flight; returns how many recordings and
+        semaphores."""
+        if process.is_forked():
+            return 0
+        reaped = self._reap_retired()
+        self._pipelines.trim()
+        return reaped
+
+    def _reap_retired(self) -> int:
+        if not self._retired or not self._lock.acquire(blocking=False):
+            return 0
+        reaped = 0
+        try:
+            if self._closed:
+                return 0
+            done = self._submitted if self._lost else self._timeline.value()
+            for _ in range(len(self._retired)):
+                item = self._retired.popleft()
+                # A submission's signals are not simultaneous: the timeline's may come first.
+                if item.last_value > done or (isinstance(item, NativeTimeline) and not self._lost
+                                              and item.value() < item.promised):
+                    self._retired.append(item)
+                    continue
+                reaped += 1
+                if isinstance(item, NativeRecording):
+                    self._recordings.discard(item)
+                    self._recorder.destroy(item)
+                else:
+                    self._semaphores.discard(item)
+                    item.destroy()
+            return reaped
+        except DeviceLost:
+            return 0  # noted by _failed: the next call reaps all
+        finally:
+            self._lock.release()
 
 
-class DriverProxy:
-    """Passes everything on to another driver: the base of drivers that inject faults or count."""
+def _create_device(physical: PhysicalDevice, profile: DeviceProfile) -> Any:
+    wanted = profile.features & physical.profile.features
+    api = min(profile.api_version, physical.profile.api_version)[:2]
+    is_13 = api >= (1, 3) and process.instance().api_version >= (1, 3)
+    features = vk.struct("VkPhysicalDeviceFeatures2", "PHYSICAL_DEVICE_FEATURES_2")
+    tables = [("11", FEATURES_11), ("12", FEATURES_12), *[("13", FEATURES_13)] * is_13]
+    structs = [vk.struct(f"VkPhysicalDeviceVulkan{kind}Features",
+                         f"PHYSICAL_DEVICE_VULKAN_1_{kind[1]}_FEATURES") for kind, _ in tables]
+    targets = [(features.features, FEATURES_10),
+               *[(target, table) for target, (_, table) in zip(structs, tables, strict=True)]]
+    for target, table in targets:
+        for name in wanted & table.keys():
+            setattr(target, table[name], 1)
+            if name == "vulkan_memory_model":
+                target.vulkanMemoryModelDeviceScope = 1
+    matrix = vk.struct("VkPhysicalDeviceCooperativeMatrixFeaturesKHR",
+                       "PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR", cooperativeMatrix=1)
+    chained = vk.chain(features, *structs, *[matrix] * ("cooperative_matrix" in wanted))
+    names = [EXTENSIONS[name] for name in sorted(wanted & EXTENSIONS.keys())]
+    if "VK_KHR_portability_subset" in physical.extensions:
+        names.append("VK_KHR_portability_subset")  # must be enabled where it exists
+    name_chars = [vk.new("char[]", name.encode()) for name in names]
+    name_array = vk.new("char *[]", name_chars)
+    priority = vk.new("float *", 1.0)
+    queue = vk.struct("VkDeviceQueueCreateInfo", "DEVICE_QUEUE_CREATE_INFO",
+                      queueFamilyIndex=physical.queue_family, queueCount=1,
+                      pQueuePriorities=priority)
+    info = vk.struct("VkDeviceCreateInfo", "DEVICE_CREATE_INFO", pNext=chained,
+                     queueCreateInfoCount=1, pQueueCreateInfos=queue,
+                     enabledExtensionCount=len(names), ppEnabledExtensionNames=name_array)
+    return vk.create(vk.lib.vkCreateDevice, physical.handle, info, "VkDevice")
 
-    def __init__(self, driver: Driver) -> None:
-        self.driver = driver
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.driver, name)
+@atexit.register
+def _close_all() -> None:
+    # Drivers' own threads must not outlive the interpreter they may call back into.
+    for driver in list(_open):
+        driver.close()

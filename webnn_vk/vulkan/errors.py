@@ -1,17 +1,15 @@
-"""Errors of the Vulkan layer. They know nothing of WebNN; `runtime/` translates them."""
+"""Errors that only Vulkan has; those that every driver may raise are in `driver.errors`."""
 
 from __future__ import annotations
 
+from webnn_vk.driver.errors import DriverError, DriverUnavailable
 
-class VulkanError(Exception):
+
+class VulkanError(DriverError):
     """A Vulkan call failed. `result` is the VkResult's name, e.g. ``VK_ERROR_UNKNOWN``."""
 
-    def __init__(self, message: str, result: str = "") -> None:
-        super().__init__(message)
-        self.result = result
 
-
-class VulkanUnavailable(VulkanError):
+class VulkanUnavailable(DriverUnavailable):
     """There is no Vulkan to use: no loader library, no driver, or none that will do."""
 
 
@@ -21,40 +19,6 @@ class DeviceNotFound(VulkanUnavailable):
 
 class LayerMissing(VulkanError):
     """The validation layer was asked for and can't be had. Not a reason to do without Vulkan."""
-
-
-class DeviceLost(VulkanError):
-    """The device is lost (VK_ERROR_DEVICE_LOST): no further work is possible on this driver."""
-
-
-class OutOfHostMemory(VulkanError):
-    """The host has no memory left for the driver."""
-
-
-class OutOfDeviceMemory(VulkanError):
-    """An allocation exceeds the device memory. Sizes in bytes.
-
-    `requested`: what was asked for; `in_use`: held already; `limit`: the heap's size.
-    """
-
-    def __init__(self, message: str, result: str = "VK_ERROR_OUT_OF_DEVICE_MEMORY", *,
-                 requested: int = 0, in_use: int = 0, limit: int = 0) -> None:
-        super().__init__(message, result)
-        self.requested = requested
-        self.in_use = in_use
-        self.limit = limit
-
-
-class ExtensionMissing(VulkanError):
-    """The device lacks an extension that the call needs."""
-
-
-class DriverClosed(VulkanError):
-    """The driver was closed."""
-
-
-class ForkedProcess(VulkanError):
-    """Vulkan was in use when this process was forked; a child can't use its parent's devices."""
 
 
 class ValidationError(VulkanError):

@@ -7,13 +7,10 @@ import threading
 from collections import deque
 from typing import Any
 
+from webnn_vk import environment
+from webnn_vk.driver.errors import ForkedProcess
 from webnn_vk.vulkan import quirks
-from webnn_vk.vulkan.errors import (
-    ForkedProcess,
-    LayerMissing,
-    ValidationError,
-    VulkanUnavailable,
-)
+from webnn_vk.vulkan.errors import LayerMissing, ValidationError, VulkanUnavailable
 
 # Appended by the layer's callback, on any thread.
 _messages: deque[str] = deque()
@@ -85,11 +82,11 @@ class Instance:
             vk.check(vk.lib.vkEnumerateInstanceVersion(out), "vkEnumerateInstanceVersion")
         except AttributeError:
             out[0] = vk.packed_version(1, 0)
-        found = vk.version(out[0])
-        if found < (1, 2):
-            raise VulkanUnavailable(f"the Vulkan loader is too old: {found[0]}.{found[1]}, "
+        version = vk.version(out[0])
+        if version < (1, 2):
+            raise VulkanUnavailable(f"the Vulkan loader is too old: {version[0]}.{version[1]}, "
                                     "1.2 is needed")
-        return min(found, (1, 3, 0))
+        return min(version, (1, 3, 0))
 
     def _messenger_info(self, vk: Any) -> Any:
         # Kept on self: the layer calls it for as long as the instance lives.
@@ -129,7 +126,7 @@ def instance(validate: bool | None = None) -> Instance:
     check_fork()
     with _lock:
         if _instance is None:
-            wanted = os.environ.get("WEBNN_VK_VALIDATE", "") not in ("", "0")
+            wanted = environment.flag("WEBNN_VK_VALIDATE")
             _instance = Instance(wanted if validate is None else validate)
         elif validate and not _instance.validating:
             raise LayerMissing("validation was asked for after Vulkan had been initialised "

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from webnn_vk.device_profile import DeviceProfile
-from webnn_vk.vulkan.errors import OutOfDeviceMemory
+from webnn_vk.driver.errors import OutOfDeviceMemory
+from webnn_vk.driver.resources import MemoryUse
 
 MIB = 1 << 20
 BLOCK_SIZE = 64 * MIB
@@ -29,27 +30,13 @@ class BlockSource(Protocol):
     def create_block(self, size: int, memory_type: int, *, visible: bool,
                      exportable: bool) -> Any:
         """A buffer of `size` bytes bound to memory of the type. `.buffer` is its handle, `.mapped`
-        a memoryview of it or None. Raises OutOfDeviceMemory and other VulkanErrors."""
+        a memoryview of it or None. Raises OutOfDeviceMemory and other DriverErrors."""
 
     def destroy_block(self, native: Any) -> None:
         """Gives a block back. Nothing on the device uses it any more."""
 
     def synchronise(self, native: Any, offset: int, size: int, *, to_device: bool) -> None:
         """Flushes (to_device) or invalidates the host's caches for a range of a mapped block."""
-
-
-@dataclass(frozen=True)
-class MemoryUse:
-    """Device and staging memory of one driver, in bytes and numbers."""
-
-    #: bytes in living allocations (each rounded up to the alignment)
-    allocated: int
-    #: bytes of the blocks that hold them
-    reserved: int
-    allocations: int
-    blocks: int
-    #: bytes of `reserved` that are someone else's memory, used in place
-    imported: int = 0
 
 
 class HeapUsage:
@@ -231,12 +218,12 @@ class Allocator:
         with self._lock:
             self._take_back()
             # Empty blocks of other pools may be what fills the heap: without them it may fit.
-            found = self._find(pools, rounded, exportable) or (
+            taken = self._find(pools, rounded, exportable) or (
                 self._trim() and self._find(pools, rounded, exportable))
         self._collect()
-        if not found:
+        if not taken:
             raise self._out_of_memory(pools, rounded, label)
-        return Allocation(found, label)
+        return Allocation(taken, label)
 
     def adopt(self, native: Any, memory_type: int, block_size: int, offset: int,
               label: str = "") -> Allocation:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 from weakref import KeyedRef
 
+from webnn_vk import environment
 from webnn_vk.device_profile import DeviceProfile
+from webnn_vk.driver.resources import PipelineRequest
 from webnn_vk.vulkan import binding as vk
-from webnn_vk.vulkan.driver import PipelineRequest
 
 _SPIRV_MAGIC = 0x07230203
 #: VkPipelines of a device kept that nobody uses: 0.3 to 0.8 GB on lavapipe with Mesa 22.3, where
@@ -64,8 +65,8 @@ class PipelineStore:
 
     def get(self, requests: Sequence[PipelineRequest]) -> list[VulkanPipeline]:
         """The pipelines, compiled in parallel where they don't exist. Raises ValueError for a
-        request the device can't serve, VulkanError when the driver refuses."""
-        found: list[VulkanPipeline | Future[VulkanPipeline]] = []
+        request the device can't serve, DriverError when the driver refuses."""
+        pipelines: list[VulkanPipeline | Future[VulkanPipeline]] = []
         jobs = []
         for request in requests:
             self._validate(request)
@@ -77,7 +78,7 @@ class PipelineStore:
                 if there is None:
                     there = self._making[key] = Future()
                     jobs.append((key, request, there))
-            found.append(there)
+            pipelines.append(there)
         try:
             if len(jobs) > 1:
                 list(self._workers().map(lambda job: self._run(*job), jobs))
@@ -91,7 +92,7 @@ class PipelineStore:
                     with self._lock:
                         self._making.pop(key, None)
         self.trim()
-        return [there.result() if isinstance(there, Future) else there for there in found]
+        return [there.result() if isinstance(there, Future) else there for there in pipelines]
 
     def trim(self) -> None:
         """Destroys what nobody has used for longest, beyond `MAX_IDLE`. Never blocks."""
@@ -252,7 +253,7 @@ class PipelineStore:
 
 def dump_spirv(code: bytes) -> None:
     """Writes a module into the folder ``WEBNN_VK_DUMP_SPIRV``, when set, as <sha256>.spv."""
-    folder = os.environ.get("WEBNN_VK_DUMP_SPIRV")
+    folder = environment.text("WEBNN_VK_DUMP_SPIRV")
     if not folder:
         return
     path = Path(folder, hashlib.sha256(code).hexdigest() + ".spv")

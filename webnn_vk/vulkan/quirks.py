@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from webnn_vk.device_profile import DeviceProfile
 
 COMPILES_AT_FIRST_SUBMIT = "compiles_at_first_submit"
+ENDS_LONG_LOOPS = "ends_long_loops"
 OVERCOMMITS_MEMORY = "overcommits_memory"
 SIGNAL_DEADLOCKS_WAIT = "signal_deadlocks_wait"
 LAYER = "VK_LAYER_KHRONOS_validation"
@@ -16,19 +17,21 @@ LAYER = "VK_LAYER_KHRONOS_validation"
 @dataclass(frozen=True)
 class Quirk:
     """One entry. It holds for `driver` (VkPhysicalDeviceDriverProperties::driverName, or a layer)
-    from version `first` up to, excluding, `fixed`; an empty version is no bound."""
+    from version `first` up to, excluding, `fixed`; an empty version is no bound. `limit` is the
+    number that it is about, where it has one."""
 
     name: str
     driver: str
     reason: str
     first: str = ""
     fixed: str = ""
+    limit: int | None = None
 
     def holds(self, driver: str, version: str) -> bool:
         """Whether a driver of that name and version has it."""
-        found = _parts(version)
-        return (driver == self.driver and found >= _parts(self.first)
-                and (not self.fixed or found < _parts(self.fixed)))
+        numbers = _parts(version)
+        return (driver == self.driver and numbers >= _parts(self.first)
+                and (not self.fixed or numbers < _parts(self.fixed)))
 
 
 QUIRKS = (
@@ -36,6 +39,10 @@ QUIRKS = (
           "compute shaders are compiled when the queue first runs them, not at pipeline creation "
           "(measured with Mesa 22.3: 30 element-wise pipelines take 12 ms to create and 290 ms in "
           "the first submit; empty dispatches suffice)"),
+    Quirk(ENDS_LONG_LOOPS, "llvmpipe",
+          "once the loops of an invocation have made 65,535 iterations in all, each of them ends, "
+          "silently (Mesa's LP_MAX_TGSI_LOOP_ITERATIONS; the test of a condition that fails counts "
+          "too; tests/kernels/test_iterations.py)", limit=65_535),
     Quirk(OVERCOMMITS_MEMORY, "llvmpipe",
           "40 allocations of 512 MiB succeed on a heap that reports 2 GiB (measured with Mesa "
           "22.3); memory.py counts and refuses"),
@@ -43,7 +50,7 @@ QUIRKS = (
           "with synchronisation validation vkWaitSemaphores and vkGetSemaphoreCounterValue hold a "
           "lock that vkSignalSemaphore on another thread needs: 10 s of waiting, then a false "
           "UNASSIGNED-VkSemaphore-state-timeout (KhronosGroup/Vulkan-ValidationLayers#4968, "
-          "mended by #6138); timeline.py lets such calls take turns", fixed="1.3.261"),
+          "mended by #6138); semaphores.py lets such calls take turns", fixed="1.3.261"),
 )
 
 
@@ -52,6 +59,12 @@ def quirks_of(profile: DeviceProfile, layer_version: str = "") -> frozenset[str]
     return frozenset(quirk.name for quirk in QUIRKS if (
         quirk.holds(profile.driver_name, profile.driver_version)
         or (layer_version and quirk.holds(LAYER, layer_version))))
+
+
+def max_loop_iterations(driver: str, version: str) -> int | None:
+    """Iterations after which a driver ends an invocation's loops; None: it never does."""
+    return min((quirk.limit for quirk in QUIRKS if quirk.name == ENDS_LONG_LOOPS
+                and quirk.limit is not None and quirk.holds(driver, version)), default=None)
 
 
 def _parts(version: str) -> tuple[int, ...]:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from webnn_vk.device_profile import DeviceProfile
-from webnn_vk.vulkan import binding as vk
-from webnn_vk.vulkan.driver import (
+from webnn_vk.driver.commands import (
     BarrierCommand,
     Command,
     CopyCommand,
@@ -21,6 +20,7 @@ from webnn_vk.vulkan.driver import (
     OwnershipCommand,
     TimestampCommand,
 )
+from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan.memory import Allocation
 
 _SPARE_POOLS = 32
@@ -95,7 +95,7 @@ class NativeRecording:
 
 
 class VulkanRecording:
-    """What `Driver.record` returns: see `driver.Recording`."""
+    """What `Driver.record` returns: see `driver.resources.Recording`."""
 
     __slots__ = ("__weakref__", "_retire", "native")
 

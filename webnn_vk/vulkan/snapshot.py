@@ -9,8 +9,9 @@ from typing import Any
 from webnn_vk.device_profile import CooperativeMatrix, DeviceProfile
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan.instance import Instance, instance
+from webnn_vk.vulkan.quirks import max_loop_iterations
+from webnn_vk.vulkan.requirements import why_unusable
 
-NEEDED_API = (1, 2)
 _DEVICE_TYPES = {1: "integrated", 2: "discrete", 3: "virtual", 4: "cpu"}
 _NVIDIA = 0x10DE
 _MEMORY_PROPERTIES = ("DEVICE_LOCAL", "HOST_VISIBLE", "HOST_COHERENT", "HOST_CACHED",
@@ -78,15 +79,8 @@ def _read(owner: Instance, index: int, handle: Any) -> PhysicalDevice:
     family = choose_queue_family([(item.queueFlags, item.queueCount) for item in families])
     bits = families[family].timestampValidBits if family >= 0 else 0
     profile = _profile(owner, handle, extensions, bits)
-    unusable = None
-    if profile.api_version[:2] < NEEDED_API:
-        unusable = (f"driver too old: Vulkan {profile.api_version[0]}.{profile.api_version[1]}, "
-                    f"{NEEDED_API[0]}.{NEEDED_API[1]} is needed")
-    elif "timeline_semaphore" not in profile.features:
-        unusable = "the driver has no timeline semaphores"
-    elif family < 0:
-        unusable = "the device has no compute queue"
-    return PhysicalDevice(index, profile, unusable, handle, family, extensions)
+    return PhysicalDevice(index, profile, why_unusable(profile, family), handle, family,
+                          extensions)
 
 
 def choose_queue_family(families: list[tuple[int, int]]) -> int:
@@ -169,11 +163,12 @@ def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
     allocation = (p11 or maintenance3).maxMemoryAllocationSize or 2**30
     largest = (p13.maxBufferSize if p13 else maintenance4.maxBufferSize) or allocation
     limits = basic.limits
+    driver_name = vk.text(p12.driverName) if p12 else ""
+    driver_version = _driver_version(basic.vendorID, basic.driverVersion,
+                                     vk.text(p12.driverInfo) if p12 else "")
     return DeviceProfile(
         name=vk.text(basic.deviceName), vendor_id=basic.vendorID, device_id=basic.deviceID,
-        driver_name=vk.text(p12.driverName) if p12 else "",
-        driver_version=_driver_version(basic.vendorID, basic.driverVersion,
-                                       vk.text(p12.driverInfo) if p12 else ""),
+        driver_name=driver_name, driver_version=driver_version,
         api_version=api, device_type=_DEVICE_TYPES.get(basic.deviceType, "other"),
         uuid=bytes(p11.deviceUUID).hex() if p11 else bytes(basic.pipelineCacheUUID).hex(),
         features=frozenset(found),
@@ -206,7 +201,8 @@ def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
             (memory.memoryTypes[i].heapIndex, _property_names(memory.memoryTypes[i].propertyFlags))
             for i in range(memory.memoryTypeCount)),
         cooperative_matrices=(_cooperative_matrices(owner, handle)
-                              if "cooperative_matrix" in found else ()))
+                              if "cooperative_matrix" in found else ()),
+        max_loop_iterations=max_loop_iterations(driver_name, driver_version))
 
 
 def _property_names(flags: int) -> tuple[str, ...]:

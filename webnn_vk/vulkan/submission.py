@@ -14,7 +14,7 @@ from webnn_vk.vulkan.recording import (
     new_command_buffer,
     put_barrier,
 )
-from webnn_vk.vulkan.timeline import NativeTimeline
+from webnn_vk.vulkan.semaphores import NativeTimeline
 
 
 class _Primary:
@@ -53,7 +53,7 @@ class Submission:
                wait: Sequence[tuple[NativeTimeline, int]],
                signal: Sequence[tuple[NativeTimeline, int]], value: int) -> int:
         """Submits recordings in order, after `wait` and before `signal` and the timeline's `value`.
-        Returns vkQueueSubmit's VkResult; raises the VulkanError when it does not come to that."""
+        Returns vkQueueSubmit's VkResult; raises the DriverError when it does not come to that."""
         needed = len(natives), len(wait), len(signal) + 1
         if any(need > have for need, have in zip(needed, self._capacity, strict=True)):
             self._reserve(*(2 * max(pair) for pair in zip(needed, self._capacity, strict=True)))
@@ -101,9 +101,9 @@ class Submission:
                 self._done = self._timeline.value()
             if first.last_value <= self._done:
                 return first
-        made = _Primary(*new_command_buffer(self._device, self._family, "PRIMARY"))
-        self._primaries.appendleft(made)
-        return made
+        primary = _Primary(*new_command_buffer(self._device, self._family, "PRIMARY"))
+        self._primaries.appendleft(primary)
+        return primary
 
     def _reserve(self, buffers: int, waits: int, signals: int) -> None:
         self._capacity = buffers, waits, signals

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tests.conformance.differential.example import Example
-from webnn_vk.ops import OPERATORS
+from webnn_vk.ops import ALL_OPERATORS
 
 # Units in the last place, where it is not 0 (integers included: quotients close to a tie).
 _ULPS = {
@@ -102,7 +102,7 @@ def _spacing(x: np.ndarray) -> np.ndarray:
 def _sensitivity(example: Example) -> list[np.ndarray]:
     """How much each output moves when the inputs change by a few units in the last place, with the
     number of summed terms: errors of that many roundings add up."""
-    record = OPERATORS[example.operator]
+    record = ALL_OPERATORS[example.operator]
     inferred = example.inferred()
     out = inferred.outputs[0] if len(inferred.outputs) == 1 else tuple(inferred.outputs)
 

@@ -4,7 +4,7 @@ annotations. What relates several shapes is in ``relations``, the numbers in ``v
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.conformance.differential import values
 from tests.conformance.differential.example import Example
-from webnn_vk.ops import OPERATORS, Operator
+from webnn_vk.ops import ALL_OPERATORS, Operator
 from webnn_vk.ops.arguments import (
     U32,
     Bool,
@@ -42,19 +42,20 @@ Shapes = dict[str, Any]
 
 
 class Draft:
-    """One example in the making: ``draw`` of hypothesis, the record, a type for each operand."""
+    """One example in the making: ``draw`` of hypothesis, the record, a type for each operand, drawn
+    where ``types`` has none."""
 
     def __init__(
         self, draw: Callable[[Any], Any], record: Operator, flavours: Sequence[str],
-        first_type: str | None = None,
+        types: Mapping[str, str] | None = None,
     ) -> None:
         self.draw = draw
         self.record = record
         self.flavours = flavours
         self.types: dict[str, str] = {}
         for name, row in record.limits.items():
-            if not self.types and first_type is not None:
-                self.types[name] = first_type
+            if types and name in types:
+                self.types[name] = types[name]
             elif isinstance(row, Like):
                 self.types[name] = self.types[row.operand]
             else:
@@ -161,14 +162,14 @@ def _generic(d: Draft) -> Example:
 @st.composite
 def examples(
     draw: Callable[[Any], Any], name: str, flavours: Sequence[str] = values.FLAVOURS,
-    first_type: str | None = None,
+    types: Mapping[str, str] | None = None,
 ) -> Example:
-    """Valid random uses of the operator called ``name``, with numbers of the given kinds, its first
-    operand of the given data type."""
+    """Valid random uses of the operator called ``name``, with numbers of the given kinds, operands
+    and outputs of the data types given by name (rows of its limits that are not `Like` another)."""
     from tests.conformance.differential.relations import RELATIONS
 
-    record = OPERATORS[name]
-    draft = Draft(draw, record, flavours, first_type)
+    record = ALL_OPERATORS[name]
+    draft = Draft(draw, record, flavours, types)
     assert not any(p.argument is Operands for p in record.operands) or name in RELATIONS
     made = RELATIONS.get(name, _generic)(draft)
     size = sum(math.prod(o.shape) for o in made.outputs())

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from webnn_vk import MLContext, MLGraphBuilder
+from webnn_vk import MLContext, MLGraphBuilder, MLOperand
 from webnn_vk.data_types import MLOperandDescriptor
-from webnn_vk.ops import OPERATORS
+from webnn_vk.graph import Emitter, Graph, Value
+from webnn_vk.ops import ALL_OPERATORS, OPERATORS
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,30 @@ class Example:
                 given[name] = [operand(f"{name}{i}", a, constant) for i, a in enumerate(arrays)]
             else:
                 given[name] = operand(name, arrays, constant)
-        made = getattr(builder, self.operator)(**given)
+        made = _applied(builder, self.operator, given)
         return (made if isinstance(made, list) else [made]), feeds
+
+    def graph(self) -> Graph:
+        """The use as a graph of one node, made without a context."""
+        emit = Emitter()
+        inputs: dict[str, Value] = {}
+
+        def operand(name: str, array: np.ndarray, constant: bool) -> Value:
+            if constant:
+                return emit.constant(array)
+            descriptor = MLOperandDescriptor(array.dtype.name, array.shape)
+            return inputs.setdefault(name, Value(descriptor, name=name))
+
+        given: dict[str, Any] = dict(self.arguments)
+        for name, arrays in self.operands.items():
+            constant = name in self.constants
+            if isinstance(arrays, list):
+                given[name] = [operand(f"{name}{i}", a, constant) for i, a in enumerate(arrays)]
+            else:
+                given[name] = operand(name, arrays, constant)
+        made = getattr(emit, self.operator)(**given)
+        outputs = made if isinstance(made, list) else [made]
+        return Graph(inputs, {f"y{i}": v for i, v in enumerate(outputs)}, tuple(emit.nodes))
 
     def types(self) -> frozenset[tuple[str, str]]:
         """(operand or output name, data type) of what it uses."""
@@ -58,7 +81,7 @@ class Example:
 
     def inferred(self) -> Any:
         """What the record makes of it: output descriptors and arguments in normal form."""
-        record = OPERATORS[self.operator]
+        record = ALL_OPERATORS[self.operator]
         described = {p.name: _described(self.operands.get(p.name)) for p in record.operands}
         return record.validate(described, self.converted())
 
@@ -68,7 +91,7 @@ class Example:
     def converted(self) -> dict[str, Any]:
         """Every argument as the builder converts it, defaults filled in."""
         values = {}
-        for p in OPERATORS[self.operator].arguments:
+        for p in ALL_OPERATORS[self.operator].arguments:
             value = self.arguments.get(p.name, p.default)
             values[p.name] = value if value is None else p.argument.convert(value, p.name)
         return values
@@ -94,6 +117,24 @@ class Example:
         return "\n".join(lines)
 
 
+def _applied(builder: MLGraphBuilder, operator: str, given: Mapping[str, Any]) -> Any:
+    """The builder's method of that name; one of the compiler's own operators, which has none, goes
+    into the builder's graph as a pass would put it there."""
+    if operator in OPERATORS:
+        return getattr(builder, operator)(**given)
+
+    def value(item: Any) -> Any:
+        if isinstance(item, MLOperand):
+            return item._value
+        return [i._value for i in item] if isinstance(item, list) else item
+
+    emit = Emitter()
+    made = getattr(emit, operator)(**{name: value(item) for name, item in given.items()})
+    builder._nodes.extend(emit.nodes)
+    values = made if isinstance(made, list) else [made]
+    return [MLOperand(builder, v, emit.nodes[-1]) for v in values]
+
+
 def _described(value: Any) -> Any:
     if value is None:
         return None
@@ -104,7 +145,7 @@ def _described(value: Any) -> Any:
 
 def _output_names(operator: str) -> Sequence[str]:
     """The rows of the tensor-limit table that stand for outputs; "outputs" for every part."""
-    record = OPERATORS[operator]
+    record = ALL_OPERATORS[operator]
     operands = {p.name for p in record.operands}
     return [name for name in record.limits if name not in operands]
 
@@ -123,7 +164,7 @@ class Count:
 
     def missing(self, operator: str) -> list[tuple[str, str]]:
         """(operand or output, type) pairs that the record allows and no example used."""
-        record = OPERATORS[operator]
+        record = ALL_OPERATORS[operator]
         return [
             (name, data_type)
             for name in record.limits

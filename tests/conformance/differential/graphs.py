@@ -14,7 +14,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from webnn_vk import MLContext, MLGraphBuilder
-from webnn_vk.data_types import broadcast_shapes
+from webnn_vk.data_types import MLOperandDescriptor, broadcast_shapes
+from webnn_vk.graph import Emitter, Graph, Value
 from webnn_vk.program import Program
 
 
@@ -54,6 +55,25 @@ class RandomGraph:
     def operators(self) -> list[str]:
         return sorted({step.operator for step in self.steps})
 
+    def graph(self) -> Graph:
+        """The same as the compiler sees it, made without a context."""
+        emit = Emitter()
+        values: list[Any] = []
+        for i, source in enumerate(self.sources):
+            descriptor = MLOperandDescriptor(source.dtype.name, source.shape)
+            values.append(
+                emit.constant(source)
+                if i in self.constant
+                else Value(descriptor, name=f"x{i}")
+            )
+        inputs = {v.name: v for v in values if not v.is_constant}
+        for step in self.steps:
+            operands: list[Any] = [values[k] for k in step.operands]
+            if step.operator == "concat":
+                operands = [operands]
+            values.append(getattr(emit, step.operator)(*operands, **step.arguments))
+        return Graph(inputs, {f"y{i}": values[i] for i in self.outputs}, tuple(emit.nodes))
+
     def run(self, context: MLContext) -> tuple[dict[str, np.ndarray], Program]:
         """The outputs by name, and the program that made them."""
         builder = MLGraphBuilder(context)
@@ -73,7 +93,7 @@ class RandomGraph:
         outputs = {f"y{i}": values[i] for i in self.outputs}
         with builder.build(outputs).result() as graph:
             feeds = {name: self.sources[int(name[1:])] for name in graph.inputs}
-            return context.compute(graph, feeds), graph._use().program
+            return context.compute(graph, feeds), graph._executable.program
 
 
 _UNARY = (

@@ -16,7 +16,7 @@ _SETTINGS = dict(
     print_blob=False,
 )
 EXAMPLES = 150
-WAYS = (("fuse",), ("fold",), ("fold", "fuse"))
+WAYS = (("fuse",), ("fold",), ("absorb", "fold", "fuse", "order", "fold_pad", "fold_batch_norm"))
 
 
 @pytest.fixture(scope="module")

@@ -17,12 +17,12 @@ from tests.conformance.differential.drafting import examples
 from tests.conformance.differential.example import Count, run
 from tests.support.contexts import open_context
 from tests.support.summary import EXAMPLES
-from webnn_vk.ops import OPERATORS
+from webnn_vk.ops import ALL_OPERATORS
 
 BATCH = 8
 #: The least that a run has to try of each operator: on the device as it is, with the native 8-bit,
 #: 16-bit and 64-bit types masked, and with bindings so small that most tensors need several.
-LEAST = {"native": 200, "masked": 80, "windows": 80}
+LEAST = {"native": 200, "masked": 80, "portions": 80}
 MASK = ("float16", "int8", "int16", "int64")
 
 
@@ -33,13 +33,13 @@ def masked_context(vulkan):
 
 
 @pytest.fixture(scope="module")
-def windows_context(vulkan):
+def portions_context(vulkan):
     with open_context(limits={"max_storage_buffer_range": 2048}) as context:
         yield context
 
 
 @pytest.mark.device
-@pytest.mark.parametrize("name", sorted(OPERATORS))
+@pytest.mark.parametrize("name", sorted(ALL_OPERATORS))
 @pytest.mark.parametrize("way", [
     pytest.param(way, marks=[] if way == "native" else pytest.mark.sample(0.3)) for way in LEAST
 ])
@@ -48,6 +48,14 @@ def test_as_the_reference(name, way, request, cpu_context, record_property):
     device = request.getfixturevalue("vulkan_context" if way == "native" else f"{way}_context")
     count = Count()
     wanted = max(LEAST[way], settings.default.max_examples * LEAST[way] // LEAST["native"])
+    compare(name, device, cpu_context, wanted, count)
+    record_property(EXAMPLES, [way, name, count.examples, count.types()])
+    assert count.examples >= LEAST[way]
+    assert not count.missing(name), f"not hit: {count.missing(name)}"
+
+
+def compare(name, device, cpu_context, wanted, count):
+    """``wanted`` random examples of an operator or more, on the device as on the CPU."""
 
     @settings(
         max_examples=-(-wanted // BATCH),
@@ -67,6 +75,3 @@ def test_as_the_reference(name, way, request, cpu_context, record_property):
             count.add(example)
 
     check()
-    record_property(EXAMPLES, [way, name, count.examples, count.types()])
-    assert count.examples >= LEAST[way]
-    assert not count.missing(name), f"not hit: {count.missing(name)}"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -72,9 +72,13 @@ def cases(name: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield file, case
 
 
-def build(builder: MLGraphBuilder, graph: dict[str, Any], inputs_only: bool) -> tuple[Any, Any]:
-    """Replay a case's graph on a builder: (operands by name, arrays of the graph's inputs)."""
-    decode = suite.comparer().decode
+def build(
+    builder: MLGraphBuilder, graph: dict[str, Any], inputs_only: bool,
+    decode: Callable[[dict[str, Any]], np.ndarray] | None = None,
+) -> tuple[Any, Any]:
+    """Replay a case's graph on a builder: (operands by name, arrays of the graph's inputs).
+    ``decode`` makes the arrays, by default the suite's."""
+    decode = decode or suite.comparer().decode
     operands: dict[str, Any] = {}
     fed: dict[str, np.ndarray] = {}
     for name, resource in graph["inputs"].items():

@@ -20,14 +20,14 @@ HALVES = np.arange(65536, dtype=np.uint16)
 
 
 def _variants() -> Iterator[tuple[str, bool, int, int]]:
-    for data_type, native, width, windows in itertools.product(
+    for data_type, native, width, portions in itertools.product(
         TYPES, (False, True), (1, 4), (1, 3)
     ):
         if native and data_type not in NATIVE:
             continue
         if width == 4 and data_type.endswith("64"):
             continue
-        yield data_type, native, width, windows
+        yield data_type, native, width, portions
 
 
 VARIANTS = list(_variants())
@@ -64,23 +64,23 @@ def _samples(data_type: str, count: int) -> np.ndarray:
     return np.frombuffer(generator.bytes(count * dtype.itemsize), dtype)
 
 
-@pytest.mark.parametrize(("data_type", "native", "width", "windows"), VARIANTS)
-def test_copy(data_type: str, native: bool, width: int, windows: int) -> None:
+@pytest.mark.parametrize(("data_type", "native", "width", "portions"), VARIANTS)
+def test_copy(data_type: str, native: bool, width: int, portions: int) -> None:
     """Random bits come back unchanged, the elements beyond n stay as they were."""
     for vectors in (False, True)[: 2 if width == 4 else 1]:
-        _check_copy(data_type, native, width, windows, vectors)
+        _check_copy(data_type, native, width, portions, vectors)
 
 
-def _check_copy(data_type: str, native: bool, width: int, windows: int, vectors: bool) -> None:
+def _check_copy(data_type: str, native: bool, width: int, portions: int, vectors: bool) -> None:
     features = _features(data_type, native)
     item = np.dtype(data_type).itemsize
-    window = 256
-    length = 2 * window + 103 if windows == 3 else 1003
+    portion = 256
+    length = 2 * portion + 103 if portions == 3 else 1003
     spec = KernelSpec(
         "copy.comp.j2",
         (
-            Buffer("a", data_type, "r", width, windows),
-            Buffer("out", data_type, "w", width, windows),
+            Buffer("a", data_type, "r", width, portions),
+            Buffer("out", data_type, "w", width, portions),
         ),
         (Param("n"),),
         options=(("vectors", vectors),),
@@ -91,11 +91,11 @@ def _check_copy(data_type: str, native: bool, width: int, windows: int, vectors:
     a = _samples(data_type, length + 1)[: length // 4 * 4 if vectors else length]
     before = np.full(length + 1, 77, np.dtype(data_type))
     count = len(a) // 4 if vectors else length
-    starts = [i * window * item for i in range(windows)]
-    constants = {"W_a": window, "W_out": window} if windows > 1 else {}
+    starts = [i * portion * item for i in range(portions)]
+    constants = {"PORTION_a": portion, "PORTION_out": portion} if portions > 1 else {}
     result = run(
         spec, {"a": a}, {"out": before}, count, constants=constants,
-        windows={"a": starts, "out": starts},
+        portions={"a": starts, "out": starts},
     )["out"]
     written = len(a)
     # Bits, so that NaN counts; a float16 NaN may be quietened on its way through float32.
@@ -185,17 +185,17 @@ def test_neighbouring_stores_do_not_race(data_type: str, native: bool, width: in
         np.testing.assert_array_equal(result, expected)
 
 
-@pytest.mark.parametrize(("data_type", "native", "width", "windows"), VARIANTS)
+@pytest.mark.parametrize(("data_type", "native", "width", "portions"), VARIANTS)
 def test_only_granted_capabilities_are_used(
-    data_type: str, native: bool, width: int, windows: int
+    data_type: str, native: bool, width: int, portions: int
 ) -> None:
     """No feature: no capability but Shader. With it: the storage (or Int64) alone."""
     feature = NATIVE.get(data_type) if native else None
     spec = KernelSpec(
         "copy.comp.j2",
         (
-            Buffer("a", data_type, "r", width, windows),
-            Buffer("out", data_type, "w", width, windows),
+            Buffer("a", data_type, "r", width, portions),
+            Buffer("out", data_type, "w", width, portions),
         ),
         (Param("n"),), options=(("vectors", False),),
         features=frozenset({feature} - {None}),

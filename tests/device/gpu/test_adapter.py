@@ -48,10 +48,10 @@ def test_without_vulkan(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from webnn_vk.gpu import adapter as module
     from webnn_vk.vulkan.errors import VulkanUnavailable
 
-    def none() -> Any:
+    def none(validate: bool) -> Any:
         raise VulkanUnavailable("no loader")
 
-    monkeypatch.setattr(module, "list_devices", none)
+    monkeypatch.setattr(module, "find_devices", none)
     assert gpu.enumerate_adapters() == []
     with pytest.raises(NotSupportedError, match="no loader"):
         gpu.request_adapter().result(60)

@@ -23,16 +23,16 @@ from tests.support.gpu_shaders import (
 )
 from webnn_vk import InvalidStateError, OperationError
 from webnn_vk.gpu import GPUBufferUsage
-from webnn_vk.gpu.device import GPUDevice
+from webnn_vk.gpu.adapter import GPUDevice
+from webnn_vk.opening import open_device
 from webnn_vk.runtime import DriverDevice
-from webnn_vk.runtime.opening import open_gpu
 
 
 @pytest.fixture
 def faulty(adapter: Any) -> Any:
     """A device whose driver fails on command, and that driver."""
     settings = webnn_vk.Settings.from_environment()
-    found = open_gpu(adapter._physical, settings)
+    found = open_device(adapter._physical, settings)
     driver = FaultyDriver(found.driver)
     device = GPUDevice(adapter, DriverDevice(driver, found.shaders), settings)
     yield device, driver
@@ -220,7 +220,7 @@ def test_work_done(device: Any) -> None:
 
 
 def test_memory_is_counted(own_device: Any) -> None:
-    gpu = own_device._gpu
+    gpu = own_device._state.device
     before = gpu.memory_in_use()
     buffers = [own_device.create_buffer(size=1 << 20, usage=ALL) for _ in range(3)]
     assert gpu.memory_in_use() == before + (3 << 20)
@@ -234,7 +234,7 @@ def test_memory_is_counted(own_device: Any) -> None:
 
 
 def test_command_buffers_keep_memory_and_let_it_go(own_device: Any, compiler: None) -> None:
-    gpu, made = own_device._gpu, scale_pipeline(own_device)
+    gpu, made = own_device._state.device, scale_pipeline(own_device)
     own_device.queue.on_submitted_work_done().result(60)
     before = gpu.memory_in_use()
     for _ in range(300):
@@ -248,12 +248,12 @@ def test_command_buffers_keep_memory_and_let_it_go(own_device: Any, compiler: No
 
 
 def test_out_of_memory(own_device: Any) -> None:
-    heap = max(size for size, _ in own_device._gpu.profile.memory_heaps)
+    heap = max(size for size, _ in own_device._state.device.profile.memory_heaps)
     size = min(own_device.limits["max_buffer_size"], heap)
     kept = []
     with pytest.raises(MemoryError):
         for _ in range(1 + heap // size):
-            kept.append(own_device._gpu.create_storage(size))  # reserved, never touched
+            kept.append(own_device._state.device.create_storage(size))  # reserved, never touched
     with pytest.raises(OperationError, match="create_buffer \\[huge\\]: out of device memory"):
         own_device.create_buffer(size=size, usage=ALL, label="huge")
     kept.clear()
@@ -291,9 +291,9 @@ def test_destroy(adapter: Any, compiler: None) -> None:
 
 def test_devices_are_collected(adapter: Any) -> None:
     device = adapter.request_device().result(60)
-    timeline = device._timeline
+    timeline = device._state.timeline
     buffer = device.create_buffer(size=64, usage=ALL)
-    gone = weakref.ref(device)
+    gone = weakref.ref(device._state)
     del device
     gc.collect()
     assert gone() is not None  # the buffer holds it

@@ -12,9 +12,8 @@ import pytest
 
 import webnn_vk
 from webnn_vk import InvalidStateError, MLGraphBuilder
-from webnn_vk.vulkan.device import open_driver
-from webnn_vk.vulkan.driver import CopyCommand
-from webnn_vk.vulkan.external import ExternalMemory
+from webnn_vk.driver import CopyCommand, ExternalMemory
+from webnn_vk.vulkan.driver import open_driver
 
 VALUES = np.arange(300, dtype=np.float32)
 DESCRIPTOR = {"data_type": "float32", "shape": [300], "readable": True, "writable": True}
@@ -45,7 +44,7 @@ def opened(other: Any, memory: Any) -> Any:
         memory.fd, memory.offset, -(-memory.size // 256) * 256, memory.allocation_size, local,
         memory.device_uuid.hex(),
     )
-    return other.import_memory(external)
+    return other.sharing.import_memory(external)
 
 
 def run(driver: Any, *commands: Any) -> None:

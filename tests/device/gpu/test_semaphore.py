@@ -16,8 +16,8 @@ from tests.support.contexts import open_over
 from tests.support.drivers import require_vulkan
 from tests.support.faults import FaultyDriver
 from webnn_vk import InvalidStateError, NotSupportedError
-from webnn_vk.vulkan.device import open_driver
-from webnn_vk.vulkan.driver import CopyCommand
+from webnn_vk.driver import CopyCommand
+from webnn_vk.vulkan.driver import open_driver
 
 DESCRIPTOR = {"data_type": "float32", "shape": [300], "readable": True, "writable": True}
 ONES = np.ones(300, np.float32)
@@ -37,7 +37,7 @@ def test_there_and_back_without_a_wait_by_the_host(pair: Any) -> None:
     context, other = pair
     tensor = context.create_tensor(DESCRIPTOR).result(60)
     semaphore = context.create_exportable_semaphore()
-    theirs = other.import_semaphore(semaphore.export_fd())
+    theirs = other.sharing.import_semaphore(semaphore.export_fd())
     context.write_tensor(tensor, ONES)
     before = context.read_tensor(tensor)
     semaphore.enqueue_signal(1)
@@ -61,7 +61,7 @@ def test_memory_and_semaphore_together(adapter: Any, pair: Any) -> None:
     source, target = (context.create_exportable_tensor(DESCRIPTOR).result(60) for _ in range(2))
     theirs = [opened(other, tensor.export_fd()) for tensor in (source, target)]
     semaphore = context.create_exportable_semaphore()
-    turn = other.import_semaphore(semaphore.export_fd())
+    turn = other.sharing.import_semaphore(semaphore.export_fd())
     reads = []
     for round in range(8):
         copy = other.record([CopyCommand(theirs[0], 0, theirs[1], 0, 1200)])
@@ -77,7 +77,7 @@ def test_memory_and_semaphore_together(adapter: Any, pair: Any) -> None:
 def test_the_signal_comes_behind_the_work(pair: Any) -> None:
     context, other = pair
     first, second = (context.create_exportable_semaphore() for _ in range(2))
-    theirs = [other.import_semaphore(made.export_fd()) for made in (first, second)]
+    theirs = [other.sharing.import_semaphore(made.export_fd()) for made in (first, second)]
     first.enqueue_wait(7)
     second.enqueue_signal(1)
     assert not theirs[1].wait(1, 0.1)
@@ -95,7 +95,7 @@ def test_values_only_grow(pair: Any) -> None:
     for value in (None, "4", 4.0):
         with pytest.raises(TypeError, match="an integer is expected"):
             semaphore.enqueue_wait(value)
-    theirs = other.import_semaphore(semaphore.export_fd())
+    theirs = other.sharing.import_semaphore(semaphore.export_fd())
     assert theirs.wait(3, 60)
     semaphore.enqueue_signal(np.int64(4))
     assert theirs.wait(4, 60)
@@ -105,7 +105,7 @@ def test_a_submit_that_fails_holds_nobody_up(adapter: Any) -> None:
     other = BridgedDriver(open_driver(adapter._physical))
     context, driver = open_over(lambda driver: BridgedDriver(FaultyDriver(driver)))
     semaphore = context.create_exportable_semaphore()
-    theirs = other.import_semaphore(semaphore.export_fd())
+    theirs = other.sharing.import_semaphore(semaphore.export_fd())
     driver.driver.fail_submit()
     semaphore.enqueue_signal(1)
     assert theirs.wait(1, 60)
@@ -119,7 +119,7 @@ def test_the_end_of_context_and_device(pair: Any) -> None:
     context.destroy()
     with pytest.raises(InvalidStateError, match="the context is lost"):
         context.create_exportable_semaphore()
-    while not context._timeline._closed.wait(60):
+    while not context._state.timeline._closed.wait(60):
         pass
     calls: list[Callable[[], Any]] = [
         semaphore.export_fd, lambda: semaphore.enqueue_signal(1), lambda: semaphore.enqueue_wait(1),
@@ -155,7 +155,7 @@ def test_a_real_one(adapter: Any) -> None:
     with adapter.request_device().result(60) as device:
         semaphore = device.create_exportable_semaphore()
         count = len(os.listdir("/proc/self/fd"))
-        theirs = other.import_semaphore(semaphore.export_fd())
+        theirs = other.sharing.import_semaphore(semaphore.export_fd())
         os.close(semaphore.export_fd())
         assert len(os.listdir("/proc/self/fd")) == count
         semaphore.enqueue_wait(1)

@@ -12,7 +12,7 @@ import pytest
 import webnn_vk
 from tests.support.gpu_shaders import ALL, contents, double, needs_compiler
 from webnn_vk import InvalidStateError, MLGraphBuilder, NotSupportedError
-from webnn_vk.vulkan.driver import CopyCommand
+from webnn_vk.driver import CopyCommand
 
 TYPES = ("float32", "float16")
 
@@ -354,9 +354,9 @@ def test_no_copy(pair: Any, monkeypatch: pytest.MonkeyPatch, compiler: None) -> 
     with context.export_to_gpu(tensor) as buffer:
         double(device, buffer).wait(60)  # pipelines are there now
     context.fence().wait(60)
-    used = context._device.memory_in_use(), device._gpu.memory_in_use()
+    used = context._state.device.memory_in_use(), device._state.device.memory_in_use()
     copied = []
-    for driver in {context._device.driver, device._gpu.driver}:
+    for driver in {context._state.device.driver, device._state.device.driver}:
         record = driver.record
 
         def watched(commands: Any, record: Any = record) -> Any:
@@ -367,7 +367,7 @@ def test_no_copy(pair: Any, monkeypatch: pytest.MonkeyPatch, compiler: None) -> 
     for _ in range(3):
         buffer = context.export_to_gpu(tensor)
         double(device, buffer).wait(60)
-        assert (context._device.memory_in_use(), device._gpu.memory_in_use()) == used
+        assert (context._state.device.memory_in_use(), device._state.device.memory_in_use()) == used
         buffer.destroy()
     context.fence().wait(60)
     assert copied == []
@@ -387,7 +387,7 @@ def test_nothing_leaks(pair: Any, cycles: int) -> None:
 
     cycle()
     context.fence().wait(60)
-    before = context._device.memory_in_use(), device._gpu.memory_in_use()
+    before = context._state.device.memory_in_use(), device._state.device.memory_in_use()
     descriptors = len(os.listdir("/proc/self/fd"))
     for _ in range(cycles):
         cycle()
@@ -404,7 +404,7 @@ def test_nothing_leaks(pair: Any, cycles: int) -> None:
     context.fence().wait(60)
     device.queue.on_submitted_work_done().result(60)
     context.fence().wait(60)
-    assert (context._device.memory_in_use(), device._gpu.memory_in_use()) == before
+    assert (context._state.device.memory_in_use(), device._state.device.memory_in_use()) == before
     assert len(os.listdir("/proc/self/fd")) == descriptors
     assert np.array_equal(context.read_tensor(keep).result(60), values)
 
@@ -417,7 +417,7 @@ def test_what_is_destroyed_keeps_no_memory(pair: Any) -> None:
         context.fence().wait(60)
         device.queue.on_submitted_work_done().result(60)
         gc.collect()
-        return context._device.memory_in_use(), device._gpu.memory_in_use()
+        return context._state.device.memory_in_use(), device._state.device.memory_in_use()
 
     before, values = used(), numbers("float32")
     back, out, dropped = (exportable(pair, "float32") for _ in range(3))

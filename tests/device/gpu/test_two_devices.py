@@ -6,6 +6,7 @@ import dataclasses
 import gc
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,11 +20,11 @@ from tests.support.gpu_shaders import contents, double
 from webnn_vk import InvalidStateError, NotSupportedError, OperationError, UnknownError
 from webnn_vk.context import MLContext
 from webnn_vk.device_info import DeviceInfo
-from webnn_vk.gpu.device import GPUDevice
+from webnn_vk.driver import OutOfDeviceMemory
+from webnn_vk.gpu.adapter import GPUDevice
 from webnn_vk.gpu.flags import SUPPORTED_USAGE
+from webnn_vk.opening import open_device
 from webnn_vk.runtime import Await, DriverDevice, Timeline
-from webnn_vk.runtime.opening import open_gpu
-from webnn_vk.vulkan.errors import OutOfDeviceMemory
 
 DESCRIPTOR = {"data_type": "float32", "shape": [1000], "readable": True, "writable": True}
 ONES = np.ones(1000, np.float32)
@@ -40,7 +41,7 @@ def opened(adapter: Any) -> Iterator[Callable[..., tuple[MLContext, GPUDevice]]]
     made: list[Any] = []
 
     def gpu(wrap: Wrap) -> DriverDevice:
-        found = open_gpu(adapter._physical, settings)
+        found = open_device(adapter._physical, settings)
         return DriverDevice(wrap(found.driver), found.shaders)
 
     def make(wrap_context: Wrap, wrap_device: Wrap) -> tuple[MLContext, GPUDevice]:
@@ -63,7 +64,7 @@ def unwrapped(driver: Any) -> Any:
 def test_ping_pong(opened: Any, wrap: Wrap, compiler: None) -> None:
     context, device = opened(wrap, wrap)
     tensor = context.create_exportable_tensor(DESCRIPTOR, device).result(60)
-    assert (tensor._exchange._ml.semaphore is not None) == (wrap is BridgedDriver)
+    assert (tensor._state.exchange._context_side.semaphore is not None) == (wrap is BridgedDriver)
     context.write_tensor(tensor, ONES)
     reads = []
     for _ in range(12):
@@ -74,7 +75,7 @@ def test_ping_pong(opened: Any, wrap: Wrap, compiler: None) -> None:
     for i, read in enumerate(reads):
         assert np.array_equal(read.result(60).view(np.float32), ONES * 2 ** (i // 2 + 1))
     if wrap is BridgedDriver:
-        assert device._gpu.driver.carried >= 23
+        assert device._state.device.driver.carried >= 23
 
 
 @pytest.mark.parametrize("wrap", [unwrapped, BridgedDriver], ids=["host", "semaphore"])
@@ -83,7 +84,7 @@ def test_the_caller_never_waits(opened: Any, wrap: Wrap) -> None:
     context, device = opened(wrap, wrap)
     tensor = context.create_exportable_tensor(DESCRIPTOR, device).result(60)
     go = threading.Event()
-    context._timeline.enqueue(Await(lambda: go.wait(60)))
+    context._state.lane.enqueue(Await(lambda: go.wait(60)))
     context.write_tensor(tensor, ONES)
     buffer = context.export_to_gpu(tensor)
     read = device.queue.read_buffer(buffer)
@@ -106,7 +107,7 @@ def test_tensors_that_cross(adapter: Any, wrap: Wrap) -> None:
     settings = webnn_vk.Settings.from_environment()
     devices = []
     for _ in range(2):
-        found = open_gpu(adapter._physical, settings)
+        found = open_device(adapter._physical, settings)
         device = DriverDevice(wrap(found.driver), found.shaders)
         devices.append(GPUDevice(adapter, device, settings))
     contexts = [webnn_vk.ml.create_context(device).result(60) for device in devices]
@@ -137,7 +138,7 @@ def test_failed_work_is_known_on_the_other_side(opened: Any) -> None:
     context, device = opened(FaultyDriver, unwrapped)
     tensor = context.create_exportable_tensor(DESCRIPTOR, device).result(60)
     context.fence().wait(60)
-    context._device.driver.fail_submit()
+    context._state.device.driver.fail_submit()
     context.write_tensor(tensor, ONES)
     context.fence().wait(60)
     with context.export_to_gpu(tensor) as buffer:
@@ -158,10 +159,10 @@ def test_a_handover_that_fails(opened: Any, failing: str, wrap: Wrap) -> None:
     context, device = opened(faulty, faulty)
     tensor = context.create_exportable_tensor(DESCRIPTOR, device).result(60)
     context.fence().wait(60)
-    driver = context._device.driver if failing == "release" else device._gpu.driver
+    driver = context._state.device.driver if failing == "release" else device._state.device.driver
     driver.fail_submit()
     with context.export_to_gpu(tensor) as buffer:
-        for each in (context._timeline, device._timeline):
+        for each in (context._state.lane, device._state.lane):
             each.fence().wait(60)
         with pytest.raises(OperationError, match="injected"):
             device.queue.read_buffer(buffer).result(60)
@@ -176,14 +177,14 @@ def test_device_lost_while_it_holds_a_tensor(opened: Any) -> None:
     context.write_tensor(tensor, ONES)
     buffer = context.export_to_gpu(tensor)
     device.queue.on_submitted_work_done().result(60)
-    device._gpu.driver.lose()
+    device._state.device.driver.lose()
     with pytest.raises(InvalidStateError):
         device.queue.read_buffer(buffer).result(60)
     info = device.lost.result(60)
     assert info.reason == "unknown" and "injected" in info.message
     # The tensor is the context's again; its contents are what nobody knows.
     deadline = threading.Event()
-    while tensor._rental is not None and not deadline.wait(0.01):
+    while tensor._state.rental is not None and not deadline.wait(0.01):
         pass
     with pytest.raises(OperationError, match="device that held"):
         context.read_tensor(tensor).result(60)
@@ -197,19 +198,19 @@ def test_memory_that_the_device_does_not_take(opened: Any, monkeypatch: Any) -> 
     context, device = opened(unwrapped, unwrapped)
     context.create_exportable_tensor(DESCRIPTOR, device).result(60).destroy()
     context.fence().wait(60)
-    before = context._device.memory_in_use(), device._gpu.memory_in_use()
+    before = context._state.device.memory_in_use(), device._state.device.memory_in_use()
     descriptors = len(os.listdir("/proc/self/fd"))
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise OutOfDeviceMemory("refused")
 
-    monkeypatch.setattr(device._gpu.driver, "import_memory", refuse)
+    monkeypatch.setattr(device._state.device.driver.sharing, "import_memory", refuse)
     for _ in range(3):
         with pytest.raises(UnknownError, match="float32\\[1000\\].*refused"):
             context.create_exportable_tensor(DESCRIPTOR, device).result(60)
     gc.collect()
     context.fence().wait(60)
-    assert (context._device.memory_in_use(), device._gpu.memory_in_use()) == before
+    assert (context._state.device.memory_in_use(), device._state.device.memory_in_use()) == before
     assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
@@ -217,8 +218,8 @@ def test_memory_that_the_device_does_not_take(opened: Any, monkeypatch: Any) -> 
 def test_lost_when_the_tensor_is_made(opened: Any, side: str) -> None:
     """Whichever is lost is told so at once; the other lives on."""
     context, device = opened(FaultyDriver, FaultyDriver)
-    drivers = {"context": context._device.driver, "device": device._gpu.driver}
-    export = drivers["context"].driver.export_memory
+    drivers = {"context": context._state.device.driver, "device": device._state.device.driver}
+    export = drivers["context"].driver.sharing.export_memory
 
     def lose_then_export(allocation: Any) -> Any:
         drivers[side].lose()
@@ -234,7 +235,7 @@ def test_lost_when_the_tensor_is_made(opened: Any, side: str) -> None:
 
 def test_a_device_of_other_hardware(opened: Any) -> None:
     context, device = opened(unwrapped, unwrapped)
-    device._gpu.profile = dataclasses.replace(device._gpu.profile, uuid="ab" * 16)
+    device._state.device.profile = dataclasses.replace(device._state.device.profile, uuid="ab" * 16)
     with pytest.raises(NotSupportedError, match="the context is on .*, the GPUDevice on"):
         context.create_exportable_tensor(DESCRIPTOR, device).result(60)
 
@@ -245,7 +246,7 @@ def test_context_lost_while_its_tensor_is_out(opened: Any) -> None:
     context.write_tensor(tensor, ONES)
     buffer = context.export_to_gpu(tensor)
     device.queue.on_submitted_work_done().result(60)
-    context._device.driver.lose()
+    context._state.device.driver.lose()
     context.fence()
     with pytest.raises(InvalidStateError):
         context.create_tensor(DESCRIPTOR).result(60)
@@ -260,7 +261,7 @@ def test_work_before_the_end_of_either_side(opened: Any, wrap: Wrap, compiler: N
     context, device = opened(wrap, wrap)
     tensor = context.create_exportable_tensor(DESCRIPTOR, device).result(60)
     go = threading.Event()
-    context._timeline.enqueue(Await(lambda: go.wait(60)))
+    context._state.lane.enqueue(Await(lambda: go.wait(60)))
     context.write_tensor(tensor, ONES)
     buffer = context.export_to_gpu(tensor)
     context.destroy()
@@ -286,17 +287,25 @@ def test_what_was_handed_over_stands_when_later_work_fails(opened: Any) -> None:
     device.queue.write_buffer(buffer, 0, ONES)
     device.queue.on_submitted_work_done().result(60)
     go = threading.Event()
-    device._timeline.enqueue(Await(lambda: go.wait(60)))
+    device._state.lane.enqueue(Await(lambda: go.wait(60)))
     before = device.queue.read_buffer(buffer)
     buffer.destroy()
     after = device.queue.read_buffer(other)
     # Three submissions of one batch: the read, the tensor's return, and what is refused.
-    device._gpu.driver.fail_submit(3)
+    device._state.device.driver.fail_submit(3)
     go.set()
     with pytest.raises(UnknownError, match="injected"):
         after.result(60)
     assert np.array_equal(before.result(60).view(np.float32), ONES)
     assert np.array_equal(context.read_tensor(tensor).result(60), ONES)
+
+
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait until the condition holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
 
 
 def test_a_return_that_fails_when_the_other_side_is_gone(opened: Any) -> None:
@@ -306,13 +315,15 @@ def test_a_return_that_fails_when_the_other_side_is_gone(opened: Any) -> None:
     buffer = context.export_to_gpu(tensor)
     device.queue.on_submitted_work_done().result(60)
     events = [threading.Event() for _ in range(2)]
-    for timeline, event in zip((context._timeline, device._timeline), events, strict=True):
-        timeline.enqueue(Await(lambda event=event: event.wait(60)))
+    for lane, event in zip((context._state.lane, device._state.lane), events, strict=True):
+        lane.enqueue(Await(lambda event=event: event.wait(60)))
     buffer.destroy()
     context.destroy()
+    # A thread of its own closes: until it has begun, the context's work would go on.
+    until(lambda: context._state.timeline._end is not None)
     events[0].set()
-    assert context._timeline._closed.wait(60)
-    device._gpu.driver.fail_submit()
+    assert context._state.timeline._closed.wait(60)
+    device._state.device.driver.fail_submit()
     events[1].set()
     other = device.create_buffer(size=4000, usage=SUPPORTED_USAGE)
     assert not device.queue.read_buffer(other).result(60).any()

@@ -11,7 +11,7 @@ import pytest
 from tests.support.contexts import open_context, open_over
 from tests.support.drivers import require_vulkan
 from webnn_vk import MLContext, MLGraphBuilder, MLTensor
-from webnn_vk.vulkan.driver import DriverProxy
+from webnn_vk.driver import DriverProxy
 
 KINDS = ("cpu", "vulkan", "hidden")
 

@@ -27,7 +27,7 @@ def mapped(request, open_kind):
 
 
 def is_free(tensor):
-    return tensor._rental is None
+    return tensor._state.rental is None
 
 
 # -- out of tensors -------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ NAMES = ("first", "second")
 @pytest.fixture(params=["cpu", "vulkan"])
 def sharing(request, open_kind):
     context = open_kind(request.param)
-    device = context._device
+    device = context._state.device
     if device.profile is not None and "external_memory_host" not in device.profile.features:
         pytest.skip("the device has no VK_EXT_external_memory_host")
     return context
@@ -72,9 +72,9 @@ def resident():
 def device_bytes(context):
     """Bytes taken from the device, without what it shares."""
     context.fence().wait(60)
-    if context._device.profile is None:
-        return context._device.memory_in_use()
-    use = context._device.driver.memory_in_use()
+    if context._state.device.profile is None:
+        return context._state.device.memory_in_use()
+    use = context._state.device.driver.memory_in_use()
     return use.reserved - use.imported
 
 
@@ -137,7 +137,7 @@ def test_the_buffer_is_kept_and_let_go(sharing, file):
     with file.open("rb") as opened:
         mapped = mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ)
     sharing.fence().wait(60)
-    before = sharing._device.memory_in_use()
+    before = sharing._state.device.memory_in_use()
     # Two tensors in one page.
     views = [memoryview(mapped)[start:start + 64] for start in (64, 128)]
     descriptor = {"data_type": "float32", "shape": [16]}
@@ -156,7 +156,7 @@ def test_the_buffer_is_kept_and_let_go(sharing, file):
     del graph
     gc.collect()
     sharing.fence().wait(60)
-    assert sharing._device.memory_in_use() == before
+    assert sharing._state.device.memory_in_use() == before
     mapped.close()
 
 
@@ -193,7 +193,7 @@ def test_without_the_extension():
 
 def test_large_steps_need_a_mapping_around_the_data(open_kind):
     require_vulkan()
-    profile = replace(open_kind("vulkan")._device.profile,
+    profile = replace(open_kind("vulkan")._state.device.profile,
                       min_imported_host_pointer_alignment=1 << 16)
     start = 3 << 16
     assert obstacle(profile, start + 4096, 1000, (start, start + (1 << 16))) is None

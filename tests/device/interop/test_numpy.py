@@ -18,7 +18,7 @@ from webnn_vk.interop.numpy import TensorArray
 
 
 def memory_of(tensor):
-    backing = tensor._storage.backing
+    backing = tensor._state.storage.backing
     return backing if isinstance(backing, np.ndarray) else np.frombuffer(backing.mapped, np.uint8)
 
 
@@ -149,7 +149,7 @@ def test_destroyed_under_a_view(shared):
         tensor.to_numpy()
     assert array.tolist() == [1, 2, 3, 4]
     array[0] = 9
-    timeline = shared._timeline
+    timeline = shared._state.timeline
     shared.destroy()
     # The memory of both is there until the last view is gone.
     assert not timeline._closed.wait(0.2)
@@ -185,7 +185,7 @@ def test_nothing_leaks(shared):
         assert read(shared, tensor)[0] == i
     del tensor
     assert settled_bytes(shared) == before
-    assert shared._timeline._on_lost.keys() == {1}
+    assert shared._state.timeline._on_lost.keys() == {1}
 
 
 def test_one_of_many_threads_wins(shared):
@@ -258,8 +258,8 @@ def test_no_staging_memory(open_kind, monkeypatch):
     context = open_kind("hidden")
     tensor = make_tensor(context, [1, 2, 3, 4])
     read(context, tensor)
-    faulty = FaultyDriver(context._device.driver)
-    monkeypatch.setattr(context._device, "driver", faulty)
+    faulty = FaultyDriver(context._state.device.driver)
+    monkeypatch.setattr(context._state.device, "driver", faulty)
     faulty.fail_allocation()
     with pytest.raises(OperationError, match="injected"):
         tensor.to_numpy()
@@ -270,8 +270,8 @@ def test_staged_views_that_fail(open_kind, monkeypatch):
     context = open_kind("hidden")
     tensor = make_tensor(context, [1, 2, 3, 4])
     read(context, tensor)
-    faulty = FaultyDriver(context._device.driver)
-    monkeypatch.setattr(context._device, "driver", faulty)
+    faulty = FaultyDriver(context._state.device.driver)
+    monkeypatch.setattr(context._state.device, "driver", faulty)
     faulty.fail_submit()
     with pytest.raises(OperationError, match="injected"):
         tensor.to_numpy()
@@ -287,12 +287,12 @@ def test_memory_that_is_not_coherent(open_kind, monkeypatch):
     require_vulkan()
     context = open_kind("vulkan")
     tensor = make_tensor(context, [1, 2, 3, 4])
-    allocator = context._device.driver._memory
+    allocator = context._state.device.driver._memory
     seen = []
     synchronise = allocator.synchronise
 
     def watched(held, *, to_device):
-        if held is tensor._storage.backing.range:
+        if held is tensor._state.storage.backing.range:
             seen.append("flush" if to_device else "invalidate")
         synchronise(held, to_device=to_device)
 

@@ -23,9 +23,9 @@ def test_random(name: str, data_type: str, way: str) -> None:
     require_vulkan()
     rng = np.random.default_rng([WAYS.index(way), FLOAT_TYPES.index(data_type), len(name)])
     profile = profile_for(way)
-    if way == "windows":
+    if way == "portions":
         profile = profile.replace(max_storage_buffer_range=8192)
-    for _ in range(10 if way == "windows" else 25):
+    for _ in range(10 if way == "portions" else 25):
         assert_close(*random_case(rng, name, data_type), profile, _ERROR)
 
 

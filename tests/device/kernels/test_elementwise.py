@@ -12,7 +12,7 @@ from tests.support.running import device_profile, node_of, run
 from tests.support.ulp import assert_as_reference
 from webnn_vk import MLGraphBuilder
 from webnn_vk.graph import Node, Value
-from webnn_vk.kernels import elementwise
+from webnn_vk.kernels import plan
 
 # Where the reference rounds otherwise than the kernel, in units of the last place of float32.
 ULP = {
@@ -41,7 +41,7 @@ def test_rank_8_with_alternating_broadcasts() -> None:
     true_value = rng.normal(size=(1, 3) * 4).astype(np.float32)
     false_value = rng.normal(size=(2, 3, 1, 1) * 2).astype(np.float32)
     node, arrays = node_of("where", condition, true_value, false_value)
-    (dispatch,) = elementwise.plan(node, device_profile())
+    (dispatch,) = plan(node, device_profile())
     assert dispatch.constants["RANK"] == 8
     assert_as_reference(node, arrays, device_profile())
 
@@ -65,7 +65,7 @@ def test_slices(data_type: str, a: tuple[int, ...], b: tuple[int, ...], masked: 
     rng = np.random.default_rng(5)
     device = device_profile(masked, max_storage_buffer_range=16384)
     node, arrays = node_of("add", values(rng, data_type, a), values(rng, data_type, b))
-    assert len(elementwise.plan(node, device)) > 1
+    assert len(plan(node, device)) > 1
     assert_as_reference(node, arrays, device)
 
 
@@ -77,7 +77,7 @@ def test_slices_of_blocks() -> None:
     node, arrays = node_of(
         "dequantize_linear", values(rng, "uint8", (60, 900)), scale, zero_point
     )
-    assert len(elementwise.plan(node, device)) > 3
+    assert len(plan(node, device)) > 3
     assert_as_reference(node, arrays, device, 1)
 
 

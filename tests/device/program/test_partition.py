@@ -45,14 +45,14 @@ def transfers(program: Program) -> tuple[int, int]:
         if isinstance(step, CopyStep)
     ]
     return (
-        sum(c.target.space == "host" for c in copies),
-        sum(c.source.space == "host" for c in copies),
+        sum(program.slots[c.target.slot].kind == "host" for c in copies),
+        sum(program.slots[c.source.slot].kind == "host" for c in copies),
     )
 
 
 def crossings(graph: RandomGraph, operators: frozenset[str]) -> tuple[int, int]:
-    """(values that the CPU reads and did not make, memories that the device or an output reads and
-    the CPU made), counted on the graph as drawn."""
+    """(memories that the CPU reads and did not make, memories that the device or an output reads
+    and the CPU made), counted on the graph as drawn."""
     first = len(graph.sources)
     needed = set(graph.outputs)
     for i in reversed(range(len(graph.steps))):
@@ -66,8 +66,8 @@ def crossings(graph: RandomGraph, operators: frozenset[str]) -> tuple[int, int]:
         if i not in on_cpu and isinstance(OPERATORS[s.operator].lowering, View):
             root[i] = root[s.operands[0]]
     read_by_cpu = {
-        k for i, s in steps if i in on_cpu for k in s.operands
-        if k not in on_cpu and k not in graph.constant
+        root[k] for i, s in steps if i in on_cpu for k in s.operands
+        if root[k] not in on_cpu and root[k] not in graph.constant
     }
     read_by_device = {
         root[k] for i, s in steps if i not in on_cpu and root[i] == i for k in s.operands

@@ -18,7 +18,7 @@ def faulty(monkeypatch):
     monkeypatch.setattr(driver_device, "STAGED_BYTES", 512)
     context, driver = open_over(FaultyDriver)
     with context:
-        yield context._device, driver
+        yield context._state.device, driver
 
 
 def run(device, *works):

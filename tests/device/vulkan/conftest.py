@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.drivers import NO_DRIVER
-from webnn_vk.vulkan.device import VulkanDriver, open_driver
+from webnn_vk.driver import DispatchCommand, Pipeline
 from webnn_vk.vulkan.devices import choose, list_devices
-from webnn_vk.vulkan.driver import DispatchCommand, Pipeline
+from webnn_vk.vulkan.driver import VulkanDriver, open_driver
 from webnn_vk.vulkan.errors import VulkanUnavailable
 from webnn_vk.vulkan.memory import Allocation
 from webnn_vk.vulkan.snapshot import PhysicalDevice

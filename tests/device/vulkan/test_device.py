@@ -11,20 +11,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from webnn_vk.vulkan import binding as vk
-from webnn_vk.vulkan.device import VulkanDriver, open_driver
-from webnn_vk.vulkan.driver import (
+from webnn_vk.driver import (
     BarrierCommand,
     CopyCommand,
     DispatchCommand,
     Driver,
+    DriverClosed,
     DriverProxy,
     FillCommand,
+    OutOfDeviceMemory,
     Pipeline,
     PipelineRequest,
     TimestampCommand,
 )
-from webnn_vk.vulkan.errors import DriverClosed, OutOfDeviceMemory, VulkanError, VulkanUnavailable
+from webnn_vk.vulkan import binding as vk
+from webnn_vk.vulkan.driver import VulkanDriver, open_driver
+from webnn_vk.vulkan.errors import VulkanError, VulkanUnavailable
 from webnn_vk.vulkan.instance import drain_validation_messages
 from webnn_vk.vulkan.memory import Allocation
 from webnn_vk.vulkan.snapshot import PhysicalDevice
@@ -127,7 +129,7 @@ def test_more_recordings_than_the_structs_hold(driver: VulkanDriver, pipeline: M
     data, other = upload(driver, np.zeros(64, np.uint32)), driver.allocate(256)
     step = driver.record([scale(pipeline(driver, 1), data, other, 64, 1), BarrierCommand(),
                           scale(pipeline(driver, 1), other, data, 64)])
-    semaphores = [driver.semaphore() for _ in range(9)]
+    semaphores = [driver.sharing.semaphore() for _ in range(9)]
     value = driver.submit([step] * 70, signal=[(semaphore, 2) for semaphore in semaphores])
     driver.wait(value)
     assert [semaphore.wait(2, 60) for semaphore in semaphores] == [True] * 9
@@ -160,11 +162,11 @@ def test_timestamps(driver: VulkanDriver, pipeline: MakePipeline, scale: Scale) 
         *[scale(pipeline(driver, 2), source, target, 1 << 18), BarrierCommand()] * 5,
         TimestampCommand(1)])
     with pytest.raises(ValueError, match="not done"):
-        driver.timestamps(recording)
+        driver.timestamps.read(recording)
     driver.wait(driver.submit([recording]))
-    first, second = driver.timestamps(recording)
+    first, second = driver.timestamps.read(recording)
     assert 0 < second - first < 60e9
-    assert driver.timestamps(driver.record([])) == []
+    assert driver.timestamps.read(driver.record([])) == []
 
 
 def test_nothing_leaks(own_driver: VulkanDriver, pipeline: MakePipeline, scale: Scale) -> None:
@@ -174,7 +176,7 @@ def test_nothing_leaks(own_driver: VulkanDriver, pipeline: MakePipeline, scale: 
         source, target = own_driver.allocate(size), own_driver.allocate(size)
         recording = own_driver.record([FillCommand(source, 0, size, 1), BarrierCommand(),
                                        scale(kernel, source, target, size // 4)])
-        semaphore = own_driver.semaphore()
+        semaphore = own_driver.sharing.semaphore()
         value = own_driver.submit([recording], signal=[(semaphore, 1)])
         if size % 512:
             recording.free()
@@ -331,11 +333,11 @@ def test_closed(physical: PhysicalDevice) -> None:
     driver = open_driver(physical)
     allocation = driver.allocate(100)
     recording = driver.record([FillCommand(allocation, 0, 100)])
-    semaphore = driver.semaphore()
+    semaphore = driver.sharing.semaphore()
     driver.close()
     driver.close()
     for call in (lambda: driver.allocate(1), lambda: driver.record([]), driver.completed,
-                 lambda: driver.submit([recording]), driver.semaphore, semaphore.value,
+                 lambda: driver.submit([recording]), driver.sharing.semaphore, semaphore.value,
                  lambda: semaphore.signal(1), lambda: semaphore.wait(1),
                  lambda: driver.pipelines([])):
         with pytest.raises(DriverClosed):

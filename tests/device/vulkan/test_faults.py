@@ -1,9 +1,9 @@
 import pytest
 
 from tests.support.faults import FaultyDriver
-from webnn_vk.vulkan.device import VulkanDriver
-from webnn_vk.vulkan.driver import Driver, FillCommand
-from webnn_vk.vulkan.errors import DeviceLost, OutOfDeviceMemory, VulkanError
+from webnn_vk.driver import DeviceLost, Driver, FillCommand, OutOfDeviceMemory
+from webnn_vk.vulkan.driver import VulkanDriver
+from webnn_vk.vulkan.errors import VulkanError
 
 
 def test_faults_happen_when_told(own_driver: VulkanDriver) -> None:

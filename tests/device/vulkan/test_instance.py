@@ -16,9 +16,9 @@ needs_layer = pytest.mark.skipif(not LAYER_INSTALLED, reason="no validation laye
 
 OPEN = """
 from webnn_vk.vulkan import binding as vk, instance
-from webnn_vk.vulkan.device import open_driver
+from webnn_vk.vulkan.driver import open_driver
 from webnn_vk.vulkan.devices import list_devices
-from webnn_vk.vulkan.driver import *
+from webnn_vk.driver import *
 from webnn_vk.vulkan.errors import *
 device = list_devices()[0]
 """
@@ -233,7 +233,7 @@ os.waitpid(child, 0)
 def test_exit_with_work_in_flight(physical: PhysicalDevice) -> None:
     assert python(OPEN + """
 driver = open_driver(device)
-gate = driver.semaphore()
+gate = driver.sharing.semaphore()
 data = driver.allocate(1 << 20)
 driver.submit([driver.record([FillCommand(data, 0, 1 << 20)])], wait=[(gate, 1)])
 print("end")
@@ -244,7 +244,7 @@ def test_ctrl_c_during_a_wait(physical: PhysicalDevice) -> None:
     assert python(OPEN + """
 import os, signal, threading
 driver = open_driver(device)
-gate = driver.semaphore()
+gate = driver.sharing.semaphore()
 value = driver.submit([], wait=[(gate, 1)])
 threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:

@@ -16,10 +16,10 @@ from tests.device.vulkan.test_device import download, run, upload
 from tests.support.contexts import open_context
 from webnn_vk import MLGraphBuilder, MLTensorDescriptor
 from webnn_vk.codegen.compiler import find_compiler
+from webnn_vk.driver import DispatchCommand, Pipeline, PipelineRequest
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan import pipelines
-from webnn_vk.vulkan.device import VulkanDriver
-from webnn_vk.vulkan.driver import DispatchCommand, Pipeline, PipelineRequest
+from webnn_vk.vulkan.driver import VulkanDriver
 from webnn_vk.vulkan.errors import VulkanError
 
 MakePipeline = Callable[..., Pipeline]
@@ -213,7 +213,7 @@ def test_none_in_flight_is_given_up(library: CountingLibrary, own_driver: Vulkan
                                     pipeline: MakePipeline, scale: Scale,
                                     request_for: Callable[[int], PipelineRequest]) -> None:
     source, target = upload(own_driver, np.ones(64, np.uint32)), own_driver.allocate(256)
-    start = own_driver.semaphore()
+    start = own_driver.sharing.semaphore()
     value = own_driver.submit([own_driver.record([scale(pipeline(own_driver, 7), source, target,
                                                         64)])], wait=[(start, 1)])
     for factor in range(20, 30):

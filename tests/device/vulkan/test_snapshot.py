@@ -18,6 +18,7 @@ def test_snapshot_is_plain_and_sane(physical: PhysicalDevice) -> None:
     assert 0 < profile.min_storage_buffer_offset_alignment <= 256
     assert any(local for _, local in profile.memory_heaps)
     assert any("host_visible" in names for _, names in profile.memory_types)
+    assert profile.max_loop_iterations == (65_535 if profile.driver_name == "llvmpipe" else None)
     assert all(heap < len(profile.memory_heaps) for heap, _ in profile.memory_types)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from tests.support.ulp import assert_as_reference
-from webnn_vk import kernels
 from webnn_vk.data_types import ALL_TYPES, FLOAT_TYPES, MLOperandDescriptor
 from webnn_vk.device_profile import DeviceProfile
-from webnn_vk.graph import Emitter, Graph, Node, Value
+from webnn_vk.graph import Emitter, Graph, Value
+from webnn_vk.kernels import KernelNode
+from webnn_vk.kernels.fusion import fuse
+from webnn_vk.kernels.lower import kernelize
 from webnn_vk.ops.unary import SIGNED_TYPES
-from webnn_vk.passes import fuse_elementwise
 
 # Exact in every order and with fused multiply-add, on the numbers of `numbers`.
 BINARY = ("add", "sub", "mul", "max", "min")
@@ -72,17 +73,16 @@ class Chain:
             case _:
                 return emit.clamp(value, min_value=2, max_value=90)
 
-    def fused(self, value: Value, profile: DeviceProfile) -> Node:
+    def fused(self, value: Value, profile: DeviceProfile) -> KernelNode:
         inputs = {v.name: v for v in self.arrays}
         graph = Graph(inputs, {"out": value}, tuple(self.emit.nodes))
-        done = fuse_elementwise(
-            graph, lambda node, step: kernels.accepts(node, step, profile), lambda node: True
-        )
+        done = fuse(kernelize(graph), profile)
         done.verify()
         (node,) = done.nodes
+        assert isinstance(node, KernelNode)
         return node
 
-    def check(self, value: Value, profile: DeviceProfile) -> Node:
+    def check(self, value: Value, profile: DeviceProfile) -> KernelNode:
         node = self.fused(value, profile)
         assert len(node.epilogue) == len(self.emit.nodes) - 1
         assert_as_reference(node, self.arrays, profile)

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from webnn_vk.tools import sentence_encoder
-from webnn_vk.tools.sentence_encoder import (
+from webnn_vk.examples import sentence_encoder
+from webnn_vk.examples.sentence_encoder import (
     ModelError,
     SentenceEncoder,
     batch_inputs,

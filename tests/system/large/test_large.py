@@ -37,9 +37,9 @@ def positions(count: int, size: int) -> np.ndarray:
 
 def compute(
     context: webnn_vk.MLContext, operator: str, arrays: Mapping[str, np.ndarray], *,
-    windows: bool = False, **arguments: Any,
+    portions: bool = False, **arguments: Any,
 ) -> np.ndarray:
-    """The operator's one result; it ran on the device, in several dispatches or (``windows``)
+    """The operator's one result; it ran on the device, in several dispatches or (``portions``)
     with several bindings of one tensor."""
     builder = MLGraphBuilder(context)
     inputs = [
@@ -50,16 +50,16 @@ def compute(
     with builder.build({"y": made}).result() as graph:
         (step,) = graph.report().steps
         assert step.device == "vulkan"
-        limit = context._device.profile.max_storage_buffer_range
+        limit = context._state.device.profile.max_storage_buffer_range
         bindings = [
             step.bindings
-            for segment in graph._use().program.segments
+            for segment in graph._executable.program.segments
             for step in segment.steps
             if isinstance(step, DispatchStep)
         ]
         assert all(place.size <= limit for places in bindings for place in places)
         if limit <= BORDER:
-            assert step.dispatches > 1 or windows and len(bindings[0]) > len(arrays) + 1
+            assert step.dispatches > 1 or portions and len(bindings[0]) > len(arrays) + 1
         return context.compute(graph, arrays)["y"]
 
 
@@ -120,18 +120,18 @@ def test_matmul_with_an_operand_of_512_mib(context, a, b):
 @pytest.mark.parametrize("axes", [[0], [1], [0, 1]])
 def test_reduction_of_256_mib(context, axes):
     x = np.arange(64 * MIB, dtype=np.uint32).reshape(4096, 16384)
-    y = compute(context, "reduce_sum", {"x": x}, axes=axes, windows=True)
+    y = compute(context, "reduce_sum", {"x": x}, axes=axes, portions=True)
     assert np.array_equal(y, x.sum(axis=tuple(axes), dtype=np.uint32))
 
 
 def test_positions_and_sums_across_the_borders(context):
     x = np.zeros((40, MIB), np.float32)
     border = BORDER // 4
-    # Neighbours of the border between two windows, and the very last element.
+    # Neighbours of the border between two portions, and the very last element.
     x.reshape(-1)[[border - 2, border - 1, border, border + 1, -1]] = [1, 2, 4, 8, 16]
-    largest = compute(context, "arg_max", {"x": x}, axis=1, windows=True)
+    largest = compute(context, "arg_max", {"x": x}, axis=1, portions=True)
     assert largest[[31, 32, 39]].tolist() == [MIB - 1, 1, MIB - 1]
-    sums = compute(context, "cumulative_sum", {"x": x}, axis=0, windows=True)
+    sums = compute(context, "cumulative_sum", {"x": x}, axis=0, portions=True)
     assert np.array_equal(sums, np.cumsum(x, axis=0))
 
 

@@ -32,7 +32,7 @@ def tensor(context, mib):
 
 
 def test_max_tensor_byte_length_is_the_least_of_three(vulkan_context):
-    profile = vulkan_context._device.profile
+    profile = vulkan_context._state.device.profile
     least = min(
         profile.max_buffer_size, profile.max_memory_allocation_size, profile.local_heap_size
     )
@@ -102,14 +102,14 @@ def test_a_graph_over_the_heap(small_heap):
 
 @pytest.mark.large
 def test_real_allocations_until_the_heap_is_full(vulkan_context):
-    heap = vulkan_context._device.profile.local_heap_size
+    heap = vulkan_context._state.device.profile.local_heap_size
     if heap > 8 * 2**30:
         pytest.skip("fills the heap of a software device only")
     gc.collect()
     size = 256
     made = []
     # What the other contexts of this process hold of the same heap, by our own accounting.
-    held = sum(vulkan_context._device.driver._memory._usage.bytes)
+    held = sum(vulkan_context._state.device.driver._memory._usage.bytes)
     with pytest.raises(UnknownError, match="heap"):
         for _ in range(heap // (size * MIB) + 1):
             made.append(tensor(vulkan_context, size))

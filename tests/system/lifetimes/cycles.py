@@ -62,7 +62,7 @@ def contexts(device: str, count: int) -> None:
         tensor = context.create_tensor(DESCRIPTOR).result()
         context.write_tensor(tensor, ONES)
         assert context.read_tensor(tensor).result()[0] == 1
-        closed = context._timeline._closed
+        closed = context._state.timeline._closed
         if i % 2:
             context.destroy()
         del context, tensor

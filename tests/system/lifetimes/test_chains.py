@@ -10,9 +10,9 @@ import numpy as np
 from tests.support.contexts import settled_bytes
 from tests.system.lifetimes.conftest import adder, build, ints, make_tensor
 from webnn_vk import MLGraphBuilder
+from webnn_vk.driver import DriverProxy
 from webnn_vk.runtime.executable import MAX_RECORDINGS
-from webnn_vk.runtime.timeline import MAX_IN_FLIGHT
-from webnn_vk.vulkan.driver import DriverProxy
+from webnn_vk.runtime.schedule import MAX_IN_FLIGHT
 
 
 def test_the_explainers_fibonacci(context):

@@ -43,7 +43,7 @@ def test_a_tensor_destroyed_with_work_in_flight(over):
     assert "destroyed" in rejected(pending[1]) and "destroyed" in rejected(into)
     assert not survivor.done()
     # What is queued still uses its memory, and ends as if nothing had happened.
-    assert context._device.memory_in_use() >= before
+    assert context._state.device.memory_in_use() >= before
     driver.gate.set()
     assert survivor.result(30).tolist() == pending[0].result(30).tolist() == [1, 2, 3, 4]
     assert buffer.tolist() == [7] * 4
@@ -100,7 +100,7 @@ def test_a_context_destroyed_with_everything_pending(over):
     assert told == [context.lost]
     assert context.lost.result().message == "destroy() was called"
     driver.gate.set()
-    assert context._timeline._closed.wait(30)
+    assert context._state.timeline._closed.wait(30)
     assert driver.driver.memory_in_use().reserved == 0
 
 
@@ -109,7 +109,7 @@ def test_destroying_in_a_callback(fresh):
     t = make_tensor(fresh).result()
     fresh.read_tensor(t).add_done_callback(lambda _: fresh.destroy())
     assert fresh.lost.result(30).message == "destroy() was called"
-    assert fresh._timeline._closed.wait(30)
+    assert fresh._state.timeline._closed.wait(30)
 
 
 def test_waiting_in_a_callback_is_refused(context):
@@ -129,7 +129,7 @@ def test_waiting_in_a_callback_is_refused(context):
         called.set()
 
     gate = threading.Event()
-    context._timeline.enqueue(_hold(gate))
+    context._state.lane.enqueue(_hold(gate))
     context.read_tensor(t).add_done_callback(callback)
     gate.set()
     assert called.wait(30)
@@ -144,7 +144,7 @@ def test_a_callback_that_exits_doesn_t_end_the_timeline(context):
 
     t = make_tensor(context).result()
     gate = threading.Event()
-    context._timeline.enqueue(_hold(gate))
+    context._state.lane.enqueue(_hold(gate))
     context.read_tensor(t).add_done_callback(leave)
     gate.set()
     assert context.read_tensor(t).result(30).tolist() == [0] * 4

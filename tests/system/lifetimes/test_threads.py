@@ -12,8 +12,8 @@ import pytest
 from tests.system.lifetimes.conftest import adder, build, ints, make_tensor
 from tests.system.lifetimes.test_chains import Counting
 from webnn_vk import InvalidStateError, OperationError
+from webnn_vk.driver import DriverProxy
 from webnn_vk.runtime import executable
-from webnn_vk.vulkan.driver import DriverProxy
 
 
 # -- CPU steps -------------------------------------------------------------------------------------
@@ -90,9 +90,9 @@ def test_a_context_destroyed_amid_a_cpu_step(over, held):
     context.destroy()
     with pytest.raises(InvalidStateError):
         pending.result(30)
-    assert not context._timeline._closed.is_set()
+    assert not context._state.timeline._closed.is_set()
     held.go.set()
-    assert context._timeline._closed.wait(60)
+    assert context._state.timeline._closed.wait(60)
     assert driver.driver.memory_in_use().reserved == 0
 
 
@@ -254,7 +254,7 @@ def test_the_device_stays_while_a_call_is_inside(over):
     caller.join(30)
     with pytest.raises(InvalidStateError):
         made[0].result(30)
-    assert context._timeline._closed.wait(30)
+    assert context._state.timeline._closed.wait(30)
 
 
 def test_work_queued_by_a_destructor_inside_of_the_timeline_s_own_wait(fresh):
@@ -262,7 +262,7 @@ def test_work_queued_by_a_destructor_inside_of_the_timeline_s_own_wait(fresh):
     t = make_tensor(fresh).result()
     fresh.write_tensor(t, ints(1, 2, 3, 4))
     fresh.fence().wait(30)
-    startable = fresh._timeline._startable
+    startable = fresh._state.timeline._startable
     wait, reads = startable.wait, []
 
     def interrupted():
@@ -282,7 +282,7 @@ def test_work_queued_by_a_destructor_inside_of_the_timeline_s_own_wait(fresh):
 def test_the_end_from_inside_of_a_timeline_s_own_wait(fresh, name):
     make_tensor(fresh).result()
     fresh.fence().wait(30)
-    timeline = fresh._timeline
+    timeline = fresh._state.timeline
     condition = getattr(timeline, name)
     wait = condition.wait
 

@@ -7,10 +7,10 @@ import numpy as np
 
 from tests.support.contexts import open_over
 from webnn_vk import DOMException, MLGraphBuilder
+from webnn_vk.driver import BarrierCommand, DriverProxy, FillCommand
 from webnn_vk.vulkan import binding as vk
-from webnn_vk.vulkan.device import open_driver
 from webnn_vk.vulkan.devices import list_devices
-from webnn_vk.vulkan.driver import BarrierCommand, DriverProxy, FillCommand
+from webnn_vk.vulkan.driver import open_driver
 
 
 def driver():
@@ -66,7 +66,7 @@ def _two_steps(wrap, times):
             pass
         a, b = b, a
     context.destroy()
-    context._timeline._closed.wait(30)
+    context._state.timeline._closed.wait(30)
 
 
 def test_a_hazard_inside_a_command_buffer():

@@ -206,7 +206,7 @@ class Stress:
     def check_rest(self) -> None:
         spare = self.shared[0]
         spare.destroy()
-        spare.device._timeline._closed.wait(PATIENCE)
+        spare.device._state.timeline._closed.wait(PATIENCE)
         os.unlink(weights())
         gc.collect()
         kinds = MLContext, MLTensor, GPUBuffer, GPUDevice

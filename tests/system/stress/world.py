@@ -15,11 +15,11 @@ from tests.support.contexts import open_over, settled_bytes
 from tests.support.faults import FaultyDriver
 from tests.system.stress.model import Buffer, Failure, Gpu, Graph, Leak, Tensor
 from webnn_vk import DOMException, InvalidStateError, Settings, ml
+from webnn_vk.driver import OutOfDeviceMemory
 from webnn_vk.gpu import request_adapter
-from webnn_vk.gpu.device import GPUDevice
+from webnn_vk.gpu.adapter import GPUDevice
+from webnn_vk.opening import open_device as open_found
 from webnn_vk.runtime import DriverDevice
-from webnn_vk.runtime.opening import open_gpu
-from webnn_vk.vulkan.errors import OutOfDeviceMemory
 
 #: Seconds after which something that should have ended counts as hanging.
 PATIENCE = 60.0
@@ -30,11 +30,11 @@ class Faults(FaultyDriver):
 
     def import_memory(self, *arguments: Any, **options: Any) -> Any:
         self._check("allocation", _refused)
-        return self.driver.import_memory(*arguments, **options)
+        return self.driver.sharing.import_memory(*arguments, **options)
 
     def import_host_memory(self, *arguments: Any, **options: Any) -> Any:
         self._check("allocation", _refused)
-        return self.driver.import_host_memory(*arguments, **options)
+        return self.driver.sharing.import_host_memory(*arguments, **options)
 
 
 def _refused() -> Exception:
@@ -140,7 +140,8 @@ class World:
         """A device that was lost has given back its tensors."""
         end = time.monotonic() + PATIENCE
         for used in self.tensors:
-            while used.lent is not None and used.lent.gpu.dead and used.tensor._rental is not None:
+            state = used.tensor._state
+            while used.lent is not None and used.lent.gpu.dead and state.rental is not None:
                 if time.monotonic() > end:
                     raise Failure(f"{used.tensor!r} is not given back")
                 time.sleep(0.01)
@@ -168,9 +169,9 @@ class World:
                 if gpu is self:
                     in_use = settled_bytes(self.context)
                 else:
-                    gpu.device._timeline.fence().wait(PATIENCE)
+                    gpu.device._state.lane.fence().wait(PATIENCE)
                     gc.collect()
-                    in_use = gpu.device._gpu.memory_in_use()
+                    in_use = gpu.device._state.device.memory_in_use()
             except InvalidStateError as error:
                 self.excuse(error, gpu)  # lost meanwhile
                 continue
@@ -182,7 +183,9 @@ class World:
         """With all promises checked and everything in it gone: context and devices end, destroyed
         or only dropped, and nothing is left."""
         name = repr(self.context)
-        timelines = {self.context._timeline, *[gpu.device._timeline for gpu in self.gpus]}
+        states = [self.context._state, *[gpu.device._state for gpu in self.gpus]]
+        timelines = {state.timeline for state in states}
+        del states
         if drop:
             self.context = None
             self.gpus.clear()
@@ -236,6 +239,6 @@ def open_world(*, vulkan: bool, same: bool, force_cpu: bool) -> World:
 def open_device() -> Gpu:
     """A GPUDevice on a driver of its own."""
     adapter, settings = request_adapter().result(PATIENCE), Settings.from_environment()
-    found = open_gpu(adapter._physical, settings)
+    found = open_found(adapter._physical, settings)
     driver = Faults(found.driver)
     return Gpu(GPUDevice(adapter, DriverDevice(driver, found.shaders), settings), driver)

@@ -35,7 +35,7 @@ def test_help_and_unknown_commands() -> None:
         return subprocess.run(command, capture_output=True, text=True)
 
     done = run("--help")
-    assert done.returncode == 0 and "NAME:TYPE[:ACCESS[:WIDTH[:WINDOWS]]]" in done.stdout
+    assert done.returncode == 0 and "NAME:TYPE[:ACCESS[:WIDTH[:PORTIONS]]]" in done.stdout
     assert run("nosuch").returncode == 2
     assert run("list").returncode == 0
 

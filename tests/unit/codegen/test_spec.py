@@ -25,7 +25,8 @@ def test_import_loads_neither_numpy_nor_vulkan_nor_jinja() -> None:
         "      and not n.startswith('webnn_vk.codegen')))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["[]", "[]", "[]"]
+    # Of the rest of the package only the leaf that reads environment variables.
+    assert done.stdout.splitlines() == ["[]", "[]", "['webnn_vk.environment']"]
 
 
 def test_features_are_those_of_the_profile() -> None:
@@ -43,7 +44,7 @@ def test_features_are_those_of_the_profile() -> None:
         (lambda: Buffer("a", "float32", "x"), "access 'x'; accepted: r, w, rw"),
         (lambda: Buffer("a", "float32", "r", 2), "width 2; accepted: 1, 4"),
         (lambda: Buffer("a", "int64", "r", 4), "width 4 does not exist for int64"),
-        (lambda: Buffer("a", "float32", "r", 1, 0), "windows 0"),
+        (lambda: Buffer("a", "float32", "r", 1, 0), "portions 0"),
         (lambda: Param("P"), "'P' is reserved"),
         (lambda: Param("n", "double"), "type 'double'; accepted: uint, int, float"),
         (lambda: Param("n", count=0), "count 0"),
@@ -116,27 +117,27 @@ def test_long_params_go_to_a_buffer_bound_last() -> None:
     assert (spec(33).param_storage, spec(33).binding_count) == ("buffer", 3)
 
 
-def test_windows_take_consecutive_bindings_and_constants() -> None:
+def test_portions_take_consecutive_bindings_and_constants() -> None:
     spec = KernelSpec(
-        "x.comp.j2", (Buffer("a", "int8", windows=3), A := Buffer("b", "int8"),
-                      Buffer("out", "int8", "w", windows=2)),
+        "x.comp.j2", (Buffer("a", "int8", portions=3), A := Buffer("b", "int8"),
+                      Buffer("out", "int8", "w", portions=2)),
         constants=(Constant("BM", default=32), Constant("scale", "float", 0.5)),
     )
     assert A in spec.buffers
     assert spec.bindings == {"a": 0, "b": 3, "out": 4}
     assert spec.binding_count == 6
     assert spec.constant_ids == {
-        "LX": 0, "LY": 1, "LZ": 2, "W_a": 3, "W_out": 4, "BM": 5, "scale": 6,
+        "LX": 0, "LY": 1, "LZ": 2, "PORTION_a": 3, "PORTION_out": 4, "BM": 5, "scale": 6,
     }
-    ids, data = spec.pack_constants({"W_a": 1024, "W_out": 16, "LX": 32, "scale": 2})
+    ids, data = spec.pack_constants({"PORTION_a": 1024, "PORTION_out": 16, "LX": 32, "scale": 2})
     assert ids == (0, 1, 2, 3, 4, 5, 6)
     assert data == struct.pack("<IIIIIIf", 32, 1, 1, 1024, 16, 32, 2.0)
-    with pytest.raises(SpecError, match="missing W_a, W_out"):
+    with pytest.raises(SpecError, match="missing PORTION_a, PORTION_out"):
         spec.pack_constants({})
     with pytest.raises(SpecError, match="unknown BK"):
-        spec.pack_constants({"W_a": 16, "W_out": 16, "BK": 1})
-    with pytest.raises(SpecError, match="W_a = 24; a multiple of 16"):
-        spec.pack_constants({"W_a": 24, "W_out": 16})
+        spec.pack_constants({"PORTION_a": 16, "PORTION_out": 16, "BK": 1})
+    with pytest.raises(SpecError, match="PORTION_a = 24; a multiple of 16"):
+        spec.pack_constants({"PORTION_a": 24, "PORTION_out": 16})
 
 
 def test_key_tells_specs_apart() -> None:

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.profiles import stored_profile
-from webnn_vk.kernels.dispatch import broadcast_strides, collapse, grid, padded, strides
+from webnn_vk.access import broadcast_strides, collapse, strides
+from webnn_vk.integers import padded
+from webnn_vk.kernels.dispatch import grid
 
 SMALL = stored_profile().replace(max_workgroup_count=(7, 5, 3))
 

@@ -15,7 +15,7 @@ from tests.support.running import node_of
 from webnn_vk.codegen.spirv import capabilities
 from webnn_vk.data_types import MLOperandDescriptor
 from webnn_vk.graph import Node, Value
-from webnn_vk.kernels import Unsupported, elementwise
+from webnn_vk.kernels import FAMILIES, Unsupported, plan
 from webnn_vk.kernels.elementwise import Mode
 from webnn_vk.kernels.expression import reciprocal
 
@@ -35,13 +35,13 @@ from webnn_vk.kernels.expression import reciprocal
 )
 def test_modes(shape: tuple[int, ...], other: tuple[int, ...], modes: str) -> None:
     node, _ = node_of("add", np.zeros(shape, np.float32), np.zeros(other, np.float32))
-    (dispatch,) = elementwise.plan(node, stored_profile("llvmpipe"))
+    (dispatch,) = plan(node, stored_profile("llvmpipe"))
     assert dispatch.variant == modes
 
 
 def test_vectors_need_types_of_at_most_32_bits() -> None:
     node, _ = node_of("add", np.zeros((4, 8), np.int64), np.zeros(8, np.int64))
-    (dispatch,) = elementwise.plan(node, stored_profile("llvmpipe"))
+    (dispatch,) = plan(node, stored_profile("llvmpipe"))
     assert dispatch.constants["M_x1"] == Mode.GATHER
     assert [b.width for b in dispatch.spec.buffers] == [1, 1, 1]
 
@@ -50,7 +50,7 @@ def test_one_module_serves_all_shapes() -> None:
     specs = set()
     for a, b in [((5,), (5,)), ((3, 1, 4), (2, 1)), ((2,) * 8, (2, 1) * 4), ((), ())]:
         node, _ = node_of("mul", np.zeros(a, np.float16), np.zeros(b, np.float16))
-        (dispatch,) = elementwise.plan(node, stored_profile("llvmpipe"))
+        (dispatch,) = plan(node, stored_profile("llvmpipe"))
         specs.add(dispatch.spec)
     assert len(specs) == 1
 
@@ -58,25 +58,26 @@ def test_one_module_serves_all_shapes() -> None:
 @MASKED
 def test_catalogue_holds_every_unfused_plan(masked: bool) -> None:
     device = stored_profile("nvidia_h200").masked(("int64",) if masked else ())
-    known = set(elementwise.catalogue(device.features))
+    known = set(FAMILIES["elementwise"].catalogue(device.features))
     for name in OPERATOR_NAMES:
 
         @settings(max_examples=20)
         @given(nodes(name))
         def check(made: tuple[Node, dict[Value, np.ndarray]]) -> None:
-            assert {d.spec for d in elementwise.plan(made[0], device)} <= known
+            assert {d.spec for d in plan(made[0], device)} <= known
 
         check()
 
 
 def test_catalogue_is_small() -> None:
     features = stored_profile("nvidia_h200").features
-    both = {*elementwise.catalogue(frozenset()), *elementwise.catalogue(features)}
+    family = FAMILIES["elementwise"]
+    both = {*family.catalogue(frozenset()), *family.catalogue(features)}
     assert len(both) < 450
 
 
 def test_masked_features_are_not_used() -> None:
-    for spec in elementwise.catalogue(frozenset()):
+    for spec in FAMILIES["elementwise"].catalogue(frozenset()):
         assert capabilities(compile_spec(spec)) == {"Shader"}, spec.option("statements")
 
 
@@ -104,7 +105,7 @@ def test_plans_respect_every_device(name: str) -> None:
     a, b = (MLOperandDescriptor("float32", s) for s in (shape, (1024, 1)))
     node, _ = node_of("add", a, b)
     size = node.output.descriptor.byte_length
-    dispatches = elementwise.plan(node, device)
+    dispatches = plan(node, device)
     assert len(dispatches) == math.ceil(size / device.max_storage_buffer_range)
     position = 0
     for dispatch in dispatches:
@@ -125,6 +126,6 @@ def test_too_many_operands_are_refused() -> None:
     x, scale = (MLOperandDescriptor("float32", (n,) * 8) for n in (4, 2))
     node, _ = node_of("quantize_linear", x, scale, MLOperandDescriptor("int8", (2,) * 8))
     device = stored_profile("adreno_minimum")
-    assert elementwise.plan(node, device.replace(max_storage_buffers_per_set=5))
+    assert plan(node, device.replace(max_storage_buffers_per_set=5))
     with pytest.raises(Unsupported, match="needs 5 storage buffers"):
-        elementwise.plan(node, device.replace(max_storage_buffers_per_set=4))
+        plan(node, device.replace(max_storage_buffers_per_set=4))

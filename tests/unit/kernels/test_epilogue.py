@@ -2,53 +2,57 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import pytest
 
 from tests.support.cases.epilogue import Chain
+from tests.support.graphs import graph_input, graph_of
 from tests.support.profiles import stored_profile
 from webnn_vk import kernels
-from webnn_vk.data_types import MLOperandDescriptor
-from webnn_vk.graph import Emitter, Fused, Graph, Node, Value
-from webnn_vk.kernels import epilogue
+from webnn_vk.device_profile import DeviceProfile
+from webnn_vk.graph import Emitter, Graph
+from webnn_vk.kernels import FAMILIES, KernelGraph, KernelNode
+from webnn_vk.kernels.fusion import fuse
+from webnn_vk.kernels.lower import kernelize
 from webnn_vk.ops import OPERATORS
-from webnn_vk.ops.lowering import Kernel
-from webnn_vk.passes import fuse_elementwise
+from webnn_vk.ops.lowering import Elementwise, Kernel
 
 
-def _node(*operands: tuple[int, ...], data_type: str = "float32", **more: Any) -> Node:
-    a, b = (Value(MLOperandDescriptor(data_type, s), name="x") for s in operands[:2])
-    chain = Emitter()
-    chain.matmul(a, b)
-    node = chain.nodes[0]
-    sides = {
-        f"side{i}": Value(MLOperandDescriptor(data_type, s), name="s")
-        for i, s in enumerate(operands[2:])
-    }
-    return Node(node.operator, {**node.operands, **sides}, node.arguments, node.outputs)
+def _fused(profile: DeviceProfile, step: str, *shapes: tuple[int, ...]) -> KernelGraph:
+    """A product of the first two operands, the operator ``step`` of it and the others, fused."""
+    emit = Emitter()
+    a, b, *sides = (graph_input(f"i{i}", shape) for i, shape in enumerate(shapes))
+    product = emit.matmul(a, b)
+    y = getattr(emit, step)(product, *sides)
+    graph = fuse(kernelize(graph_of(emit, {"y": y}, a, b, *sides)), profile)
+    graph.verify()
+    return graph
 
 
-def _step(name: str, shape: tuple[int, ...], **operands: str | None) -> Fused:
-    return Fused(OPERATORS[name], operands, {}, MLOperandDescriptor("float32", shape))
+def _titles(*arguments: Any) -> list[str]:
+    return [node.title for node in _fused(*arguments).nodes]
 
 
-def test_accepts() -> None:
+def test_what_a_product_takes_in() -> None:
     h200, adreno = stored_profile("nvidia_h200"), stored_profile("adreno_minimum")
-    node = _node((8, 4), (4, 6), (6,))
-    add = _step("add", (8, 6), a=None, b="side0")
-    assert epilogue.accepts(node, add, h200)
+    assert _titles(h200, "add", (8, 4), (4, 6), (6,)) == ["matmul + add"]
     # What would broadcast the result further cannot join.
-    wider = _step("add", (2, 8, 6), a=None, b="side0")
-    assert not epilogue.accepts(_node((8, 4), (4, 6), (2, 8, 6)), wider, h200)
+    assert _titles(h200, "add", (8, 4), (4, 6), (2, 8, 6)) == ["matmul", "add"]
     # Blockwise operators keep a kernel of their own.
-    quantize = _step("quantize_linear", (8, 6), input=None, scale="side0", zero_point="side0")
-    assert not epilogue.accepts(node, quantize, h200)
+    emit = Emitter()
+    a, b, scale = (graph_input(n, s) for n, s in dict(a=(8, 4), b=(4, 6), s=(8, 6)).items())
+    zero_point = graph_input("z", (8, 6), "int8")
+    y = emit.quantize_linear(emit.matmul(a, b), scale, zero_point)
+    graph = graph_of(emit, {"y": y}, a, b, scale, zero_point)
+    titles = [node.title for node in fuse(kernelize(graph), h200).nodes]
+    assert titles == ["matmul", "quantize_linear"]
     # a, b, side, out and the parameters are five buffers.
     few = adreno.replace(max_storage_buffers_per_stage=4)
-    assert not epilogue.accepts(node, add, few)
-    assert epilogue.accepts(_node((8, 4), (4, 6)), _step("relu", (8, 6), input=None), few)
+    assert _titles(few, "add", (8, 4), (4, 6), (6,)) == ["matmul", "add"]
+    assert _titles(few, "relu", (8, 4), (4, 6)) == ["matmul + relu"]
+    five = adreno.replace(max_storage_buffers_per_stage=5)
+    assert _titles(five, "add", (8, 4), (4, 6), (6,)) == ["matmul + add"]
 
 
 IMAGE, MATRIX, FILTER, CHANNELS = (2, 4, 5, 6), (4, 4), (4, 4, 3, 3), (4,)
@@ -72,10 +76,11 @@ FUSING: dict[str, tuple[tuple[tuple[int, ...], ...], dict[str, Any]]] = {
 
 def test_the_operators_of_fusing_families_are_all_known() -> None:
     families = {
-        name: import_module(f"webnn_vk.kernels.{o.lowering.family}")
-        for name, o in OPERATORS.items() if isinstance(o.lowering, Kernel)
+        name: FAMILIES[o.lowering.family]
+        for name, o in OPERATORS.items()
+        if isinstance(o.lowering, Kernel) and not isinstance(o.lowering, Elementwise)
     }
-    assert {n for n, f in families.items() if getattr(f, "EPILOGUE", False)} == set(FUSING)
+    assert {name for name, family in families.items() if family.fuses} == set(FUSING)
 
 
 @pytest.mark.parametrize("name", FUSING)
@@ -93,10 +98,9 @@ def test_fused_kernels_keep_to_the_descriptors(name: str) -> None:
         for _ in range(10):
             y = chain.emit.add(y, chain.operand(y.data_type, y.shape))
         graph = Graph({v.name: v for v in chain.arrays}, {"y": y}, tuple(chain.emit.nodes))
-        done = fuse_elementwise(
-            graph, lambda node, step, to=device: kernels.accepts(node, step, to), lambda _: True
-        )
+        done = fuse(kernelize(graph), device)
         for node in done.nodes:
+            assert isinstance(node, KernelNode)
             for dispatch in kernels.plan(node, device):
                 assert dispatch.spec.binding_count <= limit, node.title
     assert len(done.nodes[0].epilogue) > 1
@@ -104,7 +108,7 @@ def test_fused_kernels_keep_to_the_descriptors(name: str) -> None:
 
 def test_large_tensors_are_not_fused_into_kernels_that_bind_them_whole() -> None:
     small = stored_profile("adreno_minimum").replace(max_storage_buffer_range=2**27)
-    large = _node((2**13, 4), (4, 2**13))
-    relu = _step("relu", (2**13, 2**13), input=None)
-    assert not epilogue.accepts(large, relu, small)
-    assert epilogue.accepts(large, relu, small.replace(max_storage_buffer_range=2**28))
+    shapes = (2**13, 4), (4, 2**13)
+    assert _titles(small, "relu", *shapes) == ["matmul", "relu"]
+    whole = small.replace(max_storage_buffer_range=2**28)
+    assert _titles(whole, "relu", *shapes) == ["matmul + relu"]

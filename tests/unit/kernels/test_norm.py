@@ -9,14 +9,14 @@ from tests.support.cases.norm import affine_node
 from tests.support.profiles import stored_profile
 from tests.support.running import node_of
 from webnn_vk.data_types import FLOAT_TYPES
-from webnn_vk.kernels import plan
-from webnn_vk.kernels.norm import catalogue
+from webnn_vk.kernels import FAMILIES, plan
 
 
 @pytest.mark.parametrize("profile", ["nvidia_h200", "llvmpipe", "adreno_minimum"])
 def test_plans_are_in_the_catalogue(profile: str) -> None:
     device = stored_profile(profile)
-    known = set(catalogue(device.features))
+    families = FAMILIES["norm"], FAMILIES["batch_norm"]
+    known = {spec for family in families for spec in family.catalogue(device.features)}
     rng = np.random.default_rng(4)
     for data_type in FLOAT_TYPES:
         x, channel = np.zeros((2, 3, 4, 500), data_type), np.zeros(3, data_type)

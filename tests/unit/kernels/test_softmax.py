@@ -8,14 +8,13 @@ import pytest
 from tests.support.profiles import stored_profile
 from tests.support.running import node_of
 from webnn_vk.data_types import FLOAT_TYPES
-from webnn_vk.kernels import plan
-from webnn_vk.kernels.softmax import catalogue
+from webnn_vk.kernels import FAMILIES, plan
 
 
 @pytest.mark.parametrize("profile", ["nvidia_h200", "llvmpipe", "adreno_minimum"])
 def test_plans_are_in_the_catalogue(profile: str) -> None:
     device = stored_profile(profile)
-    known = set(catalogue(device.features))
+    known = set(FAMILIES["softmax"].catalogue(device.features))
     for data_type in FLOAT_TYPES:
         for shape in ((4, 5), (4, 500)):
             (dispatch,) = plan(node_of("softmax", np.zeros(shape, data_type), 1)[0], device)

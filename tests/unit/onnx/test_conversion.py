@@ -5,10 +5,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.support.onnx_models import classifier, info, model
+from webnn_vk.builder import ShapeBuilder, constant_of
 from webnn_vk.errors import NotSupportedError
 from webnn_vk.onnx import UnsupportedModelError, requirements
 from webnn_vk.onnx.convert import Conversion
-from webnn_vk.onnx.importing import ShapeBuilder, convert, host_constant
+from webnn_vk.onnx.importing import convert
 from webnn_vk.onnx.reading import read_model
 from webnn_vk.onnx.types import numpy_type
 
@@ -19,7 +20,7 @@ RNG = np.random.default_rng(0)
 def take(source, inputs=None, **options):
     """The outputs, and the operators on the builder."""
     builder = ShapeBuilder()
-    conversion = Conversion(read_model(source), builder, host_constant, **options)
+    conversion = Conversion(read_model(source), builder, constant_of, **options)
     outputs = convert(conversion, inputs or {}, None)
     return outputs, [n.operator.name for n in builder._nodes]
 
@@ -32,7 +33,7 @@ def test_shape_arithmetic_leaves_no_trace():
 
 def test_labels_are_the_nodes_names():
     builder = ShapeBuilder()
-    convert(Conversion(read_model(classifier(RNG)), builder, host_constant),
+    convert(Conversion(read_model(classifier(RNG)), builder, constant_of),
             {"image": (1, 3, 8, 8)}, None)
     assert [n.label for n in builder._nodes] == ["stem", "active", "pooled", "flat", "head"]
 
@@ -41,7 +42,7 @@ def test_weights_are_not_copied():
     proto = classifier(RNG)
     read = read_model(proto.SerializeToString())
     builder = ShapeBuilder()
-    convert(Conversion(read, builder, host_constant), {"image": (1, 3, 8, 8)}, None)
+    convert(Conversion(read, builder, constant_of), {"image": (1, 3, 8, 8)}, None)
     weight = builder._nodes[0].operands["filter"].data
     assert not weight.flags.owndata
     np.testing.assert_array_equal(weight, numpy_helper.to_array(proto.graph.initializer[0]))

@@ -11,10 +11,11 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from tests.support.onnx_models import classifier, info, model
+from webnn_vk.builder import ShapeBuilder, constant_of
 from webnn_vk.onnx import InvalidModelError, UnsupportedModelError
 from webnn_vk.onnx.convert import Conversion
 from webnn_vk.onnx.embedded import OWN_FILE, without_weights
-from webnn_vk.onnx.importing import ShapeBuilder, convert, host_constant
+from webnn_vk.onnx.importing import convert
 from webnn_vk.onnx.reading import read_model
 from webnn_vk.onnx.weights import ExternalData, to_array
 
@@ -24,7 +25,7 @@ RNG = np.random.default_rng(0)
 
 def take(source, inputs=None):
     """The whole import, but for a device."""
-    conversion = Conversion(read_model(source), ShapeBuilder(), host_constant)
+    conversion = Conversion(read_model(source), ShapeBuilder(), constant_of)
     return convert(conversion, inputs or {}, None)
 
 

@@ -1,8 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webnn_vk.program.hazards import HazardTracker
-from webnn_vk.program.program import Location
+from webnn_vk.program.hazards import HazardTracker, Location
 
 PLACES = st.builds(
     Location, st.sampled_from(["arena", "input"]), st.integers(0, 1), st.integers(0, 40),

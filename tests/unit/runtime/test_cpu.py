@@ -38,7 +38,7 @@ def doubling():
 def test_dispatch_and_parts():
     device = CpuDevice()
     x, y = storage(device, 1, 2), storage(device, 0, 0)
-    run(device, RunGraph(device.load(doubling()), {"x": x}, {"y": y}))
+    run(device, RunGraph(device.load(*doubling()), {"x": x}, {"y": y}))
     assert read(y, device) == [2, 4] and read(y, device, (4, 4)) == [4]
     run(device, Write(y, np.array([9], np.float32).view(np.uint8), part=(0, 4)))
     assert read(y, device) == [9, 4]
@@ -49,7 +49,7 @@ def test_dispatch_and_parts():
 def test_what_failed_inputs_make_has_their_error():
     device = CpuDevice()
     x, y = storage(device, 1, 2), storage(device, 5, 6)
-    executable = device.load(doubling())
+    executable = device.load(*doubling())
     x.error = OperationError("the first one failed")
     run(device, RunGraph(executable, {"x": x}, {"y": y}))
     error = read(y, device)

@@ -10,8 +10,10 @@ import pytest
 
 from webnn_vk.errors import InvalidStateError, UnknownError
 from webnn_vk.runtime import Allocate, Await, Read, Run, RunGraph, Storage, Timeline, Write
-from webnn_vk.runtime.device import Batch, DeviceLostError
-from webnn_vk.runtime.timeline import MAX_BATCH_FLOPS, MAX_BATCH_WORKS, MAX_IN_FLIGHT
+from webnn_vk.runtime.device import Batch
+from webnn_vk.runtime.pace import batch_flops
+from webnn_vk.runtime.schedule import MAX_BATCH_WORKS, MAX_IN_FLIGHT
+from webnn_vk.runtime.storage import DeviceLostError
 
 
 class FakeDevice:
@@ -61,9 +63,10 @@ def device():
 
 
 @pytest.fixture
-def timeline(device):
+def lane(device):
+    """The one lane of a timeline."""
     timeline = Timeline(device)
-    yield timeline
+    yield timeline.lane()
     device.gate.set()
     timeline.close()
     assert device.closed
@@ -73,40 +76,40 @@ def failed(error):
     raise error
 
 
-def test_order_is_the_order_of_the_calls(device, timeline):
+def test_order_is_the_order_of_the_calls(device, lane):
     seen, done = [], threading.Event()
     for i in range(500):
-        timeline.enqueue(Run(lambda i=i: seen.append(i), failed))
-    timeline.enqueue(Run(done.set, failed))
+        lane.enqueue(Run(lambda i=i: seen.append(i), failed))
+    lane.enqueue(Run(done.set, failed))
     assert done.wait(10)
     assert seen == list(range(500))
 
 
-def test_writes_and_reads_in_order(device, timeline):
+def test_writes_and_reads_in_order(device, lane):
     storage = device.create_storage(4)
     results, done = [], threading.Event()
     for i in range(5):
-        timeline.enqueue(
+        lane.enqueue(
             Write(storage, np.full(4, i, np.uint8)),
             Read(storage, lambda d: results.append(int(d[0])), failed),
         )
-    timeline.enqueue(Run(done.set, failed))
+    lane.enqueue(Run(done.set, failed))
     assert done.wait(10)
     assert results == [0, 1, 2, 3, 4]
 
 
-def test_batches_in_flight_are_bounded_and_later_calls_join_one(device, timeline):
+def test_batches_in_flight_are_bounded_and_later_calls_join_one(device, lane):
     device.gate.clear()
     for _ in range(MAX_IN_FLIGHT):
         before = len(device.started)
-        timeline.enqueue(Run(lambda: None, failed))
+        lane.enqueue(Run(lambda: None, failed))
         while len(device.started) == before:
             pass
     last = threading.Event()
     for _ in range(100):
-        timeline.enqueue(Run(lambda: None, failed))
-    fence = timeline.fence()
-    timeline.enqueue(Run(last.set, failed))
+        lane.enqueue(Run(lambda: None, failed))
+    fence = lane.fence()
+    lane.enqueue(Run(last.set, failed))
     assert not fence.done and not fence.wait(0.05)
     assert len(device.started) == MAX_IN_FLIGHT
     device.gate.set()
@@ -115,86 +118,86 @@ def test_batches_in_flight_are_bounded_and_later_calls_join_one(device, timeline
     assert sum(device.started) == MAX_IN_FLIGHT + 101
 
 
-def test_a_batch_is_bounded_in_works_and_in_estimated_cost(device, timeline):
+def test_a_batch_is_bounded_in_works_and_in_estimated_cost(device, lane):
     device.gate.clear()
     for _ in range(MAX_IN_FLIGHT):
         before = len(device.started)
-        timeline.enqueue(Run(lambda: None, failed))
+        lane.enqueue(Run(lambda: None, failed))
         while len(device.started) == before:
             pass
 
     def dispatch(flops):
         return RunGraph(SimpleNamespace(flops=flops), {}, {})
 
-    timeline.enqueue(*[Run(lambda: None, failed)] * (2 * MAX_BATCH_WORKS + 1))
-    third = MAX_BATCH_FLOPS // 3
-    timeline.enqueue(*[dispatch(third)] * 7, dispatch(10 * third), dispatch(third))
+    lane.enqueue(*[Run(lambda: None, failed)] * (2 * MAX_BATCH_WORKS + 1))
+    third = batch_flops(None) // 3
+    lane.enqueue(*[dispatch(third)] * 7, dispatch(10 * third), dispatch(third))
     device.gate.set()
-    assert timeline.fence().wait(10)
+    assert lane.fence().wait(10)
     # One that costs more than a batch may goes alone.
     assert device.started[MAX_IN_FLIGHT:] == [MAX_BATCH_WORKS, MAX_BATCH_WORKS, 4, 3, 1, 1, 1]
 
 
-def test_loss_fails_what_waits_and_tells_each_user_once(device, timeline):
+def test_loss_fails_what_waits_and_tells_each_user_once(device, lane):
     told = []
-    timeline.join(told.append)
-    timeline.join(lambda message: told.append(message.upper()))
+    lane.timeline.join(told.append)
+    lane.timeline.join(lambda message: told.append(message.upper()))
     device.gate.clear()
     errors = []
-    timeline.enqueue(Run(lambda: None, errors.append))
+    lane.enqueue(Run(lambda: None, errors.append))
     while not device.started:
         pass
     device.fail_with = DeviceLostError("it burnt")
-    timeline.enqueue(Run(lambda: None, errors.append))
+    lane.enqueue(Run(lambda: None, errors.append))
     device.gate.set()
     fence_error = threading.Event()
     while len(errors) < 2:
         pass
-    timeline.enqueue(Run(lambda: None, lambda e: (errors.append(e), fence_error.set())))
+    lane.enqueue(Run(lambda: None, lambda e: (errors.append(e), fence_error.set())))
     assert fence_error.wait(10)
     assert {str(e) for e in errors} == {"the context is lost: it burnt"}
     assert all(isinstance(e, InvalidStateError) for e in errors)
     assert told == ["it burnt", "IT BURNT"]
 
 
-def test_a_defect_in_execute_fails_the_work_and_not_the_timeline(device, timeline):
+def test_a_defect_in_execute_fails_the_work_and_not_the_timeline(device, lane):
     errors, done = [], threading.Event()
     device.fail_with = ValueError("odd")
-    timeline.enqueue(Run(lambda: None, errors.append))
+    lane.enqueue(Run(lambda: None, errors.append))
     while not errors:
         pass
     assert isinstance(errors[0], UnknownError) and "odd" in str(errors[0])
     device.fail_with = None
-    timeline.enqueue(Run(done.set, failed))
+    lane.enqueue(Run(done.set, failed))
     assert done.wait(10)
 
 
 def test_the_last_user_closes_it(device):
-    timeline = Timeline(device)
-    a, b = timeline.join(print), timeline.join(print)
-    timeline.leave(a)
-    timeline.leave(a)
+    lane = Timeline(device).lane()
+    view = lane.timeline.join(print)
+    lane.leave()
+    lane.leave()
     assert not device.closed
-    timeline.leave(b)
+    lane.timeline.leave(view)
     assert device.closed
     errors = []
-    timeline.enqueue(Run(lambda: None, errors.append))
+    lane.enqueue(Run(lambda: None, errors.append))
     assert isinstance(errors[0], InvalidStateError)
 
 
 def test_closing_waits_for_builds(device):
-    timeline = Timeline(device)
+    lane = Timeline(device).lane()
     inside, release = threading.Event(), threading.Event()
 
     def build():
-        with timeline.building():
+        with lane.timeline.building():
             inside.set()
             release.wait(10)
 
     builder = threading.Thread(target=build)
     builder.start()
     assert inside.wait(10)
-    closer = threading.Thread(target=timeline.close)
+    closer = threading.Thread(target=lane.timeline.close)
     closer.start()
     closer.join(0.05)
     assert closer.is_alive() and not device.closed
@@ -204,71 +207,71 @@ def test_closing_waits_for_builds(device):
     builder.join(10)
 
 
-def test_memory_is_held_until_the_last_use(device, timeline):
+def test_memory_is_held_until_the_last_use(device, lane):
     storage = device.create_storage(4)
     device.gate.clear()
     done = threading.Event()
-    timeline.enqueue(Read(storage, lambda d: None, failed))
+    lane.enqueue(Read(storage, lambda d: None, failed))
     while not device.started:
         pass
     del storage
     gc.collect()
     assert not device.graveyard
     device.gate.set()
-    timeline.enqueue(Run(done.set, failed))
+    lane.enqueue(Run(done.set, failed))
     assert done.wait(10)
-    while not timeline.idle:
+    while not lane.timeline.idle:
         pass
     gc.collect()
     assert len(device.graveyard) == 1
 
 
-def test_a_fork_is_refused(timeline, monkeypatch):
+def test_a_fork_is_refused(lane, monkeypatch):
     monkeypatch.setattr("os.getpid", lambda: -1)
     with pytest.raises(InvalidStateError, match="before a fork"):
-        timeline.enqueue(Run(lambda: None, failed))
+        lane.enqueue(Run(lambda: None, failed))
 
 
-def test_fences_are_numbered_by_what_was_queued(device, timeline):
+def test_fences_are_numbered_by_what_was_queued(device, lane):
     device.gate.clear()
-    assert timeline.fence().value == 0 and timeline.fence().done
-    timeline.enqueue(*[Run(lambda: None, failed)] * 3)
-    first = timeline.fence()
-    timeline.enqueue(Run(lambda: None, failed))
-    second = timeline.fence()
+    assert lane.fence().value == 0 and lane.fence().done
+    lane.enqueue(*[Run(lambda: None, failed)] * 3)
+    first = lane.fence()
+    lane.enqueue(Run(lambda: None, failed))
+    second = lane.fence()
     assert (first.value, second.value) == (3, 4)
     assert not first.done and not first.wait(0)
     device.gate.set()
-    assert second.wait(10) and first.done and timeline.completed == 4
+    assert second.wait(10) and first.done and lane.completed == 4
 
 
-def test_a_fence_whose_work_is_dropped_raises(device, timeline):
+def test_a_fence_whose_work_is_dropped_raises(device, lane):
     device.gate.clear()
     for _ in range(MAX_IN_FLIGHT + 1):
         before = len(device.started)
-        timeline.enqueue(Run(lambda: None, lambda error: None))
+        lane.enqueue(Run(lambda: None, lambda error: None))
         while len(device.started) == before < MAX_IN_FLIGHT:
             pass
-    running, dropped = timeline.fence(), timeline.fence()
-    timeline.enqueue(Run(lambda: None, lambda error: None))
-    dropped = timeline.fence()
-    timeline.end("it ended")
+    running, dropped = lane.fence(), lane.fence()
+    lane.enqueue(Run(lambda: None, lambda error: None))
+    dropped = lane.fence()
+    lane.timeline.end("it ended")
     device.gate.set()
-    for fence in (dropped, running, timeline.fence()):
+    for fence in (dropped, running, lane.fence()):
         with pytest.raises(InvalidStateError, match="it ended"):
             fence.wait(10)
         assert not fence.done
-    assert timeline.completed == MAX_IN_FLIGHT
+    assert lane.completed == MAX_IN_FLIGHT
 
 
-def test_a_completion_that_fails_fails_its_work_alone(device, timeline):
+def test_a_completion_that_fails_fails_its_work_alone(device, lane):
     errors, seen, done = [], [], threading.Event()
 
     def fail():
         raise ValueError("odd")
 
     device.gate.clear()
-    timeline.enqueue(
+    lane.enqueue(
         Run(lambda: seen.append(1), failed), Run(fail, errors.append),
         Run(lambda: seen.append(2), failed), Run(done.set, failed),
     )
@@ -277,45 +280,44 @@ def test_a_completion_that_fails_fails_its_work_alone(device, timeline):
     assert seen == [1, 2] and [str(e) for e in errors] == ["ValueError: odd"]
 
 
-def test_allocations_wait_for_what_runs_and_awaits_begin_a_batch(device, timeline):
+def test_allocations_wait_for_what_runs_and_awaits_begin_a_batch(device, lane):
     order = []
     storage = device.create_storage(4)
     device.gate.clear()
-    timeline.enqueue(Run(lambda: order.append("first"), failed))
+    lane.enqueue(Run(lambda: order.append("first"), failed))
     while not device.started:
         pass
     plain = Run(lambda: order.append("plain"), failed)
-    timeline.enqueue(plain, Allocate(storage), plain, Await(lambda: None), plain)
+    lane.enqueue(plain, Allocate(storage), plain, Await(lambda: None), plain)
     while len(device.started) < 2:
         pass
     # The allocation is not started before the two batches are over.
     assert device.started == [1, 1]
     device.gate.set()
-    assert timeline.fence().wait(10)
+    assert lane.fence().wait(10)
     assert device.started == [1, 1, 2, 2]
     assert order == ["first", "plain", "plain", "plain"]
 
 
 def test_closing_with_a_limit_leaves_a_device_in_use_alone(device):
-    timeline = Timeline(device)
+    lane = Timeline(device).lane()
     device.gate.clear()
-    timeline.enqueue(Run(lambda: None, failed))
+    lane.enqueue(Run(lambda: None, failed))
     while not device.started:
         pass
-    timeline.close(0.05)
+    lane.timeline.close(0.05)
     assert not device.closed
     device.gate.set()
 
 
-def test_in_a_forked_child_ends_are_nobody_s(device, timeline, monkeypatch):
-    user = timeline.join(print)
+def test_in_a_forked_child_ends_are_nobody_s(device, lane, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("os.getpid", lambda: -1)
-        timeline.leave(user)
-        timeline.close()
+        lane.leave()
+        lane.timeline.close()
         assert not device.closed
-        for call in (timeline.fence, lambda: timeline.wait(0), timeline.building().__enter__):
+        for call in (lane.fence, lambda: lane.wait(0), lane.timeline.building().__enter__):
             with pytest.raises(InvalidStateError, match="before a fork"):
                 call()
-    timeline.leave(user)
+    lane.leave()
     assert device.closed

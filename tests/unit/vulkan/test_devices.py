@@ -10,6 +10,8 @@ LLVMPIPE, NVIDIA, AMD, ARC, ADRENO = (
     stored_profile(name)
     for name in ("llvmpipe", "nvidia_h200", "amd_rdna3", "intel_arc", "adreno_minimum"))
 VIRTUAL = NVIDIA.replace(name="passthrough", device_type="virtual")
+NULL = NVIDIA.replace(name="Null hardware (RADV)", memory_heaps=(), memory_types=())
+NO_HEAPS = "the device reports no memory heaps"
 OLD = "driver too old: Vulkan 1.1, 1.2 is needed"
 
 
@@ -40,6 +42,10 @@ OLD = "driver too old: Vulkan 1.1, 1.2 is needed"
     ([LLVMPIPE, AMD], {"override": "radeon", "accelerated": False}, 1),
     ([AMD, AMD], {"override": "radeon", "unusable": [OLD, None]}, 1),
     ([AMD], {"override": "  "}, 0),
+    ([NULL], {"unusable": [NO_HEAPS]}, None),
+    ([NULL, ADRENO], {"unusable": [NO_HEAPS, None]}, 1),
+    ([NULL, LLVMPIPE], {"unusable": [NO_HEAPS, None]}, None),
+    ([NULL, LLVMPIPE], {"unusable": [NO_HEAPS, None], "override": "vulkan"}, 1),
 ])
 def test_choice(profiles: list[DeviceProfile], options: dict, expected: int | None) -> None:
     assert choose(profiles, **options) == expected
@@ -53,6 +59,10 @@ def test_choice(profiles: list[DeviceProfile], options: dict, expected: int | No
     ([AMD], {"override": "0", "unusable": [OLD]}, "can't be used: driver too old"),
     ([AMD], {"override": "vulkan", "unusable": [OLD]}, "no usable Vulkan device.*too old"),
     ([], {"override": "vulkan"}, "no usable Vulkan device"),
+    ([NULL], {"override": "vulkan", "unusable": [NO_HEAPS]},
+     "no usable Vulkan device .0: Null hardware .RADV.: the device reports no memory heaps"),
+    ([NULL, LLVMPIPE], {"override": "null", "unusable": [NO_HEAPS, None]},
+     "Null hardware .RADV. can't be used: the device reports no memory heaps"),
 ])
 def test_override_that_names_nothing(profiles: list[DeviceProfile], options: dict,
                                      message: str) -> None:

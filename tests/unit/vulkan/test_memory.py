@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tests.support.profiles import stored_profile
 from webnn_vk.device_profile import DeviceProfile
-from webnn_vk.vulkan.errors import OutOfDeviceMemory, VulkanError
+from webnn_vk.driver import OutOfDeviceMemory
+from webnn_vk.vulkan.errors import VulkanError
 from webnn_vk.vulkan.memory import MIB, Allocation, Allocator, HeapUsage, rank_memory_types
 
 LLVMPIPE, NVIDIA, AMD, ADRENO = (

@@ -7,6 +7,7 @@ from webnn_vk.vulkan.quirks import (
     QUIRKS,
     SIGNAL_DEADLOCKS_WAIT,
     Quirk,
+    max_loop_iterations,
     quirks_of,
 )
 
@@ -24,6 +25,12 @@ def test_drivers() -> None:
     assert quirks_of(AMD) == frozenset()
     assert quirks_of(AMD, "1.3.239") == {SIGNAL_DEADLOCKS_WAIT}
     assert quirks_of(AMD, "1.3.261") == frozenset()
+
+
+def test_long_loops() -> None:
+    # What stands in the table stands in profiles: kernels see no table.
+    assert max_loop_iterations("llvmpipe", "22.3.6") == 65_535 == LLVMPIPE.max_loop_iterations
+    assert max_loop_iterations("radv", "22.3.6") is None is AMD.max_loop_iterations
 
 
 @pytest.mark.parametrize(("first", "fixed", "version", "holds"), [

@@ -11,6 +11,7 @@ from onnx import GraphProto
 from ..context import NodeContext
 from ..errors import NeedsValue, Unsupported
 from ..records import onnx_operator
+from ..scope import Scope
 from ..values import Missing, Tensor, TensorList, Value
 
 #: Iterations that are unrolled at most.
@@ -19,8 +20,6 @@ MAX_ITERATIONS = 1024
 
 def run_graph(c: NodeContext, graph: GraphProto, inputs: Sequence[Value]) -> list[Value]:
     """The outputs of a subgraph, in which the names of the graph around are known."""
-    from ..convert import Scope
-
     names = [v.name for v in graph.input]
     if len(names) != len(inputs):
         raise Unsupported(f"its graph takes {len(names)} inputs, {len(inputs)} are given")

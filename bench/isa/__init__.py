@@ -1,0 +1,128 @@
+"""Kernels under AMD's compiler on a machine without a GPU: registers, spills, occupancy, the ISA.
+
+Mesa's RADV compiles for a chip that isn't there (`null_device`). `judge(chip, parts)` starts a
+process for the chip, since the driver reads its environment once, and gives what it reports.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from webnn_vk.tools import ToolError
+
+#: GCN 5, RDNA 2, RDNA 3: the chips that the tests compile for.
+CHIPS = ("VEGA10", "NAVI21", "GFX1100")
+#: The part that is every kernel of the pack of precompiled shaders.
+PACK = "pack"
+_MANIFESTS = ("/usr/share/vulkan/icd.d/radeon_icd.*.json", "/etc/vulkan/icd.d/radeon_icd.*.json")
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+class NoDriver(ToolError):
+    """RADV is not installed."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a chip's compiler said. ``asked``: how many pipelines were to be made, by part;
+    ``modules``: how many different SPIR-V modules they have, by part. ``kernels``: one mapping per
+    pipeline with "part", "name", "use", "statistics" (the driver's), "mix" (`listing.Mix` as plain
+    data; None without listings) and "error" (None where it compiled)."""
+
+    chip: str
+    device: str
+    driver: str
+    seconds: float
+    cpu_seconds: float
+    asked: dict[str, int]
+    modules: dict[str, int]
+    kernels: list[dict[str, Any]]
+
+    @property
+    def failed(self) -> list[dict[str, Any]]:
+        return [kernel for kernel in self.kernels if kernel["error"]]
+
+    @property
+    def spilling(self) -> list[dict[str, Any]]:
+        return [kernel for kernel in self.kernels if spills(kernel)]
+
+    def lines(self) -> list[str]:
+        """One line for the chip, and one for each kernel that fails or spills."""
+        parts = ", ".join(
+            f"{part} {count}" + (f" from {self.modules[part]} modules" if part == PACK else "")
+            for part, count in self.asked.items()
+        )
+        compiled = len(self.kernels) - len(self.failed)
+        lines = [
+            f"{self.chip}: {compiled} of {sum(self.asked.values())} pipelines compiled ({parts}), "
+            f"{len(self.spilling)} spill, {self.seconds:.1f} s ({self.cpu_seconds:.1f} s of CPU), "
+            f"{self.driver}"
+        ]
+        lines += [f"  FAILED {title(k)}: {k['error']}" for k in self.failed]
+        lines += [f"  spills {spills(k)} registers: {title(k)}" for k in self.spilling]
+        return lines
+
+
+def title(kernel: dict[str, Any]) -> str:
+    """Part and name of a kernel: the same in every run."""
+    return f"{kernel['part']}: {kernel['name']}"
+
+
+def spills(kernel: dict[str, Any]) -> int:
+    """Registers that a kernel spills, vector and scalar."""
+    found = kernel["statistics"]
+    return int(found.get("Spilled VGPRs", 0)) + int(found.get("Spilled SGPRs", 0))
+
+
+def manifest() -> Path:
+    """RADV's manifest for the Vulkan loader; `NoDriver` where it is not installed."""
+    for pattern in _MANIFESTS:
+        path = Path(pattern)
+        found = sorted(path.parent.glob(path.name))
+        if found:
+            return found[0]
+    raise NoDriver("RADV is not installed (Debian/Ubuntu: apt install mesa-vulkan-drivers)")
+
+
+def environment(chip: str) -> dict[str, str]:
+    """The environment of a process in which RADV compiles for a chip. `NoDriver` without RADV."""
+    radv = str(manifest())
+    return {
+        **os.environ, "RADV_FORCE_FAMILY": chip, "VK_ICD_FILENAMES": radv, "VK_DRIVER_FILES": radv,
+        # From Mesa's cache nothing would be compiled. The validation layer has nothing to see.
+        "MESA_SHADER_CACHE_DISABLE": "true", "WEBNN_VK_VALIDATE": "0", "VK_INSTANCE_LAYERS": "",
+    }
+
+
+def judge(
+    chip: str, parts: Sequence[str], *, listings: bool = True, isa: Path | None = None,
+    timeout: float | None = None,
+) -> Judgement:
+    """Compile for a chip the kernels of parts: names of `graphs.GRAPHS`, and `PACK` for every
+    unfused kernel.
+
+    listings: whether to read the ISA too, besides the driver's statistics. isa: a folder to write
+    each kernel's assembly to. Raises `NoDriver`, and `ToolError` for a chip that the driver doesn't
+    know or a process that fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="webnn_vk-isa-") as folder:
+        result = Path(folder, "result.json")
+        command = [sys.executable, "-m", "bench.isa.child", chip, str(result), *parts]
+        command += ["--statistics-only"] if not (listings or isa) else []
+        command += ["--isa", str(isa.absolute())] if isa else []
+        done = subprocess.run(
+            command, cwd=_ROOT, env=environment(chip), capture_output=True, text=True,
+            timeout=timeout,
+        )
+        if done.returncode:
+            reason = (done.stderr or done.stdout).strip()[-2000:]
+            raise ToolError(f"compiling for {chip} failed ({done.returncode}): {reason}")
+        return Judgement(**json.loads(result.read_text(encoding="utf-8")))

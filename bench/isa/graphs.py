@@ -1,0 +1,59 @@
+"""The models whose kernels are judged, as graphs: built without a device, never run."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+from unittest import mock
+
+import webnn_vk
+from webnn_vk.device_profile import DeviceProfile
+from webnn_vk.graph import Graph
+from webnn_vk.program import Program, Target, compile_program
+
+from ..models import mobilenet_v2, recurrent
+
+
+@functools.cache
+def _model() -> Any:
+    from webnn_vk.tools.demo import read_model
+
+    return read_model()
+
+
+def _minilm(batch: int, length: int) -> Callable[[Any], Any]:
+    def build(context: Any) -> Any:
+        from webnn_vk.examples.sentence_encoder import Weights, build_encoder
+
+        weights = Weights(context, _model())
+        weights.upload()
+        return build_encoder(weights, batch, length)
+
+    return build
+
+
+#: Name → what ends with `MLGraphBuilder.build` on the context that it is given.
+GRAPHS: Mapping[str, Callable[[Any], Any]] = {
+    "minilm_1x32": _minilm(1, 32),
+    "minilm_8x64": _minilm(8, 64),
+    "mobilenet_v2": mobilenet_v2.build,
+    "recurrent": recurrent.build,
+}
+
+
+def described(build: Callable[[Any], Any]) -> Graph:
+    """The graph that ``build`` describes, not compiled."""
+    with (
+        webnn_vk.ml.create_context(accelerated=False).result() as context,
+        # A model's last call is build(): here it hands over the graph instead of compiling it.
+        mock.patch.object(
+            webnn_vk.MLGraphBuilder, "build", lambda builder, outputs: builder._graph(outputs)
+        ),
+    ):
+        return build(context)
+
+
+def compiled(name: str, profile: DeviceProfile) -> Program:
+    """The program of one of `GRAPHS` for a device."""
+    return compile_program(described(GRAPHS[name]), Target(profile))[0]

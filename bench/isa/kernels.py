@@ -1,0 +1,123 @@
+"""Kernels to be judged, as (spec, specialisation constants): of a program, and of the whole pack.
+
+What a pipeline is made of comes from plans that the library really makes. This module alone knows
+what a `Program` looks like inside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from webnn_vk import kernels
+from webnn_vk.codegen.spec import KernelSpec
+from webnn_vk.program import Program
+from webnn_vk.program.program import DeviceSegment, DispatchStep
+
+# Enough for the three tiles of matrix products.
+_BORROWED = 3
+
+Constants = tuple[tuple[int, bytes], ...]
+
+
+class NoPlan(Exception):
+    """A kernel of the pack whose constants no plan of the spread shows."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What one pipeline is made of; (id, 4 bytes) per specialisation constant. ``use`` is an
+    example of what it computes, for reports."""
+
+    spec: KernelSpec
+    constants: Constants
+    use: str = ""
+
+    @property
+    def name(self) -> str:
+        """Template, data types (``x4``: in vectors), options, constants: the same in every run."""
+        types = " ".join(
+            _short(b.data_type) + (f"x{b.width}" if b.width > 1 else "") for b in self.spec.buffers
+        )
+        out = self.spec.buffers[-1].data_type
+        options = " ".join(
+            name if value is True else f"{name}={value}"
+            for name, value in self.spec.options
+            # Tuples are expressions; what is off, or the output's type, goes without saying.
+            if not (value is None or value is False or isinstance(value, tuple) or value == out)
+        )
+        names = self.spec.constant_ids_names
+        values = " ".join(
+            f"{names[i]}={int.from_bytes(value, 'little')}"
+            for i, value in self.constants
+            # The workgroup's size where it is not the usual, and the kernel's own constants.
+            if i > 2 or int.from_bytes(value, "little") != 1
+        )
+        stem = self.spec.template.removesuffix(".comp.j2")
+        return " | ".join(part for part in (stem, types, options, values) if part)
+
+
+def of_program(program: Program) -> list[Kernel]:
+    """The distinct pipelines of a program, in order of first use."""
+    found: dict[tuple[KernelSpec, Constants], Kernel] = {}
+    for segment in program.segments:
+        for step in segment.steps if isinstance(segment, DeviceSegment) else ():
+            if isinstance(step, DispatchStep):
+                use = " + ".join(program.origins[step.origin].operators)
+                kernel = Kernel(step.spec, step.constants, use)
+                found.setdefault((step.spec, step.constants), kernel)
+    return list(found.values())
+
+
+def of_pack(features: frozenset[str], planned: Iterable[Kernel]) -> list[Kernel]:
+    """Every module of the pack for a device with these features, once with each set of constants
+    that ``planned`` has it with.
+
+    A module that no plan shows (another data type, say) gets constants of its nearest relatives
+    there, `_BORROWED` sets at most: same template, same constants by name, most options and buffers
+    in common. `NoPlan` names modules without any relative.
+    """
+    exact: dict[KernelSpec, list[Kernel]] = {}
+    relatives: dict[tuple[str, tuple[str, ...]], list[Kernel]] = {}
+    for kernel in planned:
+        exact.setdefault(kernel.spec, []).append(kernel)
+        relatives.setdefault(_family(kernel.spec), []).append(kernel)
+    made: list[Kernel] = []
+    orphans: list[str] = []
+    for spec in kernels.catalogue(features):
+        if spec in exact:
+            made += exact[spec]
+        elif _family(spec) in relatives:
+            nearest = _nearest(spec, relatives[_family(spec)])
+            made += [Kernel(spec, k.constants, f"as {k.use}") for k in nearest]
+        else:
+            orphans.append(f"{Kernel(spec, ()).name} {spec.constant_ids_names}")
+    if orphans:
+        raise NoPlan("no plan of bench/isa/spread.py shows constants for " + "; ".join(orphans))
+    return made
+
+
+def _short(data_type: str) -> str:
+    """``float32`` → ``f32``"""
+    return re.sub(r"[a-z]+", lambda word: word[0][0], data_type)
+
+
+def _family(spec: KernelSpec) -> tuple[str, tuple[str, ...]]:
+    return spec.template, tuple(spec.constant_ids_names)
+
+
+def _nearest(spec: KernelSpec, candidates: Sequence[Kernel]) -> list[Kernel]:
+    """Those that have most in common with ``spec``, with different constants."""
+
+    def likeness(kernel: Kernel) -> int:
+        options = set(spec.options) & set(kernel.spec.options)
+        buffers = set(spec.buffers) & set(kernel.spec.buffers)
+        return len(options) + len(buffers)
+
+    most = max(map(likeness, candidates))
+    by_constants: dict[Constants, Kernel] = {}
+    for kernel in candidates:
+        if likeness(kernel) == most:
+            by_constants.setdefault(kernel.constants, kernel)
+    return list(by_constants.values())[:_BORROWED]

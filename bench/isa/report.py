@@ -1,0 +1,64 @@
+"""`python -m bench isa`: what AMD's compiler makes of our kernels, in a table."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..table import show
+from . import Judgement, judge
+
+TITLES = (
+    "kernel", "VGPR", "SGPR", "LDS", "spills", "waves", "instr", "FMA", "vector", "scalar",
+    "LDS by bytes", "loads by bytes", "stores by bytes",
+)
+
+
+def main(chips: Sequence[str], parts: Sequence[str], json_file: Path | None, isa: Path | None
+         ) -> None:
+    """Print a table for each chip; write everything as JSON, and the ISA into folders by chip."""
+    judgements = []
+    for chip in chips:
+        judgement = judge(chip, parts, isa=isa / chip if isa else None)
+        judgements.append(judgement)
+        show(TITLES, rows(judgement))
+        print()
+        for line in judgement.lines():
+            print(line)
+    if json_file:
+        everything = [dataclasses.asdict(judgement) for judgement in judgements]
+        json_file.write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")
+
+
+def rows(judgement: Judgement) -> list[list[str]]:
+    """A row of `TITLES` for each kernel: counts of instructions of the whole kernel, not of what
+    runs. "LDS by bytes" 4×11: eleven LDS instructions of 4 bytes a lane."""
+    return [_row(kernel) for kernel in judgement.kernels]
+
+
+def _row(kernel: dict[str, Any]) -> list[str]:
+    name = f"{kernel['part']}: {kernel['name']} ({kernel['use']})"
+    if kernel["error"]:
+        return [name, *["-"] * (len(TITLES) - 1)]
+    found, mix = kernel["statistics"], kernel["mix"]
+    kinds = mix["kinds"]
+    return [
+        name,
+        str(found["VGPRs"]),
+        str(found["SGPRs"]),
+        str(found["LDS size"]),
+        f"{found['Spilled VGPRs']}+{found['Spilled SGPRs']}",
+        str(found["Subgroups per SIMD"]),
+        str(found["Instructions"]),
+        str(kinds["fma"]),
+        str(kinds["vector"]),
+        str(kinds["scalar"] + kinds["scalar_memory"]),
+        *(_widths(mix[what]) for what in ("lds", "loads", "stores")),
+    ]
+
+
+def _widths(counts: dict[str, int]) -> str:
+    return " ".join(f"{width}×{count}" for width, count in counts.items()) or "-"

@@ -1,0 +1,29 @@
+"""The test of every operator serves the compiler's own vocabulary too: shown with one operator."""
+
+import numpy as np
+import pytest
+
+from tests.conformance.differential import test_operators
+from tests.conformance.differential.example import Count
+from tests.support.compiler_operator import registered_test_operator
+
+
+@pytest.fixture
+def record():
+    with registered_test_operator() as record:
+        yield record
+
+
+def test_as_the_reference(record, vulkan_context, cpu_context):
+    count = Count()
+    test_operators.compare(record.name, vulkan_context, cpu_context, 40, count)
+    assert count.examples >= 40 and not count.missing(record.name)
+
+
+def test_a_wrong_reference_is_noticed(record, vulkan_context, cpu_context):
+    @record.reference
+    def _(out, a, b, negative):
+        return (a + b) * (a - b) * np.float32(-1 if negative else 1)
+
+    with pytest.raises(AssertionError, match=record.name):
+        test_operators.compare(record.name, vulkan_context, cpu_context, 40, Count())

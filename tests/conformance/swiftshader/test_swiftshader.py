@@ -1,0 +1,88 @@
+"""A sample with every data type of every operator runs on SwiftShader, as on lavapipe.
+
+SwiftShader has no native 8-, 16- or 64-bit types, aligns bindings to 256 bytes, has subgroups of 4
+invocations, and a compiler that shares nothing with Mesa's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.wpt import suite
+from tests.support import judges, selection, summary
+from tests.support.paths import ROOT
+
+# A driver for Vulkan it is, though not the one that the other tests use.
+pytestmark = pytest.mark.device
+MANIFESTS = (
+    Path("/usr/lib/chromium/vk_swiftshader_icd.json"),
+    Path("/usr/lib64/chromium-browser/vk_swiftshader_icd.json"),
+)
+#: Seconds of processor time; some 45 are needed on an EPYC, the kernels not cached. How long it
+#: takes by the clock depends on what else runs there: that only has an end.
+LIMIT, END = 300, 900
+
+
+@pytest.fixture(scope="module")
+def driver():
+    for path in MANIFESTS:
+        if path.is_file():
+            return path
+    judges.missing("SwiftShader is not installed (Debian: apt install chromium)")
+
+
+def run_child(driver: Path, folder: Path, *arguments: str, **environment: str) -> dict:
+    result = folder / "result.json"
+    drivers = {"VK_ICD_FILENAMES": str(driver), "VK_DRIVER_FILES": str(driver)}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.conformance.swiftshader.child", str(result), *arguments],
+        cwd=ROOT, env={**os.environ, **drivers, **environment}, capture_output=True, text=True,
+        timeout=END,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    return json.loads(result.read_text(encoding="utf-8"))
+
+
+@pytest.mark.timeout(END + 60)
+def test_every_data_type_of_every_operator(driver, tmp_path, record_property):
+    seed = selection.seed()
+    found = run_child(driver, tmp_path, "--seed", seed)
+    record_property(
+        summary.LINE,
+        f"{found['device']}: {found['vectors']['passed']} vectors, {found['chance']['passed']} by "
+        f"chance ({selection.SEED}={seed}), {found['examples']} examples; {found['operators']} "
+        f"operators, {found['types_by_vectors']} + {found['types_by_examples']} of "
+        f"{found['types']} data types, {found['cpu_steps']} steps on the CPU; "
+        f"{found['seconds']:.0f} s ({found['cpu_seconds']:.0f} s of CPU)",
+    )
+    assert "SwiftShader" in found["device"]
+    assert not found["failures"], f"seed {seed}:\n" + "\n".join(found["failures"])
+    assert found["cpu_steps"] == 0
+    assert found["validating"] == (os.environ["WEBNN_VK_VALIDATE"] == "1")
+    assert not found["messages"], "\n".join(found["messages"])
+    assert not found["types_not_covered"]
+    assert found["uses_not_covered"] == 0
+    assert found["vectors"]["passed"] >= (300 if suite.PRESENT else 0)
+    assert found["cpu_seconds"] < LIMIT
+
+
+def test_the_suite_is_there(driver):
+    if not suite.PRESENT:
+        judges.skip(
+            "the web-platform-tests are not beside this checkout (../shared/wpt): SwiftShader ran "
+            "random examples only"
+        )
+
+
+def test_a_step_on_the_cpu_is_seen(driver, tmp_path):
+    if not suite.PRESENT:
+        judges.skip("no vectors to force onto the CPU")
+    found = run_child(driver, tmp_path, "--operator", "softsign", WEBNN_VK_FORCE_CPU="softsign")
+    assert found["cpu_steps"] >= found["vectors"]["failed"] > 0
+    assert found["vectors"]["passed"] == 0 and found["failures"]

@@ -1,0 +1,49 @@
+"""Running programs that no builder made."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from webnn_vk.kernels.lowered import LoweredGraph
+from webnn_vk.ml_graph import MLGraph
+from webnn_vk.program import Constants, Program
+from webnn_vk.program.assemble import assemble
+from webnn_vk.runtime import Run, Write, setup
+
+
+def stage_constants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Constants reach the device through staging memory, as where the host can't see its memory."""
+
+    def write(storage: Any, data: Any, part: Any = None, fresh: bool = False) -> Write:
+        return Write(storage, data, part=part)
+
+    monkeypatch.setattr(setup, "Write", write)
+
+
+def load(context: Any, lowered: LoweredGraph) -> MLGraph:
+    """The graph of ``lowered`` on a context, set up; raises what the set-up failed with."""
+    program, constants = assemble(lowered, context._state.device.profile)
+    return set_up(context, program, constants)
+
+
+def set_up(context: Any, program: Program, constants: Constants) -> MLGraph:
+    """The graph of a program on a context; raises what its set-up failed with."""
+    executable = context._load(program, constants)
+    done = threading.Event()
+    errors: list[Exception] = []
+
+    def failed(error: Exception) -> None:
+        errors.append(error)
+        done.set()
+
+    executable.set_up(context._state.lane, Run(done.set, failed))
+    assert done.wait(60)
+    error = executable.setup_error() or (errors[0] if errors else None)
+    if error is not None:
+        raise error
+    graph = MLGraph(context._state, executable, program.report)
+    context._state.register(graph)
+    return graph

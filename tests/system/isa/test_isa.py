@@ -1,0 +1,104 @@
+"""Every kernel of the pack and of the models compiles for AMD's chips, the models' without spills.
+
+RADV's null device compiles; nothing runs, and no GPU is needed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import bench.isa
+from bench.isa import CHIPS, PACK, NoDriver, environment, judge, report, title
+from bench.isa.graphs import GRAPHS
+from tests.support import judges, summary
+from tests.support.paths import ROOT
+from tests.support.profiles import stored_profile
+from webnn_vk.kernels import catalogue
+from webnn_vk.tools import ToolError
+
+#: Seconds of processor time a chip: half of it on two processors that do nothing else.
+BUDGET = 60
+#: Kernels of the models that spill, by `title`. It may only shrink.
+SPILLING: dict[str, frozenset[str]] = {chip: frozenset() for chip in CHIPS}
+
+
+@pytest.fixture
+def radv():
+    try:
+        bench.isa.manifest()
+    except NoDriver as error:
+        judges.missing(str(error))
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_all_kernels_compile_and_the_models_spill_nothing(chip, radv, record_property):
+    judgement = judge(chip, [*GRAPHS, PACK], listings=False, timeout=280)
+    for line in judgement.lines():
+        record_property(summary.LINE, line)
+    assert chip in judgement.device and "Null hardware" in judgement.device
+    assert not judgement.failed
+    compiled = [kernel["part"] for kernel in judgement.kernels if kernel["statistics"]["VGPRs"]]
+    assert {part: compiled.count(part) for part in judgement.asked} == judgement.asked
+    assert set(judgement.asked) == {*GRAPHS, PACK} and all(judgement.asked.values())
+    # The stored profile has the chips' data types, so its pack is theirs.
+    features = stored_profile("amd_rdna3").features
+    assert judgement.modules[PACK] == len(list(catalogue(features)))
+    spilling = {title(k) for k in judgement.spilling if k["part"] != PACK}
+    assert spilling == SPILLING[chip]
+    assert judgement.cpu_seconds < BUDGET
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_the_listing_is_read(chip, radv, tmp_path):
+    judgement = judge(chip, ["mobilenet_v2"], isa=tmp_path)
+    assert len(list(tmp_path.glob("mobilenet_v2-*.s"))) == len(judgement.kernels)
+    for kernel in judgement.kernels:
+        # The driver counts its own instructions: nothing was overlooked or invented.
+        assert kernel["mix"]["instructions"] == kernel["statistics"]["Instructions"]
+    depthwise = next(k for k in judgement.kernels if "KH=3 KW=3 SH=1" in k["name"])
+    # 4 rows of 4 pixels with 9 taps.
+    assert depthwise["mix"]["multiply_adds"] == 144
+    tiled = next(k for k in judgement.kernels if k["name"].startswith("matmul_tiled"))
+    assert tiled["mix"]["lds"] and tiled["statistics"]["LDS size"]
+    rows = report.rows(judgement)
+    assert len(rows) == judgement.asked["mobilenet_v2"]
+    assert {len(row) for row in rows} == {len(report.TITLES)}
+
+
+# Tiles of 16 × 16 sums an invocation need more registers than there are.
+GREEDY = """
+from bench.isa.null_device import NullDevice
+from webnn_vk.codegen.store import ShaderStore
+from webnn_vk.kernels import catalogue
+
+device = NullDevice("NAVI21")
+spec = next(s for s in catalogue(device.profile.features) if s.template == "matmul_tiled.comp.j2")
+sizes = {"LX": 16, "LY": 16, "TM": 16, "TN": 16, "BK": 16}
+ids, data = spec.pack_constants(sizes)
+constants = tuple((i, data[4 * n : 4 * n + 4]) for n, i in enumerate(ids))
+statistics = device.compile(spec, *ShaderStore().get([spec]), constants).statistics
+print(statistics["Spilled VGPRs"])
+"""
+
+
+def test_spills_are_seen(radv):
+    done = subprocess.run(
+        [sys.executable, "-c", GREEDY], cwd=ROOT, env=environment("NAVI21"), capture_output=True,
+        text=True, timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 0
+
+
+def test_an_unknown_chip_is_an_error(radv):
+    with pytest.raises(ToolError, match="NAVI99"):
+        judge("NAVI99", ["recurrent"])
+
+
+def test_without_the_driver(monkeypatch, tmp_path):
+    monkeypatch.setattr(bench.isa, "_MANIFESTS", (f"{tmp_path}/radeon_icd.*.json",))
+    with pytest.raises(NoDriver, match="mesa-vulkan-drivers"):
+        judge("NAVI21", ["recurrent"])

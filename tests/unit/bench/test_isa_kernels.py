@@ -1,0 +1,30 @@
+"""Which kernels are judged for AMD's chips, and with which constants: as the library plans them."""
+
+import pytest
+
+from bench.isa.kernels import Kernel, NoPlan, of_pack
+from bench.isa.spread import plans
+from tests.support.profiles import stored_profile
+from webnn_vk.kernels import catalogue
+
+
+def test_constants_come_from_plans():
+    profile = stored_profile("amd_rdna3")
+    planned = plans(profile)
+    kernels = of_pack(profile.features, planned)
+    assert {k.spec for k in kernels} == set(catalogue(profile.features))
+    assert {k.constants for k in kernels} <= {k.constants for k in planned}
+    assert len(kernels) == len({(k.spec, k.constants) for k in kernels})
+    without = [k for k in planned if k.spec.template != "softmax.comp.j2"]
+    with pytest.raises(NoPlan, match="softmax"):
+        of_pack(profile.features, without)
+
+
+def test_names_say_types_options_and_constants():
+    planned = plans(stored_profile("amd_rdna3"))
+    names = {kernel.name for kernel in planned}
+    assert "matmul_tiled | f16 f16 f16 | LX=16 LY=16 TM=4 TN=4 BK=16" in names
+    assert "softmax | f32 f32 | group | LX=32" in names
+    assert "conv_depthwise | f32 f32 f32 f32 | addend | LX=64 TP=4 KH=3 KW=3 SH=1 SW=1 DH=1 DW=1 " \
+        "PW=1" in names
+    assert Kernel(planned[0].spec, ()).name in planned[0].name

@@ -1,0 +1,169 @@
+"""Element-wise fusion of kernel graphs: structure, and the same outputs as before."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conformance.differential.graphs import assert_equal, graphs
+from tests.support.cases.random_chains import random_graphs
+from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
+from tests.support.profiles import stored_profile
+from webnn_vk.graph import Emitter, Graph
+from webnn_vk.kernels import KernelGraph, KernelNode
+from webnn_vk.kernels.fusion import MAX_STEPS, fuse
+from webnn_vk.kernels.lower import kernelize
+
+PROFILE = stored_profile()
+
+
+def fused(graph: Graph, *apart: str) -> KernelGraph:
+    """The graph fused, but for the operators ``apart``, which stay kernels of their own."""
+    alone = frozenset(node for node in graph.nodes if node.operator.name in apart)
+    done = fuse(kernelize(graph, alone), PROFILE)
+    done.verify()
+    return done
+
+
+def titles(graph: KernelGraph) -> list[str]:
+    return [node.title for node in graph.nodes]
+
+
+def test_a_chain_joins_its_producer():
+    emit = Emitter()
+    a, b = graph_input("a", (4, 8)), graph_input("b", (8, 4))
+    bias, residual = graph_input("bias", (4,)), graph_input("residual", (4, 4))
+    y = emit.relu(emit.add(residual, emit.add(emit.matmul(a, b), bias), label="join"))
+    graph = graph_of(emit, {"y": y}, a, b, bias, residual)
+    done = fused(graph)
+    assert str(done).splitlines()[4:] == [
+        "%0: float32[4, 4] = matmul(a=%a, b=%b) |> add(%bias) |> add [join](%residual) |> relu()",
+        "output y = %0",
+    ]
+    (node,) = done.nodes
+    assert node.titles == ("matmul", "add", "add [join]", "relu")
+    assert node.sources == graph.nodes
+    assert list(node.operands) == ["a", "b"]
+    assert [access.value for access in node.sides] == [bias, residual]
+    # The result so far is the second operand of the second addition.
+    assert [name for name, access in node.epilogue[1].operands.items() if access is None] == ["b"]
+    feeds = random_feeds(graph)
+    np.testing.assert_array_equal(evaluate(done, **feeds)["y"], evaluate(graph, **feeds)["y"])
+
+
+def test_the_graph_stays_as_it_is_and_so_does_what_is_fused():
+    emit = Emitter()
+    a, b, bias = (graph_input(n, (4, 4)) for n in ("a", "b", "bias"))
+    y = emit.relu(emit.add(emit.matmul(a, b), emit.mul(bias, bias)))
+    graph = graph_of(emit, {"y": y}, a, b, bias)
+    plain = kernelize(graph)
+    text, readers = str(plain), {v: list(nodes) for v, nodes in plain.readers.items()}
+    # Joining the product saves a pass over the larger kernel's output.
+    assert titles(fuse(plain, PROFILE)) == ["mul", "matmul + add + relu"]
+    assert str(plain) == text and plain.readers == readers
+    done = fused(graph, "matmul")
+    assert titles(done) == ["matmul", "mul + add + relu"]
+    again = fuse(KernelGraph(done.inputs, done.outputs, done.nodes), PROFILE)
+    again.verify()
+    assert again.nodes == done.nodes
+    feeds = {n: np.arange(16, dtype=np.float32).reshape(4, 4) - 6 for n in ("a", "b", "bias")}
+    np.testing.assert_array_equal(evaluate(again, **feeds)["y"], evaluate(graph, **feeds)["y"])
+
+
+def test_a_single_reader_and_no_output():
+    emit = Emitter()
+    a = graph_input("a", (4,))
+    twice = emit.exp(a)
+    x, y = emit.relu(twice), emit.neg(twice)
+    seen = emit.sqrt(x)
+    z = emit.add(seen, y)
+    done = fused(graph_of(emit, {"seen": seen, "z": z}, a))
+    assert titles(done) == ["exp", "relu + sqrt", "neg + add"]
+
+
+def test_nodes_apart_stay_apart():
+    emit = Emitter()
+    a = graph_input("a", (4,))
+    graph = graph_of(emit, {"y": emit.neg(emit.relu(emit.exp(a)))}, a)
+    assert titles(fused(graph)) == ["exp + relu + neg"]
+    assert titles(fused(graph, "exp")) == ["exp", "relu + neg"]
+    assert titles(fused(graph, "relu")) == ["exp", "relu", "neg"]
+
+
+def test_one_value_used_for_both_operands():
+    emit = Emitter()
+    a = graph_input("a", (4,))
+    e = emit.exp(a)
+    graph = graph_of(emit, {"y": emit.mul(e, e)}, a)
+    done = fused(graph)
+    assert titles(done) == ["exp + mul"]
+    x = np.array([0, 1, 2, -1], np.float32)
+    np.testing.assert_array_equal(evaluate(done, a=x)["y"], evaluate(graph, a=x)["y"])
+
+
+def test_what_reads_the_result_broadcast_too_stays():
+    emit = Emitter()
+    a = graph_input("a", (4, 1))
+    e = emit.exp(a)
+    graph = graph_of(emit, {"y": emit.add(e, emit.reshape(e, (1, 4)))}, a)
+    assert titles(fused(graph)) == ["exp", "reshape", "add"]
+    emit = Emitter()
+    row = emit.exp(a)
+    graph = graph_of(emit, {"y": emit.add(row, emit.constant(np.ones((4, 4), np.float32)))}, a)
+    # The addition could store 16 elements only where the exponential has its own kernel.
+    assert titles(fused(graph)) == ["exp", "add"]
+
+
+def test_chains_end():
+    emit = Emitter()
+    value = a = graph_input("a", (4,))
+    for _ in range(MAX_STEPS + 3):
+        value = emit.neg(value)
+    done = fused(graph_of(emit, {"y": value}, a))
+    assert [len(node.epilogue) for node in done.nodes] == [MAX_STEPS, 1]
+
+
+def test_a_side_operand_is_computed_before_it_is_read():
+    emit = Emitter()
+    a = graph_input("a", (4,))
+    early = emit.exp(a)
+    late = emit.reduce_sum(emit.reshape(a, (1, 4)), axes=[1], keep_dimensions=True)
+    graph = graph_of(emit, {"y": emit.add(early, emit.reshape(late, (1,)))}, a)
+    done = fused(graph)
+    assert titles(done) == ["reshape", "reduce_sum", "reshape", "exp + add"]
+
+
+@given(random_graphs(), st.sets(st.integers(0, 11)))
+def test_the_meaning_stays(graph, alone):
+    x = np.array([-0.5, 0.25, 1.5], np.float32)
+    expected = evaluate(graph, a=x)
+    apart = frozenset(graph.nodes[i] for i in alone if i < len(graph.nodes))
+    done = fuse(kernelize(graph, apart), PROFILE)
+    done.verify()
+    for name, array in evaluate(done, a=x).items():
+        np.testing.assert_array_equal(array, expected[name])
+    for node in done.nodes:
+        assert len(node.sources) == 1 or apart.isdisjoint(node.sources)
+    assert {source for node in done.nodes for source in node.sources} == set(graph.nodes)
+
+
+def test_random_graphs_of_all_kinds():
+    shorter = 0
+
+    @settings(max_examples=60)
+    @given(graphs())
+    def check(made):
+        nonlocal shorter
+        graph = made.graph()
+        feeds = {name: made.sources[int(name[1:])] for name in graph.inputs}
+        done = fuse(kernelize(graph), PROFILE)
+        done.verify()
+        assert_equal(evaluate(done, **feeds), evaluate(graph, **feeds))
+        for node in done.nodes:
+            if isinstance(node, KernelNode) and node.epilogue:
+                assert all(access.is_dense for access in node.operands.values())
+        shorter += len(done.nodes) < len(graph.nodes)
+
+    check()
+    assert shorter > 10

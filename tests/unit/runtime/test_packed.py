@@ -1,0 +1,67 @@
+"""The registry of packed constants: what is shared, for how long, and with whom not."""
+
+import gc
+from pathlib import Path
+
+import numpy as np
+
+from webnn_vk import OperationError
+from webnn_vk.program import FileRange
+from webnn_vk.runtime import Storage
+from webnn_vk.runtime.packed import PackedForms
+
+
+class Order:
+    """Stands for a timeline."""
+
+
+ORDER = Order()
+
+
+def storage(size=16):
+    return Storage(size, None, lambda gone: None)
+
+
+def test_forms_are_found_by_identity_and_packing():
+    forms, array = PackedForms(), np.zeros(4)
+    first, second = storage(), storage(32)
+    forms.add(ORDER, array, "a", first)
+    forms.add(ORDER, array, "b", second)
+    assert forms.find(ORDER, array, "a") is first and forms.find(ORDER, array, "b") is second
+    assert forms.find(ORDER, array, "c") is None and forms.find(ORDER, np.zeros(4), "a") is None
+    assert forms.bytes == 48
+    # Nothing orders what is queued elsewhere.
+    assert forms.find(Order(), array, "a") is None
+
+
+def test_a_range_of_a_file_is_known_by_value():
+    forms, kept = PackedForms(), storage()
+    forms.add(ORDER, (FileRange(Path("x"), 0, 4), 17), "a", kept)
+    assert forms.find(ORDER, (FileRange(Path("x"), 0, 4), 17), "a") is kept
+    assert forms.find(ORDER, (FileRange(Path("x"), 4, 4), 17), "a") is None
+    assert forms.find(ORDER, (FileRange(Path("x"), 0, 4), 18), "a") is None
+
+
+def test_forms_go_with_their_last_user_and_failed_ones_are_not_offered():
+    forms, array = PackedForms(), np.zeros(4)
+    kept = storage()
+    forms.add(ORDER, array, "a", kept)
+    kept.error = OperationError("no memory")
+    assert forms.find(ORDER, array, "a") is None
+    kept.error = None
+    assert forms.find(ORDER, array, "a") is kept
+    del kept
+    gc.collect()
+    assert forms.find(ORDER, array, "a") is None and forms.bytes == 0
+
+
+def test_a_number_used_again_is_not_the_same_constant():
+    forms, kept = PackedForms(), []
+    hits = 0
+    for _ in range(200):
+        array = np.zeros(4)
+        hits += forms.find(ORDER, array, "a") is not None
+        kept.append(storage())
+        forms.add(ORDER, array, "a", kept[-1])
+        del array  # the next one may get its number
+    assert hits == 0

@@ -1,0 +1,181 @@
+"""Which work goes next: several lanes on one device, without threads."""
+
+from types import SimpleNamespace
+
+from webnn_vk.runtime import Allocate, Await, Run, RunGraph, Submit
+from webnn_vk.runtime.schedule import (
+    MAX_BATCH_WORKS,
+    MAX_IN_FLIGHT,
+    Follow,
+    LaneState,
+    Schedule,
+)
+
+
+def run():
+    return Run(lambda: None, lambda error: None)
+
+
+def graph(flops=0, on_host=False):
+    return RunGraph(SimpleNamespace(flops=flops, on_host=on_host), {}, {})
+
+
+def lanes(count, max_flops=10):
+    schedule = Schedule(max_flops, lanes=count)
+    return schedule, [LaneState() for _ in range(count)]
+
+
+def test_work_of_all_lanes_goes_in_the_order_of_the_calls():
+    schedule, (a, b) = lanes(2)
+    works = [run() for _ in range(4)]
+    for lane, work in zip((a, b, b, a), works, strict=True):
+        schedule.append(lane, [work])
+    batch = schedule.next()
+    assert batch.works == works and batch.lane is None
+    assert schedule.next() is None
+    assert (schedule.completed(a), schedule.completed(b)) == (0, 0)
+    schedule.host_done(batch)
+    schedule.over(batch)
+    assert (schedule.completed(a), schedule.completed(b)) == (4, 4)
+    assert schedule.at_rest
+
+
+def test_work_on_the_host_stops_its_own_lane_only():
+    schedule, (a, b) = lanes(2)
+    before, mixed, behind, other = run(), graph(on_host=True), run(), run()
+    schedule.append(a, [before, mixed, behind])
+    schedule.append(b, [other])
+    first = schedule.next()
+    assert first.works == [before]
+    host = schedule.next()
+    assert host.works == [mixed] and host.lane is a
+    free = schedule.next()
+    assert free.works == [other] and free.lane is None
+    assert schedule.next() is None
+    for batch in (first, free):
+        schedule.over(batch)
+    # b is done with all but what a holds back; a is where its work on the host is.
+    assert (schedule.completed(a), schedule.completed(b)) == (1, 4)
+    assert not schedule.at_rest
+    schedule.host_done(host)
+    assert schedule.completed(a) == 1  # on the device now
+    last = schedule.next()
+    assert last.works == [behind]
+    schedule.over(host)
+    assert schedule.completed(a) == 2
+    schedule.over(last)
+    assert (schedule.completed(a), schedule.completed(b)) == (4, 4)
+
+
+def test_a_lane_alone_keeps_its_work_on_the_host_in_its_batch():
+    schedule, (a,) = lanes(1)
+    works = [run(), graph(on_host=True), run()]
+    schedule.append(a, works)
+    assert schedule.next().works == works
+
+
+def test_a_follower_waits_for_the_lane_that_it_follows():
+    schedule, (a, b, c) = lanes(3)
+    mixed, behind, early, late, other = graph(on_host=True), run(), run(), run(), run()
+    schedule.append(a, [mixed, behind])
+    schedule.append(b, [early, Follow(a), late])
+    schedule.append(c, [other])
+    host = schedule.next()
+    assert host.lane is a
+    assert schedule.next().works == [early, other]
+    assert schedule.next() is None
+    schedule.host_done(host)
+    assert schedule.next().works == [behind, late]
+
+
+def test_a_follower_of_a_lane_that_goes_on_costs_nothing():
+    schedule, (a, b) = lanes(2)
+    first, second = run(), run()
+    schedule.append(a, [first])
+    schedule.append(b, [Follow(a), second])
+    batch = schedule.next()
+    assert batch.works == [first, second]
+    schedule.over(batch)
+    assert schedule.completed(b) == 3
+
+
+def test_what_is_held_back_keeps_its_place_over_several_waits():
+    schedule, (a, b) = lanes(2)
+    first, second, third = graph(on_host=True), graph(on_host=True), run()
+    schedule.append(a, [first, second, third])
+    schedule.append(b, [run()])
+    host = schedule.next()
+    assert schedule.next().works != [] and schedule.next() is None
+    schedule.append(a, [fourth := run()])
+    schedule.host_done(host)
+    host = schedule.next()
+    assert host.works == [second] and schedule.next() is None
+    schedule.host_done(host)
+    assert schedule.next().works == [third, fourth]
+
+
+def test_two_lanes_on_the_host_at_once():
+    schedule, (a, b) = lanes(2)
+    schedule.append(a, [graph(on_host=True), late_a := run()])
+    schedule.append(b, [Await(lambda: None), late_b := run()])
+    first, second = schedule.next(), schedule.next()
+    assert (first.lane, second.lane) == (a, b) and schedule.next() is None
+    schedule.host_done(second)
+    assert schedule.next().works == [late_b]
+    schedule.host_done(first)
+    assert schedule.next().works == [late_a]
+
+
+def test_bounds_of_a_batch():
+    schedule, (a,) = lanes(1)
+    schedule.append(a, [graph(4), graph(4), graph(4), graph(11), graph(1)])
+    sizes = []
+    while (batch := schedule.next()) is not None:
+        sizes.append(len(batch.works))
+        schedule.over(batch)
+    # One that costs more than a batch may goes alone.
+    assert sizes == [2, 1, 1, 1]
+    schedule.append(a, [run()] * (MAX_BATCH_WORKS + 1))
+    assert len(schedule.next().works) == MAX_BATCH_WORKS
+    assert len(schedule.next().works) == 1
+
+
+def test_no_more_than_the_device_takes():
+    schedule, (a,) = lanes(1)
+    batches = []
+    for _ in range(MAX_IN_FLIGHT):
+        schedule.append(a, [run()])
+        batches.append(schedule.next())
+    schedule.append(a, [run()])
+    assert schedule.next() is None
+    schedule.over(batches[0])
+    assert len(schedule.next().works) == 1
+
+
+def test_allocations_wait_for_what_runs_and_waits_begin_a_batch():
+    schedule, (a,) = lanes(1)
+    works = [run(), Allocate(None), run(), Submit([], wait=[(None, 1)]), Await(print), run()]
+    schedule.append(a, works)
+    first = schedule.next()
+    assert first.works == works[:1]
+    assert schedule.next() is None
+    schedule.over(first)
+    assert schedule.next().works == works[1:3]
+    assert schedule.next().works == works[3:4]
+    assert schedule.next().works == works[4:]
+
+
+def test_what_is_dropped_is_never_over():
+    schedule, (a, b) = lanes(2)
+    schedule.append(a, [graph(on_host=True), held := run()])
+    host = schedule.next()
+    schedule.append(b, [run()])
+    free = schedule.next()
+    schedule.append(b, [waiting := run()])
+    assert schedule.drop() == [held, waiting]
+    schedule.host_done(host)
+    for batch in (host, free):
+        schedule.over(batch)
+    assert schedule.at_rest and schedule.next() is None
+    assert schedule.completed(a) == 1 and schedule.completed(b) == 3
+    assert schedule.queued == 4

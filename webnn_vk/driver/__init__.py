@@ -1,0 +1,68 @@
+"""The driver interface: what the rest needs of a compute device, apart from what implements it.
+
+`interface.Driver` is an opened device: eleven methods. `commands` are what it records, as data;
+`resources` what it makes; `errors` what it raises; `facets` what only some drivers can do.
+`vulkan/` implements it, `webnn_vk.opening` opens it; nothing else names an implementation.
+"""
+
+from .commands import (
+    BarrierCommand,
+    Command,
+    CopyCommand,
+    DispatchCommand,
+    FillCommand,
+    OwnershipCommand,
+    TimestampCommand,
+)
+from .errors import (
+    DeviceLost,
+    DriverClosed,
+    DriverError,
+    DriverUnavailable,
+    FeatureMissing,
+    ForkedProcess,
+    OutOfDeviceMemory,
+    OutOfHostMemory,
+)
+from .facets import Sharing, Timestamps, sharing_of, timestamps_of
+from .interface import Driver, DriverProxy
+from .resources import (
+    Allocation,
+    ExternalMemory,
+    MemoryUse,
+    Pipeline,
+    PipelineRequest,
+    Recording,
+    Semaphore,
+)
+
+__all__ = [
+    "Allocation",
+    "BarrierCommand",
+    "Command",
+    "CopyCommand",
+    "DeviceLost",
+    "DispatchCommand",
+    "Driver",
+    "DriverClosed",
+    "DriverError",
+    "DriverProxy",
+    "DriverUnavailable",
+    "ExternalMemory",
+    "FeatureMissing",
+    "FillCommand",
+    "ForkedProcess",
+    "MemoryUse",
+    "OutOfDeviceMemory",
+    "OutOfHostMemory",
+    "OwnershipCommand",
+    "Pipeline",
+    "PipelineRequest",
+    "Recording",
+    "Semaphore",
+    "Sharing",
+    "TimestampCommand",
+    "Timestamps",
+    "sharing_of",
+    "timestamps_of",
+]

@@ -1,0 +1,78 @@
+"""What only some drivers can do. A driver declares a facet by an attribute that is not None; those
+who need one ask with `sharing_of` and `timestamps_of`, which say clearly when there is none.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from webnn_vk.driver.errors import FeatureMissing
+from webnn_vk.driver.resources import Allocation, ExternalMemory, Recording, Semaphore
+
+
+class Sharing(Protocol):
+    """Memory and semaphores that others use too: other opened devices, CUDA, other processes, the
+    host. Each method raises FeatureMissing where the device lacks what that one needs.
+
+    Memory becomes another device's, and this one's again, by `commands.OwnershipCommand`; a
+    submission waits for and signals semaphores (`Driver.submit`).
+    """
+
+    def export_memory(self, allocation: Allocation) -> ExternalMemory:
+        """An exportable allocation (`Driver.allocate`) as a file descriptor that the caller owns.
+        The memory lives as long as one of its users."""
+
+    def import_memory(self, external: ExternalMemory, *, label: str = "") -> Allocation:
+        """An allocation over memory that another driver of the same device exported (whose work is
+        ordered with this driver's by host waits). Takes the file descriptor over on success.
+        ValueError when it is another device's."""
+
+    def import_host_memory(self, buffer: Any, *, label: str = "") -> Allocation:
+        """An allocation over the pages of a buffer-protocol object, without a copy. The object is
+        kept and must not move; whoever made it read-only must not let the device write to it. The
+        allocation starts at the buffer's first byte and ends with its last page."""
+
+    def semaphore(self, *, exportable: bool = False) -> Semaphore:
+        """A new timeline semaphore with value 0. exportable: for `export_semaphore`."""
+
+    def export_semaphore(self, semaphore: Semaphore) -> int:
+        """An exportable semaphore as a file descriptor that the caller owns."""
+
+    def import_semaphore(self, fd: int) -> Semaphore:
+        """A semaphore that another driver of the same device exported: one value for both. Takes
+        the file descriptor over on success."""
+
+
+class Timestamps(Protocol):
+    """Times that `commands.TimestampCommand` writes."""
+
+    def read(self, recording: Recording) -> list[int]:
+        """Times in ns in the slots of a recording's last, completed, submission. ValueError while
+        it is not completed."""
+
+
+class WithFacets(Protocol):
+    """The part of `interface.Driver` that declares facets."""
+
+    @property
+    def profile(self) -> Any: ...
+
+    @property
+    def sharing(self) -> Sharing | None: ...
+
+    @property
+    def timestamps(self) -> Timestamps | None: ...
+
+
+def sharing_of(driver: WithFacets) -> Sharing:
+    """The driver's facet; FeatureMissing when it has none."""
+    if driver.sharing is None:
+        raise FeatureMissing(f"the driver of {driver.profile.name} shares no memory or semaphores")
+    return driver.sharing
+
+
+def timestamps_of(driver: WithFacets) -> Timestamps:
+    """The driver's facet; FeatureMissing when it has none."""
+    if driver.timestamps is None:
+        raise FeatureMissing(f"the driver of {driver.profile.name} writes no timestamps")
+    return driver.timestamps

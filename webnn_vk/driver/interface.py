@@ -1,0 +1,112 @@
+"""`Driver`: an opened compute device with one in-order queue.
+
+Tests inject faults by wrapping a driver (`DriverProxy`), and a second driver fits in here without
+anything above noticing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from webnn_vk.device_profile import DeviceProfile
+from webnn_vk.driver.commands import Command
+from webnn_vk.driver.facets import Sharing, Timestamps
+from webnn_vk.driver.resources import (
+    Allocation,
+    MemoryUse,
+    Pipeline,
+    PipelineRequest,
+    Recording,
+    Semaphore,
+)
+
+
+@runtime_checkable
+class Driver(Protocol):
+    """One opened device with one in-order queue. Every method may be called from any thread.
+
+    Methods raise `errors.DriverError`s: DeviceLost once the device is lost, DriverClosed after
+    `close`, ForkedProcess in a forked child. What an implementation raises besides is a DriverError
+    too.
+    """
+
+    profile: DeviceProfile
+    #: Facets: None where the driver has none (`facets.sharing_of`, `facets.timestamps_of`).
+    sharing: Sharing | None
+    timestamps: Timestamps | None
+
+    def allocate(self, size: int, *, host: bool = False, exportable: bool = False,
+                 label: str = "") -> Allocation:
+        """`size` bytes of device memory (host: of memory for transfers, mapped), contents
+        undefined. Raises OutOfDeviceMemory.
+
+        exportable: for `Sharing.export_memory`; FeatureMissing where that can't be.
+        """
+
+    def pipelines(self, requests: Sequence[PipelineRequest]) -> list[Pipeline]:
+        """The pipelines of modules and constants, from the driver's cache or compiled now, in
+        parallel. Raises ValueError for a request that the device can't serve."""
+
+    def precompile(self, pipelines: Sequence[Pipeline]) -> int:
+        """Has the device compile pipelines now, where it would otherwise do so at their first use:
+        one submit of empty dispatches. Returns its timeline value without waiting."""
+
+    def record(self, commands: Sequence[Command]) -> Recording:
+        """Records commands. A full barrier goes first."""
+
+    def submit(self, recordings: Sequence[Recording], *,
+               wait: Sequence[tuple[Semaphore, int]] = (),
+               signal: Sequence[tuple[Semaphore, int]] = ()) -> int:
+        """Submits recordings, in order, and returns the timeline value that marks their end.
+
+        They start when all `wait` values are reached, which the host may signal later; the
+        submissions behind them wait too. At the end the host sees all writes, and the `signal`
+        values and the timeline's are reached, in no order. Non-blocking. Semaphores come from the
+        `Sharing` facet.
+        """
+
+    def wait(self, value: int, timeout: float | None = None) -> bool:
+        """Waits until the submission of that timeline value is done; False after `timeout` s."""
+
+    def completed(self) -> int:
+        """The timeline value reached: all submissions up to it are done."""
+
+    def submitted(self) -> int:
+        """The timeline value of the last submission (0: none)."""
+
+    def memory_in_use(self) -> MemoryUse:
+        """Memory held by this driver."""
+
+    def lost(self) -> str | None:
+        """Why the device is lost, or None."""
+
+    def close(self) -> None:
+        """Waits for the work in flight (at most some seconds) and releases everything."""
+
+
+class DriverProxy:
+    """Passes everything on to another driver: the base of drivers that inject faults or count.
+
+    What a subclass or an instance defines under the name of a facet's method takes its place.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.driver, name)
+
+    @property
+    def sharing(self) -> Any:
+        """The other driver's facet, with what takes its methods' places."""
+        return self.driver.sharing and _FacetProxy(self, self.driver.sharing)
+
+
+class _FacetProxy:
+    def __init__(self, proxy: DriverProxy, facet: Any) -> None:
+        self._proxy, self._facet = proxy, facet
+
+    def __getattr__(self, name: str) -> Any:
+        replaced = name in vars(self._proxy) or hasattr(type(self._proxy), name)
+        return getattr(self._proxy if replaced else self._facet, name)

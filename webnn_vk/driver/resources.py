@@ -1,0 +1,107 @@
+"""What a driver makes: allocations, pipelines, recordings, semaphores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class PipelineRequest:
+    """A compute pipeline to be made of a SPIR-V module.
+
+    binding_count: storage buffers at bindings 0, 1, … of set 0. push_size: bytes of push constants.
+    constants: (id, 4 bytes) per specialisation constant. subgroup_size: required size, 0: any.
+    """
+
+    spirv: bytes
+    binding_count: int
+    push_size: int = 0
+    constants: tuple[tuple[int, bytes], ...] = ()
+    name: str = ""
+    subgroup_size: int = 0
+    entry_point: str = "main"
+
+
+class Pipeline(Protocol):
+    """A compiled pipeline. `request` is what it was made from."""
+
+    request: PipelineRequest
+
+
+class Allocation(Protocol):
+    """`size` bytes of device memory. Given back by `free` or when collected, once no recording
+    uses it any more either.
+
+    `mapped` is a writable memoryview when the host can see the memory, else None; it must not be
+    used after `free`.
+    """
+
+    size: int
+    mapped: memoryview | None
+
+    def flush(self) -> None:
+        """Makes the host's writes through `mapped` visible to the device."""
+
+    def invalidate(self) -> None:
+        """Makes the device's writes visible in `mapped`."""
+
+    def free(self) -> None:
+        """Gives the memory back. Calling it again does nothing. Safe in any thread."""
+
+
+class Recording(Protocol):
+    """Recorded commands that can be submitted any number of times, also while still pending.
+
+    Owns its descriptors and keeps its allocations and pipelines alive. Released by `free` (which
+    waits for nothing: the driver keeps what is in flight) or when collected.
+    """
+
+    def free(self) -> None:
+        """Releases it once its last submission is done. Calling it again does nothing."""
+
+
+class Semaphore(Protocol):
+    """A timeline semaphore that both host and device can wait for and signal."""
+
+    def value(self) -> int:
+        """The current value."""
+
+    def signal(self, value: int) -> None:
+        """Sets a value greater than the current one, from the host."""
+
+    def wait(self, value: int, timeout: float | None = None) -> bool:
+        """Waits until the value is reached; False after `timeout` seconds."""
+
+    def close(self) -> None:
+        """Releases it once no submission uses it any more."""
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Device and staging memory of one driver, in bytes and numbers."""
+
+    #: bytes in living allocations (each rounded up to the alignment)
+    allocated: int
+    #: bytes of the blocks that hold them
+    reserved: int
+    allocations: int
+    blocks: int
+    #: bytes of `reserved` that are someone else's memory, used in place
+    imported: int = 0
+
+
+@dataclass(frozen=True)
+class ExternalMemory:
+    """Device memory as an opaque file descriptor, which its holder owns until it is imported.
+
+    offset, size: the allocation's bytes in it. block_size, memory_type, uuid: what an importing
+    Vulkan device has to match (an import into CUDA needs block_size).
+    """
+
+    fd: int
+    offset: int
+    size: int
+    block_size: int
+    memory_type: int
+    uuid: str

@@ -1,0 +1,111 @@
+"""What a ``GPUDevice`` and everything made by it have in common: the opened device, the order of
+work on it, and its end."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from .. import background
+from ..driver import DeviceLost, DriverError, OutOfDeviceMemory, OutOfHostMemory
+from ..errors import InvalidStateError, OperationError
+from ..promise import MLPromise
+from ..runtime import DriverDevice, Lane, Timeline
+from ..runtime.storage import DeviceLostError
+from ..settings import Settings
+
+
+@dataclass(frozen=True)
+class GPUDeviceLostInfo:
+    """Why a device was lost: ``reason`` is "destroyed" or "unknown"."""
+
+    reason: str
+    message: str
+
+
+class DeviceState:
+    """The state of one ``GPUDevice``. It lives as long as that or anything made by it; with it the
+    GPUDevice's use of the device ends."""
+
+    def __init__(self, device: DriverDevice, settings: Settings) -> None:
+        self.device = device
+        self.settings = settings
+        self.timeline = Timeline(device)
+        #: Resolves when the device is lost or destroyed.
+        self.lost: MLPromise[GPUDeviceLostInfo] = MLPromise()
+        #: Makes the check that a buffer is alive and the queueing of work on it one step.
+        #: Reentrant: the collector may destroy a buffer while it is held.
+        self.lock = threading.RLock()
+        #: Buffers with tensors' memory, which go back at the end.
+        self.exported: weakref.WeakSet[Any] = weakref.WeakSet()
+        this = weakref.ref(self)
+        #: The GPUDevice's strict order of work.
+        self.lane = self.timeline.lane(lambda message: _lose(this, message))
+        self._finalizer = weakref.finalize(self, _leave, self.lane)
+        self._finalizer.atexit = False
+
+    def check(self, what: str) -> None:
+        """InvalidStateError when the device is lost, or this is a forked child. ``what`` names the
+        call in messages."""
+        self.timeline.check_fork()
+        if self.lost.done():
+            info = self.lost.result()
+            raise InvalidStateError(f"{what}: the GPUDevice is lost ({info.message})")
+
+    @contextmanager
+    def translated(self, what: str) -> Iterator[None]:
+        """The driver's errors as those of the API."""
+        try:
+            yield
+        except (MemoryError, OutOfDeviceMemory, OutOfHostMemory) as error:
+            raise OperationError(f"{what}: {error}") from error
+        except (DeviceLost, DeviceLostError) as error:
+            self.timeline.lose(str(error))  # the contexts on the device are told too
+            raise InvalidStateError(f"{what}: the GPUDevice is lost ({error})") from error
+        except DriverError as error:
+            raise OperationError(f"{what}: {error}") from error
+
+    def destroy(self) -> None:
+        """End this use of the device. Calling it again does nothing."""
+        self.timeline.check_fork()
+        self.end(GPUDeviceLostInfo("destroyed", "destroy() was called"))
+        self._finalizer()
+
+    def end(self, info: GPUDeviceLostInfo) -> None:
+        """Tell everyone that the device is lost, once; tensors get their memory back."""
+        with self.lock:
+            if not self.lost.resolve(info):
+                return
+            buffers = list(self.exported)
+        for buffer in buffers:
+            buffer.destroy()
+
+    def __repr__(self) -> str:
+        return f"<GPUDevice {self.device.name}{' lost' if self.lost.done() else ''}>"
+
+
+class GPUDeviceBase:
+    """What other modules may know of a ``GPUDevice``."""
+
+    _state: DeviceState
+
+
+def device_state(device: GPUDeviceBase) -> DeviceState:
+    """The state of a GPUDevice."""
+    return device._state
+
+
+def _leave(lane: Lane) -> None:
+    # The last to leave waits for the device; neither the collector nor destroy() should.
+    if not lane.timeline.forked:
+        background.start(lane.leave, "close")
+
+
+def _lose(this: weakref.ref[DeviceState], message: str) -> None:
+    state = this()
+    if state is not None:
+        state.end(GPUDeviceLostInfo("unknown", message))

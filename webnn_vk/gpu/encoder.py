@@ -1,0 +1,371 @@
+"""Bind groups, encoders and command buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..driver import (
+    BarrierCommand,
+    Command,
+    CopyCommand,
+    DispatchCommand,
+    FillCommand,
+    Recording,
+)
+from ..errors import InvalidStateError, sanitize
+from ..integers import padded
+from ..runtime import Storage, Submit
+from .buffer import GPUBuffer, alive, check_range, integer, usable
+from .device_state import DeviceState
+from .flags import GPUBufferUsage
+from .shader import GPUComputePipeline, named, parts_of
+
+
+@dataclass(frozen=True)
+class GPUBufferBinding:
+    """Bytes of a buffer, ``size`` from ``offset`` on (None: to the end)."""
+
+    buffer: GPUBuffer
+    offset: int = 0
+    size: int | None = None
+
+
+class GPUBindGroup:
+    """Buffers by binding number; made by ``device.create_bind_group``."""
+
+    def __init__(self, device: DeviceState, entries: Any, label: str) -> None:
+        what = named("create_bind_group", label)
+        self._device = device
+        self._label = label
+        self._bound: dict[int, tuple[GPUBuffer, int, int]] = {}
+        for binding, resource in _entries(entries, what):
+            where = f"{what}, binding {binding}"
+            if binding in self._bound:
+                raise ValueError(f"{where} is given twice")
+            self._bound[binding] = _bound(device, resource, where)
+
+    @property
+    def label(self) -> str:
+        """The name given to it."""
+        return self._label
+
+    def __repr__(self) -> str:
+        return f"<GPUBindGroup {sanitize(self._label)!r} bindings {sorted(self._bound)}>"
+
+
+def _entries(entries: Any, what: str) -> list[tuple[int, Any]]:
+    """(binding, resource) of wgpu's entries, or of resources in the order of their bindings."""
+    pairs = []
+    for i, entry in enumerate(entries):
+        if isinstance(entry, Mapping) and "binding" in entry and "resource" in entry:
+            binding = integer(entry["binding"], f"{what}: a binding")
+            pairs.append((binding, entry["resource"]))
+        else:
+            pairs.append((i, entry))
+    return pairs
+
+
+def _bound(device: DeviceState, resource: Any, where: str) -> tuple[GPUBuffer, int, int]:
+    if isinstance(resource, GPUBuffer):
+        resource = GPUBufferBinding(resource)
+    elif isinstance(resource, Mapping) and set(resource) <= {"buffer", "offset", "size"}:
+        resource = GPUBufferBinding(**resource)
+    if not isinstance(resource, GPUBufferBinding) or not isinstance(resource.buffer, GPUBuffer):
+        raise TypeError(
+            f"{where}: a GPUBuffer, GPUBufferBinding or a mapping with buffer, offset and size is "
+            f"expected, not {resource!r}"
+        )
+    buffer = resource.buffer
+    usable(buffer, device, GPUBufferUsage.STORAGE, where)
+    offset, size = check_range(buffer, resource.offset, resource.size, where)
+    step = device.device.profile.min_storage_buffer_offset_alignment
+    if offset % step:
+        raise ValueError(f"{where}: offset {offset} is not a multiple of {step}")
+    if offset + size == buffer.size:
+        # A shader's array of words reaches the last bytes too.
+        size = -(-size // 4) * 4
+    return buffer, offset, size
+
+
+@dataclass
+class _Uses:
+    """Which memories recorded commands need and change, in order."""
+
+    reads: dict[Storage, None] = field(default_factory=dict)
+    writes: dict[Storage, None] = field(default_factory=dict)
+
+    def add(self, storage: Storage, *, reads: bool, writes: bool) -> None:
+        # What was written here before is this command buffer's own affair.
+        if reads and storage not in self.writes:
+            self.reads[storage] = None
+        if writes:
+            self.writes[storage] = None
+
+
+class GPUCommandEncoder:
+    """Records commands; ``finish()`` makes a command buffer of them. Each command sees what those
+    before it wrote."""
+
+    def __init__(self, device: DeviceState, label: str) -> None:
+        self._device = device
+        self._label = label
+        self._commands: list[Command] = []
+        self._uses = _Uses()
+        self._buffers: dict[GPUBuffer, None] = {}
+        self._open: GPUComputePass | None = None
+        self._finished = False
+        # Since the last barrier.
+        self._read: set[Storage] = set()
+        self._written: set[Storage] = set()
+
+    @property
+    def label(self) -> str:
+        """The name given to it."""
+        return self._label
+
+    def begin_compute_pass(self, *, label: str = "") -> GPUComputePass:
+        """A pass to record dispatches in; the encoder waits for its ``end()``."""
+        self._check("begin_compute_pass")
+        self._open = GPUComputePass(self, label)
+        return self._open
+
+    def copy_buffer_to_buffer(
+        self,
+        source: GPUBuffer,
+        source_offset: int,
+        destination: GPUBuffer,
+        destination_offset: int,
+        size: int | None = None,
+    ) -> None:
+        """Copy ``size`` bytes (None: the rest of ``source``). The buffers need usage COPY_SRC and
+        COPY_DST and must be two."""
+        what = "copy_buffer_to_buffer"
+        self._check(what)
+        source_offset, size = check_range(source, source_offset, size, what)
+        destination_offset, _ = check_range(destination, destination_offset, size, what)
+        a = usable(source, self._device, GPUBufferUsage.COPY_SRC, what)
+        b = usable(destination, self._device, GPUBufferUsage.COPY_DST, what)
+        if source is destination:
+            raise ValueError(f"{what}: source and destination are the same {source!r}")
+        command = CopyCommand(a.backing, source_offset, b.backing, destination_offset, size)
+        self._add(command, {source: (True, False), destination: (size < b.size, True)})
+
+    def clear_buffer(self, buffer: GPUBuffer, offset: int = 0, size: int | None = None) -> None:
+        """Zero ``size`` bytes (None: to the end); both numbers multiples of 4 inside a buffer. It
+        needs usage COPY_DST."""
+        self._check("clear_buffer")
+        offset, size = check_range(buffer, offset, size, "clear_buffer")
+        storage = usable(buffer, self._device, GPUBufferUsage.COPY_DST, "clear_buffer")
+        whole = size == buffer.size
+        if offset + size == buffer.size:
+            size = padded(buffer.size) - offset
+        if offset % 4 or size % 4:
+            raise ValueError(f"clear_buffer: offset {offset}, size {size}: not multiples of 4")
+        self._add(FillCommand(storage.backing, offset, size), {buffer: (not whole, True)})
+
+    def finish(self, *, label: str = "") -> GPUCommandBuffer:
+        """The recorded commands; the encoder is over."""
+        self._check("finish")
+        self._finished = True
+        with self._device.translated("finish"):
+            recording = self._device.device.driver.record(self._commands)
+        return GPUCommandBuffer(
+            self._device, recording, tuple(self._buffers), self._uses, label or self._label
+        )
+
+    def __repr__(self) -> str:
+        state = " finished" if self._finished else ""
+        return f"<GPUCommandEncoder {sanitize(self._label)!r}{state}>"
+
+    def _check(self, what: str) -> None:
+        self._device.check(what)
+        if self._finished:
+            raise InvalidStateError(f"{what}: the encoder is finished")
+        if self._open is not None:
+            raise InvalidStateError(f"{what}: a compute pass is open; end() it first")
+
+    def _add(self, command: Command, uses: Mapping[GPUBuffer, tuple[bool, bool]]) -> None:
+        """Record a command that reads and writes buffers: buffer → (reads, writes)."""
+        read, written = set(), set()
+        for buffer, (reads, writes) in uses.items():
+            storage = alive(buffer, "recording")
+            self._buffers[buffer] = None
+            self._uses.add(storage, reads=reads, writes=writes)
+            (written if writes else read).add(storage)
+        if written & (self._read | self._written) or read & self._written:
+            self._commands.append(BarrierCommand())
+            self._read, self._written = set(), set()
+        self._read |= read
+        self._written |= written
+        self._commands.append(command)
+
+
+class GPUComputePass:
+    """Dispatches, each with the pipeline, bind group and push constants set before it."""
+
+    def __init__(self, encoder: GPUCommandEncoder, label: str) -> None:
+        self._encoder = encoder
+        self._label = label
+        self._pipeline: GPUComputePipeline | None = None
+        self._group: GPUBindGroup | None = None
+        self._push = b""
+
+    def set_pipeline(self, pipeline: GPUComputePipeline) -> None:
+        """The pipeline of the dispatches that follow; forgets the push constants."""
+        self._check("set_pipeline")
+        if not isinstance(pipeline, GPUComputePipeline):
+            raise TypeError(f"set_pipeline: a GPUComputePipeline is expected, not {pipeline!r}")
+        if parts_of(pipeline).device is not self._encoder._device:
+            raise ValueError(f"set_pipeline: {pipeline!r} belongs to another GPUDevice")
+        self._pipeline, self._push = pipeline, b""
+
+    def set_bind_group(self, index: int, bind_group: GPUBindGroup) -> None:
+        """The buffers of the dispatches that follow; ``index`` is 0."""
+        self._check("set_bind_group")
+        if not isinstance(bind_group, GPUBindGroup):
+            raise TypeError(f"set_bind_group: a GPUBindGroup is expected, not {bind_group!r}")
+        if index != 0:
+            raise ValueError(f"set_bind_group: group {index!r}; there is group 0 only")
+        if bind_group._device is not self._encoder._device:
+            raise ValueError(f"set_bind_group: {bind_group!r} belongs to another GPUDevice")
+        self._group = bind_group
+
+    def set_push_constants(self, data: Any) -> None:
+        """The whole push-constant block as bytes, or a mapping name → value for a module made from
+        a KernelSpec."""
+        self._check("set_push_constants")
+        pipeline = self._needed()
+        parts = parts_of(pipeline)
+        spec = parts.spec
+        if isinstance(data, Mapping) and spec is not None:
+            data = spec.pack_params(data)
+        try:
+            data = bytes(memoryview(data).cast("B"))
+        except TypeError:
+            raise TypeError(
+                f"set_push_constants: bytes are expected, not {type(data).__name__}"
+            ) from None
+        wanted = parts.native.request.push_size
+        if len(data) != wanted:
+            raise ValueError(f"set_push_constants: {len(data)} bytes, {pipeline!r} has {wanted}")
+        self._push = data
+
+    def dispatch_workgroups(self, x: int, y: int = 1, z: int = 1) -> None:
+        """Run the pipeline over x·y·z workgroups."""
+        self._check("dispatch_workgroups")
+        pipeline = self._needed()
+        parts = parts_of(pipeline)
+        request, access = parts.native.request, parts.bindings
+        if request.push_size and not self._push:
+            raise ValueError(f"dispatch_workgroups: {pipeline!r} needs set_push_constants first")
+        groups = tuple(integer(n, "dispatch_workgroups") for n in (x, y, z))
+        most = self._encoder._device.device.profile.max_workgroup_count
+        if not all(0 <= n <= m for n, m in zip(groups, most, strict=True)):
+            raise ValueError(f"dispatch_workgroups: {groups}; 0 to {most} are possible")
+        bindings, uses = self._bindings(request.binding_count, access)
+        self._encoder._add(DispatchCommand(parts.native, bindings, self._push, groups), uses)
+
+    def end(self) -> None:
+        """Close the pass; the encoder takes other commands again."""
+        self._check("end")
+        self._encoder._open = None
+
+    def __enter__(self) -> GPUComputePass:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._encoder._open is self:
+            self.end()
+
+    def __repr__(self) -> str:
+        state = "" if self._encoder._open is self else " ended"
+        return f"<GPUComputePass {sanitize(self._label)!r}{state}>"
+
+    def _check(self, what: str) -> None:
+        if self._encoder._open is not self:
+            raise InvalidStateError(f"{what}: the compute pass has ended")
+        self._encoder._device.check(what)
+
+    def _needed(self) -> GPUComputePipeline:
+        if self._pipeline is None:
+            raise InvalidStateError("no pipeline is set")
+        return self._pipeline
+
+    def _bindings(
+        self, count: int, access: Mapping[int, str]
+    ) -> tuple[tuple[Any, ...], dict[GPUBuffer, tuple[bool, bool]]]:
+        what = "dispatch_workgroups"
+        bound = {} if self._group is None else self._group._bound
+        if missing := [binding for binding in access if binding not in bound]:
+            raise ValueError(f"{what}: nothing is bound at {missing} for {self._pipeline!r}")
+        limit = self._encoder._device.device.profile.max_storage_buffer_range
+        uses: dict[GPUBuffer, tuple[bool, bool]] = {}
+        for binding, how in access.items():
+            buffer, _, size = bound[binding]
+            if size > limit:
+                raise ValueError(f"{what}: binding {binding} has {size} bytes, at most {limit} "
+                                 "can be bound")
+            reads, writes = uses.get(buffer, (False, False))
+            uses[buffer] = reads or "r" in how, writes or "w" in how
+        _check_overlaps(bound, access)
+        # A gap in the numbering is in the pipeline's layout, though no shader looks there.
+        first = next(iter(access), 0)
+        places = [bound[i if i in access else first] for i in range(count)]
+        return tuple((alive(b, what).backing, at, size) for b, at, size in places), uses
+
+
+def _check_overlaps(
+    bound: Mapping[int, tuple[GPUBuffer, int, int]], access: Mapping[int, str]
+) -> None:
+    used = [(*bound[i], i) for i in access]
+    for k, (a, a_start, a_size, i) in enumerate(used):
+        for b, b_start, b_size, j in used[:k]:
+            if a is b and a_start < b_start + b_size and b_start < a_start + a_size and (
+                "w" in access[i] or "w" in access[j]
+            ):
+                raise ValueError(
+                    f"dispatch_workgroups: bindings {j} and {i} overlap in {a!r} and one is "
+                    "written to"
+                )
+
+
+class GPUCommandBuffer:
+    """Recorded commands for ``queue.submit``. Unlike WebGPU's it may be submitted again, which
+    costs no new recording. It keeps the memory of its buffers."""
+
+    def __init__(
+        self,
+        device: DeviceState,
+        recording: Recording,
+        buffers: Sequence[GPUBuffer],
+        uses: _Uses,
+        label: str,
+    ) -> None:
+        self._device = device
+        self._recording = recording
+        self._buffers = buffers
+        self._uses = uses
+        self._label = label
+
+    @property
+    def label(self) -> str:
+        """The name given to it."""
+        return self._label
+
+    def __repr__(self) -> str:
+        return f"<GPUCommandBuffer {sanitize(self._label)!r} over {len(self._buffers)} buffers>"
+
+
+def work_of(commands: GPUCommandBuffer, device: DeviceState) -> Submit:
+    """A command buffer as work for a device's lane. ValueError when it is another device's,
+    InvalidStateError when one of its buffers was destroyed."""
+    if commands._device is not device:
+        raise ValueError(f"submit: {commands!r} belongs to another GPUDevice")
+    for buffer in commands._buffers:
+        alive(buffer, "submit")
+    uses = commands._uses
+    return Submit(
+        [commands._recording], reads=tuple(uses.reads), writes=tuple(uses.writes), keep=commands
+    )

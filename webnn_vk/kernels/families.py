@@ -1,0 +1,50 @@
+"""The kernel families by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from webnn_vk.codegen.spec import KernelSpec
+
+from .batch_norm import BatchNorm
+from .conv import Conv
+from .copy import Copy
+from .elementwise import ElementwiseFamily
+from .family import Family
+from .gather import GatherFamily
+from .matmul import Matmul
+from .node import KernelNode
+from .norm import Norm
+from .pad import Pad
+from .pool import PoolFamily
+from .reduce import ReduceFamily
+from .resample import ResampleFamily
+from .scan import Scan
+from .scatter import ScatterFamily
+from .softmax import Softmax
+from .triangular import Triangular
+
+FAMILIES: Mapping[str, Family] = MappingProxyType({
+    family.name: family
+    for family in (
+        BatchNorm(), Conv(), Copy(), ElementwiseFamily(), GatherFamily(), Matmul(), Norm(), Pad(),
+        PoolFamily(), ReduceFamily(), ResampleFamily(), Scan(), ScatterFamily(), Softmax(),
+        Triangular(),
+    )
+})
+
+
+def family_of(node: KernelNode) -> Family:
+    """The family whose kernels compute a node."""
+    return FAMILIES[node.lowering.family]
+
+
+def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
+    """Every unfused kernel for a device with these native features, without repeats."""
+    seen: set[KernelSpec] = set()
+    for family in FAMILIES.values():
+        for spec in family.catalogue(features):
+            if spec not in seen:
+                seen.add(spec)
+                yield spec

@@ -1,0 +1,73 @@
+"""The protocol of a kernel family: from a node to a problem, to a schedule, to dispatches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+from webnn_vk.codegen.spec import KernelSpec
+
+from ..access import Access
+from ..device_profile import DeviceProfile
+from .choose import choose
+from .dispatch import Dispatch
+from .node import KernelNode
+from .schedule import NOTHING_TUNED, Schedule, Tuned
+
+
+class Family:
+    """A group of kernels that compute one kind of problem.
+
+    ``problem`` says what a node is to the family, as plain numbers; ``candidates`` how the device
+    could compute that; ``lower`` makes the dispatches of one of them. All are pure functions.
+    """
+
+    name: ClassVar[str]
+    #: Whether the kernels apply element-wise steps to what they store.
+    fuses: ClassVar[bool] = False
+
+    def takes(self, node: KernelNode, operand: str) -> bool:
+        """Whether the kernels can read this operand through its access. Unless a family says
+        otherwise, only tensors that lie row by row."""
+        return node.operands[operand].is_dense
+
+    def stores(self, node: KernelNode) -> bool:
+        """Whether the kernels can write the outputs through their accesses, as ``takes``."""
+        return all(is_whole(output) for output in node.outputs)
+
+    def problem(self, node: KernelNode) -> Any:
+        """What is to be computed: frozen, equal for nodes that behave alike."""
+        raise NotImplementedError
+
+    def candidates(self, problem: Any, profile: DeviceProfile) -> Sequence[Schedule]:
+        """The ways in which the device can compute the problem, the plainest first. Unsupported
+        where there are none, with the reason."""
+        raise NotImplementedError
+
+    def pack(self, node: KernelNode, profile: DeviceProfile, tuned: Tuned) -> KernelNode:
+        """The node with its constants packed as its kernel on this device reads them best; as it is
+        where packing gains nothing."""
+        return node
+
+    def lower(
+        self, node: KernelNode, problem: Any, schedule: Schedule, profile: DeviceProfile
+    ) -> list[Dispatch]:
+        """The node's dispatches by a schedule. Unsupported where the device's limits forbid it."""
+        raise NotImplementedError
+
+    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
+        """Every kernel of the family without fused steps, for devices with these features."""
+        raise NotImplementedError
+
+    def plan(
+        self, node: KernelNode, profile: DeviceProfile, tuned: Tuned = NOTHING_TUNED
+    ) -> list[Dispatch]:
+        """Problem, choice and dispatches of a node."""
+        problem = self.problem(node)
+        schedule = choose(self.name, self.candidates(problem, profile), problem, profile, tuned)
+        return self.lower(node, problem, schedule, profile)
+
+
+def is_whole(access: Access) -> bool:
+    """Whether an access is its value, row by row."""
+    return access.is_dense and access.size == access.value.descriptor.size

@@ -1,0 +1,88 @@
+"""GPUs of any vendor. None of these numbers was measured on hardware: they are those that webnn_vk
+began with (1ae5cd9), taken from what is published for such devices. Tuned schedules outrank them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...device_profile import DeviceProfile
+from ...integers import ceil_divide
+from ..schedule import Schedule
+from .rules import Rules
+
+
+class Gpu(Rules):
+    """Preferences of a device with many cores and shared memory."""
+
+    #: Invocations that keep the device busy: 2 waves of 1024 on each of 32 multiprocessors.
+    fill = 1 << 16
+    #: Tiles of a matrix product that keep it busy: about one for each multiprocessor.
+    product_tiles = 64
+    #: Rows from which on an invocation a row fills the device.
+    many_rows = 8192
+    #: Workgroups that few long rows are cut into, and the shortest piece worth it, in elements.
+    row_groups, shortest_chunk = 512, 16384
+    #: Outputs below each other that an invocation of a depthwise convolution computes.
+    depthwise_rows = (4, 1)
+
+    def workgroup(self, count: int) -> int:
+        """Invocations per workgroup where ``count`` of them work independently."""
+        return 64
+
+    def matmul(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        """A matrix times a vector by rows; else the largest tile of which enough are left to fill
+        the device, since large tiles reuse more of what they load."""
+        by_rows = [c for c in candidates if c.kernel == "matvec" and c["LX"] * c["LY"] > 8]
+        if by_rows:
+            return by_rows[0]
+        tiled = [c for c in candidates if c.kernel == "matmul_tiled"]
+        best = tiled[0]
+        for candidate in tiled[1:]:
+            side = candidate["LX"] * candidate["TN"]
+            if problem.batches * ceil_divide(problem.m, side) * ceil_divide(problem.n, side) >= (
+                self.product_tiles
+            ):
+                best = candidate
+        return best
+
+    def rows(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        """Rows are shared by a workgroup unless they are short, or so many that one invocation
+        each fills the device while neighbours read neighbouring elements."""
+        many = problem.rows >= self.many_rows
+        alone = problem.length < 32 or (many and not problem.contiguous) or (
+            many and problem.length < 64
+        )
+        if alone:
+            return candidates[0]
+        wanted = min(256, 1 << max(5, (problem.length // 4 - 1).bit_length()))
+        return max(
+            (c for c in candidates if c["lanes"] <= wanted),
+            key=lambda c: c["lanes"],
+            default=candidates[0],
+        )
+
+    def chunks(self, rows: int, length: int) -> int:
+        """Into how many pieces each of few and very long rows is cut."""
+        return max(1, min(self.row_groups // rows, length // self.shortest_chunk))
+
+    def conv(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        """Depthwise kernels where they fit, else 16 x 8 invocations along whichever dimension,
+        channels or pixels, lies side by side in memory."""
+        depthwise = [c for c in candidates if c.kernel == "conv_depthwise"]
+        for tall in self.depthwise_rows:
+            for candidate in depthwise:
+                if candidate["TP"] == tall:
+                    return candidate
+        channels = int(problem.channels_last and problem.OC >= 16)
+        return next(
+            c for c in candidates
+            if c.kernel == "conv" and c["LX"] == 16 and c["CHANNEL_LANES"] == channels
+        )

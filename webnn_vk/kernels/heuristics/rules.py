@@ -1,0 +1,61 @@
+"""What the rules for every kind of device have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...device_profile import DeviceProfile
+from ...integers import ceil_divide
+from ..schedule import Schedule
+
+
+class Rules:
+    """Preferences of a kind of device: a method per kernel family, which gets the legal candidates
+    and the problem and returns one of them."""
+
+    #: Invocations that keep the device busy.
+    fill: int
+
+    def workgroup(self, count: int) -> int:
+        """Invocations per workgroup where ``count`` of them work each for itself."""
+        raise NotImplementedError
+
+    def chunks(self, rows: int, length: int) -> int:
+        """Into how many pieces each of few and very long rows is cut."""
+        raise NotImplementedError
+
+    def rows(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        """How many invocations share a row."""
+        raise NotImplementedError
+
+    def softmax(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        return self.rows(candidates, problem, profile)
+
+    def norm(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        return self.rows(candidates, problem.rows, profile)
+
+    def scan(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        return self._chunked(candidates, problem, profile)
+
+    def reduce(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        return self._chunked(candidates, problem.rows(), profile)
+
+    def _chunked(
+        self, candidates: Sequence[Schedule], rows: Any, profile: DeviceProfile
+    ) -> Schedule:
+        """As many chunks as `chunks` says, then as any rows."""
+        chunks = max(c["chunks"] for c in candidates)
+        part = replace(rows, rows=rows.rows * chunks, length=ceil_divide(rows.length, chunks))
+        return self.rows([c for c in candidates if c["chunks"] == chunks], part, profile)

@@ -1,0 +1,157 @@
+"""The way from a graph of placed nodes to work on the device.
+
+Nodes become kernel nodes, passes fuse and absorb, each kernel is planned once. Where a kernel
+exceeds the device's limits or has no shader, its nodes are tried again as kernels of their own; a
+node that fails alone is computed on the CPU, with the reason in the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from ..device_profile import DeviceProfile
+from ..graph import Graph, Node
+from ..ops.lowering import View
+from ..passes import ORDER, Compilation, Pass, run_passes
+from .absorb import absorb, remove_dead
+from .dispatch import Dispatch, Packed, Unsupported
+from .families import family_of
+from .fusion import fuse
+from .lowered import Alias, DeviceWork, HostWork, LoweredGraph
+from .node import KernelGraph, KernelNode
+
+
+def _fuse(graph: KernelGraph, compilation: Compilation) -> KernelGraph:
+    if compilation.profile is None or not compilation.has_compiler:
+        return graph
+    return fuse(graph, compilation.profile)
+
+
+def _pack(graph: KernelGraph, compilation: Compilation) -> KernelGraph:
+    profile = compilation.profile
+    if profile is None:
+        return graph
+    return replace(graph, nodes=tuple(
+        family_of(node).pack(node, profile, compilation.tuned)
+        if isinstance(node, KernelNode) and graph.apart.isdisjoint(node.sources) else node
+        for node in graph.nodes
+    ))
+
+
+FUSE = Pass("fuse", _fuse)
+ABSORB = Pass("absorb", lambda graph, compilation: absorb(graph))
+PACK = Pass("pack", _pack)
+#: From placed nodes to kernels.
+KERNEL_PASSES = (FUSE, ABSORB, PACK)
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """A graph of kernels with the dispatches of each."""
+
+    graph: KernelGraph
+    dispatches: Mapping[KernelNode, list[Dispatch]]
+
+
+@dataclass
+class _Retry:
+    """What an attempt has shown: nodes that have to be kernels of their own, nodes that the device
+    can't compute, and why."""
+
+    apart: set[Node] = field(default_factory=set)
+    obstacles: dict[Node, str] = field(default_factory=dict)
+
+
+def lower_graph(graph: Graph, compilation: Compilation) -> LoweredGraph:
+    """The work that computes a graph of placed nodes on the device of ``compilation``."""
+    profile = compilation.profile
+    assert profile is not None, "the CPU device has no kernels"
+    apart: frozenset[Node] = frozenset()
+    while True:
+        # Nodes keep their identity over attempts but for those that move to the CPU.
+        ordered = run_passes((ORDER,), graph, compilation)
+        kernel_graph = run_passes(
+            KERNEL_PASSES, kernelize(ordered, apart), compilation, clean=remove_dead
+        )
+        retry = _Retry()
+        kernels = _plan(kernel_graph, profile, compilation, retry)
+        if not (retry.apart or retry.obstacles):
+            return _lowered(kernels, compilation)
+        apart |= retry.apart
+        graph = replace(graph, nodes=tuple(
+            replace(node, device="cpu", reason=retry.obstacles[node])
+            if node in retry.obstacles else node
+            for node in graph.nodes
+        ))
+
+
+def kernelize(graph: Graph, apart: frozenset[Node] = frozenset()) -> KernelGraph:
+    """Each device node as a kernel of its own; views and CPU nodes as they are."""
+    return KernelGraph(
+        graph.inputs,
+        graph.outputs,
+        tuple(
+            node if node.on_cpu or isinstance(node.operator.lowering, View) else KernelNode.of(node)
+            for node in graph.nodes
+        ),
+        apart,
+    )
+
+
+def _plan(
+    graph: KernelGraph, profile: DeviceProfile, compilation: Compilation, retry: _Retry
+) -> Kernels:
+    dispatches: dict[KernelNode, list[Dispatch]] = {}
+    for node in graph.nodes:
+        if not isinstance(node, KernelNode):
+            continue
+        try:
+            planned = family_of(node).plan(node, profile, compilation.tuned)
+            for dispatch in (*planned, *_packing(planned, profile)):
+                if not compilation.available(dispatch.spec):
+                    raise Unsupported(
+                        f"no shader for {dispatch.kernel} in the pack and no GLSL compiler"
+                    )
+            dispatches[node] = planned
+        except Unsupported as error:
+            if len(node.sources) > 1 or not _is_plain(node):
+                retry.apart.update(node.sources)
+            else:
+                retry.obstacles[node.sources[0]] = str(error)
+    return Kernels(graph, dispatches)
+
+
+def _packing(dispatches: Iterable[Dispatch], profile: DeviceProfile) -> Iterator[Dispatch]:
+    """The dispatches that pack, at set-up, what these read."""
+    for dispatch in dispatches:
+        for binding in dispatch.bindings:
+            if isinstance(binding.value, Packed):
+                yield from binding.value.packing.pack(binding.value, profile)
+
+
+def _is_plain(node: KernelNode) -> bool:
+    """Whether a node is just its source's kernel, by dense accesses."""
+    (source,) = node.sources
+    accesses = zip(node.operands.values(), source.operands.values(), strict=True)
+    return all(access.value is value for access, value in accesses)
+
+
+def _lowered(kernels: Kernels, compilation: Compilation) -> LoweredGraph:
+    works: list[DeviceWork | HostWork | Alias] = []
+    for node in kernels.graph.nodes:
+        if isinstance(node, KernelNode):
+            works.append(DeviceWork(
+                node.titles, tuple(kernels.dispatches[node]), _reason(node)
+            ))
+        elif node.on_cpu:
+            works.append(HostWork(node, node.reason))
+        else:
+            works.append(Alias(node.output, node.inputs[0]))
+    return LoweredGraph(
+        kernels.graph.inputs, kernels.graph.outputs, tuple(works), compilation.notes.of("fold")
+    )
+
+
+def _reason(node: KernelNode) -> str:
+    return next((s.reason for s in node.sources if s.reason), "has a kernel for it")

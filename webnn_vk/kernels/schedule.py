@@ -1,0 +1,40 @@
+"""How a problem is computed: the kernel and its tile sizes, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A way to compute a problem: ``kernel`` names the template or variant, ``numbers`` are its
+    tile sizes and the like. It is plain data, so that a table of tuned schedules can hold it."""
+
+    kernel: str
+    numbers: tuple[tuple[str, int], ...] = ()
+
+    def __getitem__(self, name: str) -> int:
+        for key, value in self.numbers:
+            if key == name:
+                return value
+        raise KeyError(f"schedule {self} has no {name}")
+
+    def constants(self, *names: str) -> dict[str, int]:
+        """The numbers of these names, as specialisation constants."""
+        return {name: self[name] for name in names}
+
+    def __str__(self) -> str:
+        return " ".join([self.kernel, *(f"{key}={value}" for key, value in self.numbers)])
+
+
+#: Schedules that measurements chose for one device: (family, problem class) → schedule.
+Tuned = Mapping[tuple[str, str], Schedule]
+NOTHING_TUNED: Tuned = MappingProxyType({})
+
+
+def problem_class(problem: Any) -> str:
+    """The text under which a tuned schedule is kept: problems of one class behave alike."""
+    return repr(problem)

@@ -1,0 +1,93 @@
+"""LoweredGraph → Program: step lowering, memory plan, barriers, report, one after the other."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ..device_profile import DeviceProfile
+from ..graph import Value
+from ..kernels.lowered import LoweredGraph
+from .constants import Constants, HostArray, Reference, TensorStorage
+from .hazards import with_barriers
+from .memory import plan_memory, stack_scratch
+from .program import (
+    CpuStep,
+    DeviceSegment,
+    HostSegment,
+    Program,
+    Range,
+    Segment,
+    SetupPart,
+    Slot,
+)
+from .reporting import with_report
+from .steps import Piece, lower_steps
+
+
+def assemble(graph: LoweredGraph, profile: DeviceProfile | None) -> tuple[Program, Constants]:
+    """The program of a lowered graph (``profile`` None: for the CPU device) and what its constants
+    are. MemoryError when an intermediate exceeds what the device allocates at once."""
+    lowered = lower_steps(graph, profile)
+    # On the CPU device nothing is placed.
+    limit = (
+        0 if profile is None else min(profile.max_memory_allocation_size, profile.max_buffer_size)
+    )
+    plan = plan_memory(lowered.slots, map(_touched, lowered.pieces), limit)
+    setup, slots = _set_up(lowered.setup, plan.slots)
+    program = Program(
+        {name: value.descriptor for name, value in graph.inputs.items()},
+        {name: value.descriptor for name, value in graph.outputs.items()},
+        slots,
+        _segments(lowered.pieces, slots),
+        setup,
+        tuple(value.descriptor for value in lowered.constants),
+        plan.arenas,
+        plan.host_size,
+        bytes(lowered.params),
+        tuple(lowered.origins),
+    )
+    return with_report(program, graph.folded), Constants(map(_reference, lowered.constants))
+
+
+def _reference(value: Value) -> Reference:
+    return TensorStorage(value.source) if value.data is None else HostArray(value.data)
+
+
+def _touched(piece: Piece) -> list[int]:
+    return [
+        slot
+        for step in piece.steps
+        for slot in (
+            [t.slot for t in (*step.operands.values(), *step.results)]
+            if isinstance(step, CpuStep)
+            else [place.slot for place, _, _ in step.accesses()]
+        )
+    ]
+
+
+def _segments(pieces: Iterable[Piece], slots: Sequence[Slot]) -> tuple[Segment, ...]:
+    segments: list[Segment] = []
+    filled = (piece for piece in pieces if piece.steps)
+    for on_host, run in itertools.groupby(filled, lambda piece: piece.on_host):
+        steps = [step for piece in run for step in piece.steps]
+        if on_host:
+            segments.append(HostSegment(tuple(steps)))
+        else:
+            segments.append(DeviceSegment(with_barriers(slots, steps)))
+    return tuple(segments)
+
+
+def _set_up(
+    parts: Iterable[SetupPart], slots: tuple[Slot, ...]
+) -> tuple[tuple[SetupPart, ...], tuple[Slot, ...]]:
+    """Scratch memory and barriers for the parts of the set-up."""
+    finished = []
+    for part in parts:
+        places: list[Range] = [place for step in part.steps for place, _, _ in step.accesses()]
+        scratch = dict.fromkeys(p.slot for p in places if slots[p.slot].kind == "scratch")
+        slots, size = stack_scratch(slots, scratch)
+        steps = with_barriers(slots, part.steps)
+        finished.append(replace(part, steps=steps, scratch=size))
+    return tuple(finished), slots

@@ -1,0 +1,91 @@
+"""What a program's constants are: references to their bytes, let go of once those are in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class HostArray:
+    """Elements in host memory, read-only and dense."""
+
+    data: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class TensorStorage:
+    """The memory of a constant tensor, opaque here."""
+
+    storage: Any
+
+
+@dataclass(frozen=True)
+class FileRange:
+    """``length`` bytes of a file from ``offset`` on, which must not change meanwhile."""
+
+    path: Path
+    offset: int
+    length: int
+
+
+Reference = HostArray | TensorStorage | FileRange
+
+
+class Constants:
+    """References by the numbers that a program gives its constants.
+
+    What loads a program calls ``release`` for each constant as soon as its bytes are where they are
+    needed; then nothing here keeps them alive, and asking for them again is a LookupError.
+    """
+
+    def __init__(self, references: Iterable[Reference] = ()) -> None:
+        self._references: list[Reference | None] = list(references)
+
+    def __len__(self) -> int:
+        return len(self._references)
+
+    def __getitem__(self, number: int) -> Reference:
+        reference = self._references[number]
+        if reference is None:
+            raise LookupError(f"constant {number} was released after the program was set up")
+        return reference
+
+    def storage(self, number: int) -> Any:
+        """The memory of the constant tensor that it is, or None."""
+        reference = self[number]
+        return reference.storage if isinstance(reference, TensorStorage) else None
+
+    def read(self, number: int) -> np.ndarray:
+        """The bytes of a constant in host memory or in a file, which is mapped, not read: a flat
+        uint8 array. TypeError for a constant tensor; ValueError when the file ends before."""
+        reference = self[number]
+        match reference:
+            case HostArray(data):
+                return np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+            case FileRange(path, offset, length):
+                if offset + length > path.stat().st_size:
+                    raise ValueError(f"constant {number}: {path} has no {offset}+{length} bytes")
+                return np.memmap(path, np.uint8, "r", offset, (length,))
+        raise TypeError(f"constant {number} is a constant tensor; its bytes are on the device")
+
+    def identity(self, number: int) -> Any:
+        """What tells this constant from others, for what is derived from it: an object that can be
+        referred to weakly, or for a range of a file a tuple, which is compared by value: the range,
+        and which file it is in, as it was last written."""
+        match self[number]:
+            case HostArray(data):
+                return data
+            case TensorStorage(storage):
+                return storage
+            case FileRange(path) as part:
+                file = path.stat()
+                return part, file.st_dev, file.st_ino, file.st_mtime_ns
+
+    def release(self, number: int) -> None:
+        """Let go of one constant. Calling it again does nothing."""
+        self._references[number] = None

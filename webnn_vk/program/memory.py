@@ -1,0 +1,62 @@
+"""Memory planning: where slots lie, by exact liveness."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ..integers import round_up
+from .arena import ALIGNMENT, ArenaPlanner
+from .program import Slot
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """The slots with their places, and the sizes in bytes of what they share."""
+
+    slots: tuple[Slot, ...]
+    arenas: tuple[int, ...]
+    host_size: int
+
+
+def plan_memory(
+    slots: Sequence[Slot], uses: Iterable[Sequence[int]], block_limit: int
+) -> MemoryPlan:
+    """Places for the slots of kind "arena" and "host".
+
+    ``uses`` lists the slots touched at each point in time, in order. A slot of the arena has its
+    memory from the first of them to the last, at both of which it shares it with no other. "host"
+    slots keep theirs: CPU steps may hold on to what they have read there. MemoryError when a slot
+    exceeds ``block_limit`` bytes, the most that one allocation may have.
+    """
+    times = [dict.fromkeys(touched) for touched in uses]
+    last = {slot: time for time, touched in enumerate(times) for slot in touched}
+    arena = ArenaPlanner(block_limit // ALIGNMENT * ALIGNMENT)
+    placed = list(slots)
+    known: set[int] = set()
+    for time, touched in enumerate(times):
+        in_arena = [slot for slot in touched if slots[slot].kind == "arena"]
+        for slot in in_arena:
+            if slot not in known:
+                known.add(slot)
+                block, offset = arena.allocate(slots[slot].size)
+                placed[slot] = replace(slots[slot], index=block, offset=offset)
+        for slot in in_arena:
+            if last[slot] == time:
+                arena.free(placed[slot].index, placed[slot].offset, slots[slot].size)
+    host_size = 0
+    for number, slot in enumerate(slots):
+        if slot.kind == "host":
+            placed[number] = replace(slot, offset=host_size)
+            host_size += round_up(slot.size, ALIGNMENT)
+    return MemoryPlan(tuple(placed), tuple(arena.sizes), host_size)
+
+
+def stack_scratch(slots: Sequence[Slot], wanted: Iterable[int]) -> tuple[tuple[Slot, ...], int]:
+    """The slots with the ``wanted`` ones, scratch of one set-up part, one behind the other; and
+    the bytes that they take together."""
+    placed, size = list(slots), 0
+    for number in wanted:
+        placed[number] = replace(placed[number], offset=size)
+        size += round_up(placed[number].size, ALIGNMENT)
+    return tuple(placed), size

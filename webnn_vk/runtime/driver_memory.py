@@ -1,0 +1,132 @@
+"""The memory of a driver's device, and the errors of a driver in the words of the layers above."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+
+from webnn_vk.codegen.store import ShaderStore
+
+from ..driver import (
+    DeviceLost,
+    Driver,
+    DriverClosed,
+    DriverError,
+    ForkedProcess,
+    OutOfDeviceMemory,
+    OutOfHostMemory,
+    sharing_of,
+)
+from ..errors import InvalidStateError, NotSupportedError, UnknownError
+from ..integers import padded
+from .packed import PackedForms
+from .storage import DeviceLostError, Storage
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """The driver's errors become those of ``device.Device``."""
+    try:
+        yield
+    except (OutOfDeviceMemory, OutOfHostMemory) as error:
+        raise MemoryError(str(error)) from error
+    except DeviceLost as error:
+        raise DeviceLostError(str(error)) from error
+    except (DriverClosed, ForkedProcess) as error:
+        raise InvalidStateError(str(error)) from error
+    except DriverError as error:
+        raise UnknownError(f"{type(error).__name__}: {error}") from error
+
+
+class Remembers(Protocol):
+    """Something that keeps what belongs to tensors, by the serial numbers of their storages."""
+
+    def forget(self, serial: int) -> None:
+        """The tensor is gone (the device's ``lock`` is held)."""
+
+
+class DriverMemory:
+    """Tensors, transfers and intermediates of one driver."""
+
+    def __init__(self, driver: Driver, shaders: ShaderStore) -> None:
+        self.driver = driver
+        self.shaders = shaders
+        self.profile = driver.profile
+        self.name = driver.profile.name
+        self.settle: Callable[[], None] = lambda: None
+        self.packed = PackedForms()
+        # Weak: a destroyed graph goes, whatever tensors it ran on.
+        self._executables: set[weakref.ref[Remembers]] = set()
+        self._graveyard: deque[tuple[int, Any]] = deque()
+        #: Guards every executable's recordings.
+        self.lock = threading.Lock()
+
+    @property
+    def max_tensor_byte_length(self) -> int:
+        return self.profile.max_tensor_byte_length
+
+    # -- memory --------------------------------------------------------------------------------
+    def create_storage(self, size: int, *, exportable: bool = False) -> Storage:
+        """``exportable``: for another opened device or API (``runtime.external``)."""
+        with translated():
+            return self.adopt(size, self.allocate(size, exportable))
+
+    def adopt(self, size: int, backing: Any) -> Storage:
+        """A storage over an allocation of the driver's."""
+        return Storage(size, backing, self._graveyard.append)
+
+    def promise_storage(self, size: int) -> Storage:
+        return Storage(size, None, self._graveyard.append)
+
+    def import_storage(self, data: np.ndarray) -> Storage:
+        self.bury()
+        try:
+            backing = sharing_of(self.driver).import_host_memory(data, label="shared tensor")
+        except DeviceLost as error:
+            raise DeviceLostError(str(error)) from error
+        except DriverError as error:
+            raise NotSupportedError(
+                f"{self.name} can't use this host memory (a private mapping, np.memmap(mode='c'), "
+                f"suits more drivers than a read-only one): {error}"
+            ) from error
+        return Storage(data.nbytes, backing, self._graveyard.append)
+
+    def allocate(self, size: int, exportable: bool = False) -> Any:
+        """The driver's allocation for a tensor of ``size`` bytes; its errors are the driver's."""
+        self.bury()
+        return self.driver.allocate(padded(size), exportable=exportable, label="tensor")
+
+    def add(self, executable: Remembers) -> None:
+        """Tell ``executable`` of tensors that are gone, for as long as it lives."""
+        self._executables.add(weakref.ref(executable, self._executables.discard))
+
+    def bury(self) -> None:
+        """Give back the memory of storages that nothing refers to any more."""
+        executables = None
+        while self._graveyard:
+            try:
+                serial, backing = self._graveyard.popleft()
+            except IndexError:
+                return
+            backing.free()
+            if executables is None:
+                alive = [reference() for reference in self._executables.copy()]
+                executables = [executable for executable in alive if executable is not None]
+            with self.lock:
+                for executable in executables:
+                    executable.forget(serial)
+
+    def memory_in_use(self) -> int:
+        self.bury()
+        return self.driver.memory_in_use().allocated
+
+    def wait_value(self, value: int) -> None:
+        """Block until the driver's submission of that value is done; DeviceLostError."""
+        with translated():
+            self.driver.wait(value)

@@ -1,0 +1,75 @@
+"""Constants in the layouts that kernels want, shared by the graphs of one device."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .storage import Storage
+
+
+@dataclass(frozen=True)
+class _Entry:
+    identity: Callable[[], Any]
+    storage: weakref.ref[Storage]
+
+
+class PackedForms:
+    """Storages by constant and packing, for as long as a graph uses them.
+
+    They are shared within one order of work (what set-ups are queued on): there, who finds a form
+    may queue work that reads it, because ``lock`` is held from looking a form up until the work
+    that fills a new one is queued.
+    """
+
+    def __init__(self) -> None:
+        # Reentrant: a failing queue calls back.
+        self.lock = threading.RLock()
+        self._orders: weakref.WeakKeyDictionary[Any, dict[tuple[Any, str], _Entry]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def find(self, order: Any, identity: Any, packing: str) -> Storage | None:
+        """The packed form of a constant (see ``Constants.identity``), unless it failed."""
+        entry = self._orders.get(order, {}).get((_key(identity), packing))
+        if entry is None:
+            return None
+        # A number that was the identity of something collected may be another's by now.
+        same = entry.identity()
+        storage = entry.storage()
+        if storage is None or storage.error is not None:
+            return None
+        return storage if same is identity or _by_value(identity) else None
+
+    def add(self, order: Any, identity: Any, packing: str, storage: Storage) -> None:
+        """Offer a packed form to graphs to come, once the work that fills it is queued."""
+        entries = self._orders.setdefault(order, {})
+        for key, entry in list(entries.items()):
+            if entry.storage() is None:
+                del entries[key]
+        known = (lambda: identity) if _by_value(identity) else weakref.ref(identity)
+        entries[_key(identity), packing] = _Entry(known, weakref.ref(storage))
+
+    @property
+    def storages(self) -> list[Storage]:
+        """Those in use."""
+        with self.lock:
+            entries = [entry for each in self._orders.values() for entry in each.values()]
+        storages = (entry.storage() for entry in entries)
+        return [storage for storage in storages if storage is not None]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all packed forms in use."""
+        return sum(storage.size for storage in self.storages)
+
+
+def _by_value(identity: Any) -> bool:
+    return type(identity).__hash__ is not None and type(identity).__eq__ is not object.__eq__
+
+
+def _key(identity: Any) -> Any:
+    return identity if _by_value(identity) else id(identity)

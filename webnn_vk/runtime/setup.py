@@ -1,0 +1,180 @@
+"""Setting a program up on a device: constants uploaded, packed for their kernels, and let go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..integers import padded, round_up
+from ..program import Constants, DeviceStep, Program, SetupPart
+from .driver_memory import DriverMemory
+from .storage import Storage
+from .work import Allocate, Order, Run, SetUp, Work, Write
+
+#: Bytes of originals that are on the device at the same time while constants are packed.
+GROUP_BYTES = 64 << 20
+_ALIGNMENT = 256
+
+#: Records a part's steps, with (allocation, offset) of the slots that only the set-up has.
+Record = Callable[[Iterable[DeviceStep], Mapping[int, tuple[Any, int]]], Any]
+
+
+class Setup:
+    """What has to be done once for a program. ``storages`` (by slot) and ``host_constants`` (by
+    number) are what stays: the executable shares them.
+
+    Memory for what every dispatch reads is found at once (MemoryError), or by the timeline for
+    packed forms. Originals that are only packed pass through the device in groups of
+    ``GROUP_BYTES``, each gone before the next comes.
+    """
+
+    def __init__(self, device: DriverMemory, program: Program, constants: Constants) -> None:
+        self._device, self._program, self._constants = device, program, constants
+        self._slot_of = {
+            slot.index: n for n, slot in enumerate(program.slots) if slot.kind == "constant"
+        }
+        self.storages: dict[int, Storage] = {}
+        self.host_constants: dict[int, np.ndarray] = {}
+        self._params: Storage | None = None
+        if program.params:
+            self._params = device.create_storage(len(program.params))
+            for number, slot in enumerate(program.slots):
+                if slot.kind == "params":
+                    self.storages[number] = self._params
+        for number in sorted(program.resident_constants()):
+            self.storages[self._slot_of[number]] = constants.storage(
+                number
+            ) or device.create_storage(program.constants[number].byte_length)
+
+    def queue(
+        self,
+        record: Record,
+        failed: Callable[[Exception], Any],
+        order: Order,
+        after: Sequence[Work],
+    ) -> None:
+        """Queue the uploads and the packing, then ``after``. Nothing keeps the constants from then
+        on but the queued work, and each of that only until it has begun."""
+        program, constants = self._program, self._constants
+        for number in program.host_constants():
+            self.host_constants[number] = constants.read(number)
+        with self._device.packed.lock:
+            works: list[Work] = []
+            if self._params is not None:
+                data = np.frombuffer(program.params, np.uint8)
+                works.append(Write(self._params, data, fresh=True))
+            made = [part for part in program.setup if not self._share(part, order)]
+            uses = {part.constant for part in made}
+            for number in sorted(program.resident_constants()):
+                if constants.storage(number) is None:
+                    storage = self.storages[self._slot_of[number]]
+                    works.append(Write(storage, constants.read(number), fresh=True))
+            for group in self._groups(made, uses):
+                works += self._pack(group, record, failed)
+            identities = [(part, constants.identity(part.constant)) for part in made]
+            for number in range(len(constants)):
+                constants.release(number)
+            order.enqueue(*works, *after)
+            for part, identity in identities:
+                if part.packing:
+                    storage = self.storages[part.target]
+                    self._device.packed.add(order, identity, part.packing, storage)
+
+    def _share(self, part: SetupPart, order: Order) -> bool:
+        """Take over what another graph has packed already, if one has."""
+        if not part.packing:
+            return False
+        identity = self._constants.identity(part.constant)
+        storage = self._device.packed.find(order, identity, part.packing)
+        if storage is not None:
+            self.storages[part.target] = storage
+        return storage is not None
+
+    def _is_original(self, number: int) -> bool:
+        """Whether a constant is on the device for nothing but the set-up."""
+        resident = self._slot_of[number] in self.storages
+        return not resident and self._constants.storage(number) is None
+
+    def _groups(
+        self, parts: Sequence[SetupPart], uses: Iterable[int]
+    ) -> Iterator[list[SetupPart]]:
+        """The parts cut into groups whose originals together are no larger than ``GROUP_BYTES``,
+        as long as one alone is not; all the parts of one constant are in one group."""
+        group: list[SetupPart] = []
+        size = 0
+        for number in sorted(uses):
+            length = self._program.constants[number].byte_length if self._is_original(number) else 0
+            if group and size + length > GROUP_BYTES:
+                yield group
+                group, size = [], 0
+            group += [part for part in parts if part.constant == number]
+            size += length
+        if group:
+            yield group
+
+    def _pack(
+        self, group: Sequence[SetupPart], record: Record, failed: Callable[[Exception], Any]
+    ) -> Iterator[Work]:
+        offsets: dict[int, int] = {}
+        size = 0
+        for number in dict.fromkeys(part.constant for part in group):
+            if self._is_original(number):
+                offsets[number] = size
+                size += round_up(padded(self._program.constants[number].byte_length), _ALIGNMENT)
+        scratch = size
+        size += max(part.scratch for part in group)
+        # Only when all groups before are over is there memory for this one.
+        passing = self._device.promise_storage(size) if size else None
+        if passing is not None:
+            yield Allocate(passing)
+        for number, offset in offsets.items():
+            data = self._constants.read(number)
+            assert passing is not None
+            yield Write(passing, data, part=(offset, len(data)), fresh=True)
+
+        def scratch_places(part: SetupPart) -> Iterator[tuple[int, tuple[Any, int]]]:
+            index = self._program.slots[part.target].index
+            for number, slot in enumerate(self._program.slots if part.scratch else ()):
+                if slot.kind == "scratch" and slot.index == index:
+                    assert passing is not None
+                    yield number, (passing.backing, scratch + slot.offset)
+
+        for part in group:
+            target = self._program.slots[part.target]
+            writes = []
+            if target.kind == "packed":
+                storage, works = self._new_storage(target.size)
+                yield from works
+                self.storages[part.target] = storage
+                writes.append(storage)
+            slot = self._slot_of[part.constant]
+            source = self.storages.get(slot) or self._constants.storage(part.constant)
+            reads = [s for s in (source, passing) if s is not None]
+
+            def place(
+                part: SetupPart = part, slot: int = slot, source: Storage | None = source
+            ) -> Any:
+                places = dict(scratch_places(part))
+                if source is not None:
+                    places[slot] = source.backing, 0
+                elif passing is not None:
+                    places[slot] = passing.backing, offsets[part.constant]
+                return record(part.steps, places)
+
+            yield SetUp(place, reads, writes, failed)
+        if passing is not None:
+            yield Run(passing.release, partial(_release, passing))
+
+    def _new_storage(self, size: int) -> tuple[Storage, tuple[Work, ...]]:
+        try:
+            return self._device.create_storage(size), ()
+        except MemoryError:
+            storage = self._device.promise_storage(size)
+            return storage, (Allocate(storage),)
+
+
+def _release(storage: Storage, error: Exception) -> None:
+    storage.release()

@@ -1,0 +1,55 @@
+"""The memory of tensors and buffers: what queued work holds on to."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+_serials = itertools.count(1)
+
+
+class DeviceLostError(Exception):
+    """The device is gone and everything on it; the message says why."""
+
+
+class Storage:
+    """A tensor's memory. Python's references are its lifetime: tensors, queued work, work in
+    flight and graphs that use it hold it, and the memory is given back after the last of them.
+
+    ``error`` is what the last work on it failed with; reading it raises that.
+    """
+
+    __slots__ = ("__weakref__", "_recycle", "backing", "error", "serial", "size")
+
+    # ``backing`` is None until an ``Allocate`` of the timeline has found the memory.
+    def __init__(self, size: int, backing: Any, recycle: Callable[[tuple[int, Any]], None]) -> None:
+        self.size = size
+        self.backing = backing
+        self.serial = next(_serials)
+        self.error: Exception | None = None
+        self._recycle = recycle
+
+    def release(self) -> None:
+        """Give the memory back before the last reference goes. No work to come may use it."""
+        backing, self.backing = self.backing, None
+        if backing is not None:
+            self._recycle((self.serial, backing))
+
+    def __del__(self) -> None:
+        # Only an append to a deque: this may run anywhere, even inside the allocator.
+        if self.backing is not None:
+            self._recycle((self.serial, self.backing))
+
+
+def poisoned(inputs: Iterable[Storage]) -> Exception | None:
+    """The error of the first input whose contents are the result of failed work."""
+    return next((again(s.error) for s in inputs if s.error is not None), None)
+
+
+def again(error: Exception) -> Exception:
+    """The same error for one more to raise: raising one object in many places ties them together
+    through its traceback."""
+    fresh = type(error)(*error.args)
+    fresh.__cause__ = error.__cause__
+    return fresh
