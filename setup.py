@@ -64,7 +64,7 @@ setup(
     package_dir={"webnn_vk.codegen": "codegen", "webnn_vk.shaders": "shaders"},
     package_data={
         "webnn_vk": ["py.typed", "*.pyi", "**/*.json"],
-        "webnn_vk.shaders": ["*.j2", "**/*.j2"],
+        "webnn_vk.shaders": ["*.j2", "**/*.j2", "*.json"],
     },
     cmdclass={"build_py": BuildWithPack},
 )

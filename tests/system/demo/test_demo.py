@@ -132,9 +132,9 @@ def test_empty_and_binary_sentences(tmp_path):
 def test_devices_are_listed():
     done = webnn_vk("devices")
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^\S*cpu\b", done.stdout, re.MULTILINE | re.IGNORECASE)
+    assert re.search(r"^[* ] cpu  CPU", done.stdout, re.MULTILINE)
     require_vulkan()
-    assert re.search(r"^ *0 ", done.stdout, re.MULTILINE)
+    assert re.search(r"^[* ]   0  \S", done.stdout, re.MULTILINE)
 
 
 def test_examples_are_found_and_varied():

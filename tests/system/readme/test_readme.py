@@ -32,6 +32,7 @@ PRINTS = {
     "python -m bench": "MobileNetV2",
     "python -m bench startup": r"driver compile",
     "python -m webnn_vk.codegen list": "elementwise",
+    "python -m webnn_vk.codegen describe scatter_clear": "--buffer slots:uint32:w:4",
 }
 NOT_RUN = {"scripts/test"}  # it would run itself
 
@@ -109,5 +110,5 @@ def test_environment_table_is_complete():
         for path in (ROOT / folder).rglob("*.py"):
             used |= set(re.findall(r"WEBNN_VK_[A-Z_]+[A-Z]", path.read_text(encoding="utf-8")))
     documented = set(re.findall(r"^\| `(WEBNN_VK_[A-Z_]+)", README, re.MULTILINE))
-    # An instrument of the tests, not for users.
-    assert used - {"WEBNN_VK_DUMP_SPIRV"} == documented
+    # Instruments of the tests, not for users.
+    assert used - {"WEBNN_VK_DUMP_SPIRV", "WEBNN_VK_VERIFY_PASSES"} == documented
