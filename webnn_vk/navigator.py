@@ -6,7 +6,7 @@ Named after ``navigator.ml``: a module called ``ml`` would take the instance's p
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, Literal, get_args
 
 from . import background
 from .context import MLContext
@@ -22,7 +22,8 @@ from .promise import MLPromise
 from .runtime import CpuDevice, Timeline
 from .settings import Settings
 
-POWER_PREFERENCES = ("default", "high-performance", "low-power")
+MLPowerPreference = Literal["default", "high-performance", "low-power"]
+POWER_PREFERENCES = get_args(MLPowerPreference)
 
 
 class ML:
@@ -32,7 +33,7 @@ class ML:
         self,
         gpu_device: Any = None,
         *,
-        power_preference: str = "default",
+        power_preference: MLPowerPreference = "default",
         accelerated: bool = True,
         settings: Settings | None = None,
     ) -> MLPromise[MLContext]:

@@ -2,7 +2,7 @@
 
     python -m tests.support.generate [--check] [NAME…]
 
-    stubs       webnn_vk/builder.pyi, webnn_vk/__init__.pyi
+    stubs       webnn_vk/*.pyi and webnn_vk/typing.py
     templates   shaders/templates.json: what each shader template is used with
     readme      the table of operators in README.md
     operators   docs/operators.md, with the counts of the last conformance run

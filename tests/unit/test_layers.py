@@ -36,6 +36,7 @@ LAYERS = (
     ("context",),
     ("builder", "dlpack_import"),
     ("navigator",),
+    ("typing",),
     ("tools",),
     ("__init__", "__main__"),
 )
