@@ -3,33 +3,36 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, overload
 
+import numpy.typing as npt
+
 from .context import MLContext
-from .data_types import MLOperandDescriptor
+from .data_types import DataTypeLike, MLOperandDataType, MLOperandDescriptor
 from .ml_graph import MLGraph
 from .promise import MLPromise
 from .tensor import MLTensor
+from .typing import MLOperandDescriptorDict
 
 class MLOperand:
     @property
-    def data_type(self) -> str: ...
+    def data_type(self) -> MLOperandDataType: ...
     @property
     def shape(self) -> tuple[int, ...]: ...
 
 class MLGraphBuilder:
     def __init__(self, context: MLContext) -> None: ...
     def input(
-        self, name: str, descriptor: MLOperandDescriptor | Mapping[str, Any]
+        self, name: str, descriptor: MLOperandDescriptor | MLOperandDescriptorDict
     ) -> MLOperand: ...
     @overload
     def constant(
-        self, descriptor: MLOperandDescriptor | Mapping[str, Any], buffer: Any
+        self, descriptor: MLOperandDescriptor | MLOperandDescriptorDict, buffer: Any
     ) -> MLOperand: ...
     @overload
-    def constant(self, data_type: str, value: int | float) -> MLOperand: ...
+    def constant(self, data_type: DataTypeLike, value: int | float) -> MLOperand: ...
     @overload
     def constant(self, tensor: MLTensor) -> MLOperand: ...
     @overload
-    def constant(self, array: Any) -> MLOperand: ...
+    def constant(self, array: npt.NDArray[Any]) -> MLOperand: ...
     def build(self, outputs: Mapping[str, MLOperand]) -> MLPromise[MLGraph]: ...
     def abs(
         self,
@@ -50,7 +53,7 @@ class MLGraphBuilder:
         axis: int,
         *,
         keep_dimensions: bool = False,
-        output_data_type: str = 'int32',
+        output_data_type: DataTypeLike = 'int32',
         label: str = '',
     ) -> MLOperand: ...
     def arg_min(
@@ -59,7 +62,7 @@ class MLGraphBuilder:
         axis: int,
         *,
         keep_dimensions: bool = False,
-        output_data_type: str = 'int32',
+        output_data_type: DataTypeLike = 'int32',
         label: str = '',
     ) -> MLOperand: ...
     def average_pool2d(
@@ -90,7 +93,7 @@ class MLGraphBuilder:
     def cast(
         self,
         input: MLOperand,
-        data_type: str,
+        data_type: DataTypeLike,
         *,
         label: str = '',
     ) -> MLOperand: ...

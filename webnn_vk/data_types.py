@@ -6,9 +6,16 @@ import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+
+#: The data types' names, for type checkers.
+MLOperandDataType = Literal[
+    "float32", "float16", "int32", "uint32", "int64", "uint64", "int8", "uint8"
+]
+#: What is accepted for one.
+DataTypeLike = MLOperandDataType | np.dtype[Any] | type[np.generic]
 
 
 @dataclass(frozen=True)
@@ -103,7 +110,7 @@ class MLOperandDescriptor:
     """Data type and shape of an operand (§7.6): ``data_type`` is one of the IDL's strings,
     ``shape`` a tuple of up to 8 dimensions in elements (``()`` is a scalar)."""
 
-    data_type: str
+    data_type: MLOperandDataType
     shape: tuple[int, ...]
 
     def __post_init__(self) -> None:

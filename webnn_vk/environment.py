@@ -31,6 +31,11 @@ def text(name: str, environment: Mapping[str, str] | None = None) -> str | None:
     return (os.environ if environment is None else environment).get(name) or None
 
 
+def given() -> dict[str, str]:
+    """The variables that are set, with their values."""
+    return {name: value for name in VARIABLES if (value := text(name)) is not None}
+
+
 def flag(name: str, environment: Mapping[str, str] | None = None) -> bool:
     """Whether a variable is set to anything but 0."""
     return text(name, environment) not in (None, "0")

@@ -6,7 +6,7 @@ Named after ``navigator.ml``: a module called ``ml`` would take the instance's p
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, Literal, get_args
 
 from . import background
 from .context import MLContext
@@ -16,13 +16,14 @@ from .errors import InvalidStateError, NotSupportedError
 from .gpu.adapter import GPUDevice
 from .gpu.device_state import device_state
 from .interop import wgpu
-from .opening import FoundDevice, choose_device, find_devices, open_device
+from .opening import FoundDevice, choose, find_devices, open_device
 from .program import check_skip
 from .promise import MLPromise
 from .runtime import CpuDevice, Timeline
 from .settings import Settings
 
-POWER_PREFERENCES = ("default", "high-performance", "low-power")
+MLPowerPreference = Literal["default", "high-performance", "low-power"]
+POWER_PREFERENCES = get_args(MLPowerPreference)
 
 
 class ML:
@@ -32,7 +33,7 @@ class ML:
         self,
         gpu_device: Any = None,
         *,
-        power_preference: str = "default",
+        power_preference: MLPowerPreference = "default",
         accelerated: bool = True,
         settings: Settings | None = None,
     ) -> MLPromise[MLContext]:
@@ -89,35 +90,12 @@ def devices() -> list[DeviceInfo]:
 
 
 def _create(settings: Settings, power_preference: str, accelerated: bool) -> MLContext:
-    wanted = str(settings.device or "").lower()
-    if wanted == "cpu" or (
-        not wanted and not accelerated and power_preference == "default"
-    ):
+    choice = choose(settings, power_preference=power_preference, accelerated=accelerated)
+    if choice.unasked:
+        _say_once(choice.reason)
+    if choice.found is None:
         return _cpu_context(settings, accelerated)
-    try:
-        found = find_devices(validate=settings.validate)
-        index = choose_device(
-            found,
-            power_preference=power_preference,
-            accelerated=accelerated,
-            override=settings.device,
-        )
-    except DriverUnavailable as error:
-        if wanted:
-            raise NotSupportedError(str(error)) from None
-        _say_once(f"no Vulkan device ({error}); the CPU device is used")
-        return _cpu_context(settings, accelerated)
-    except DriverError as error:
-        raise NotSupportedError(str(error)) from error
-    if index is None:
-        names = ", ".join(f"{d.profile.name}: {d.unusable or 'software'}" for d in found)
-        software = any(d.unusable is None for d in found)
-        _say_once(
-            f"no GPU ({names or 'no Vulkan device'}); the CPU device is used"
-            + ". WEBNN_VK_DEVICE=vulkan takes a software Vulkan device" * software
-        )
-        return _cpu_context(settings, accelerated)
-    return _vulkan_context(found[index], settings, accelerated)
+    return _vulkan_context(choice.found, settings, accelerated)
 
 
 def _vulkan_context(
@@ -159,7 +137,7 @@ def _gpu_context(
 ) -> MLContext:
     shaders = timeline.device.shaders
     if not shaders.has_compiler:
-        _say_once("no GLSL compiler; the precompiled shaders are used, without fusion")
+        _say_once(_without_compiler(info.name, shaders.has_pack))
     return MLContext(
         timeline,
         info,
@@ -167,6 +145,20 @@ def _gpu_context(
         has_compiler=shaders.has_compiler,
         available=shaders.available,
         **options,
+    )
+
+
+def _without_compiler(device: str, has_pack: bool) -> str:
+    """What runs where then, in one line."""
+    if has_pack:
+        return (
+            f"no GLSL compiler; {device} runs the precompiled shaders, without fusion, and the CPU "
+            "what has none"
+        )
+    return (
+        "no GLSL compiler, and no precompiled shaders in this installation: all operators run on "
+        f"the CPU, not on {device}, save those whose shaders are in the cache (Debian, Ubuntu: apt "
+        "install glslang-tools; or pip install vkdispatch-vulkan-native)"
     )
 
 

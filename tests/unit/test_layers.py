@@ -37,6 +37,7 @@ LAYERS = (
     ("context",),
     ("builder", "dlpack_import"),
     ("navigator",),
+    ("typing",),
     ("examples",),
     ("tools",),
     ("__init__", "__main__"),
