@@ -39,7 +39,7 @@ def write_spec(spec: KernelSpec) -> list[str]:
     """The arguments that give this spec: the template, then options of the command line."""
     words = [spec.template.removesuffix(".comp.j2")]
     for b in spec.buffers:
-        words += ["--buffer", _joined(b.name, (b.data_type, b.access, b.width, b.windows),
+        words += ["--buffer", _joined(b.name, (b.data_type, b.access, b.width, b.portions),
                                       (None, "r", 1, 1))]
     for p in spec.params:
         words += ["--param", _joined(p.name, (p.type, p.count), ("uint", 1))]
