@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import threading
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,8 +19,10 @@ from .context import MLContext, build_graph
 from .context_state import context_state
 from .data_types import (
     MLOperandDescriptor,
+    cast_loss,
     cast_number,
     check_dimensions,
+    shown,
     to_data_type,
     to_descriptor,
 )
@@ -108,7 +111,9 @@ class MLGraphBuilder:
         """A constant (§8.9.3), in one of four forms:
 
         ``constant(descriptor, buffer)``: the buffer's bytes, copied;
-        ``constant(data_type, value)``: a scalar, the number cast to the data type;
+        ``constant(data_type, value)``: a scalar, the number cast to the data type as the
+        specification has it: integer types clamp it to their range and cut a fraction off, NaN
+        becomes 0, floats round; a RuntimeWarning says so where more than rounding is lost;
         ``constant(tensor)``: a constant tensor of this context;
         ``constant(array)``: data type and shape from a NumPy array, copied (extension).
         """
@@ -116,9 +121,11 @@ class MLGraphBuilder:
             case (MLTensor() as tensor,):
                 return self._constant_tensor(tensor)
             case (np.ndarray() | np.generic() as array,):
+                if array.dtype == np.bool_:
+                    array = np.asarray(array).view(np.uint8)
                 described = MLOperandDescriptor(str(array.dtype), array.shape)
                 return self._constant_buffer(described, array)
-            case (str() as data_type, value):
+            case (str() | type() | np.dtype() as data_type, value):
                 return self._constant_number(to_data_type(data_type, "constant"), value)
             case (descriptor, buffer):
                 return self._constant_buffer(_plain(to_descriptor(descriptor)), buffer)
@@ -136,6 +143,11 @@ class MLGraphBuilder:
     def _constant_number(self, data_type: str, value: Any) -> MLOperand:
         number = Number.convert(value, "constant")
         self._check_can_build("constant")
+        loss = cast_loss(number, data_type)
+        if loss is not None:
+            warnings.warn(
+                f"constant: {shown(number)} {loss} as {data_type}", RuntimeWarning, stacklevel=3
+            )
         descriptor = MLOperandDescriptor(data_type, ())
         data = np.array(cast_number(number, data_type), descriptor.numpy_dtype)
         return self._constant_value(descriptor, data)

@@ -236,18 +236,60 @@ def test_how_objects_print(context):
 # -- errors ----------------------------------------------------------------------------------------
 def test_write_errors(context):
     t = tensor(context)
-    with pytest.raises(TypeError, match=r"12 bytes \(shape \[3\]\) where float32\[4\] has 16"):
+    with pytest.raises(TypeError, match=r"float32\[3\], 12 bytes, where float32\[4\] has 16"):
         context.write_tensor(t, floats(1, 2, 3))
     with pytest.raises(TypeError, match="elements are float64, float32"):
         context.write_tensor(t, np.zeros(4))
     with pytest.raises(TypeError, match="buffer protocol"):
-        context.write_tensor(t, [1, 2, 3, 4])
+        context.write_tensor(t, "text")
+    with pytest.raises(TypeError, match=r"write_tensor: float32\[2\], 8 bytes, where"):
+        context.write_tensor(t, [1, 2])
     with pytest.raises(TypeError, match="not created with writable=True"):
         context.write_tensor(tensor(context, writable=False), floats(1, 2, 3, 4))
     with pytest.raises(TypeError, match="not created with readable=True"):
         context.read_tensor(tensor(context, readable=False)).result()
     with pytest.raises(TypeError, match="an MLTensor is expected, not str"):
         context.write_tensor("t", floats(1))
+
+
+NCHW = {"data_type": "float32", "shape": [1, 3, 4, 5]}
+NHWC_ARRAY = np.arange(60, dtype=np.float32).reshape(1, 4, 5, 3)
+
+
+def test_arrays_of_another_shape_are_refused_everywhere(context):
+    builder = MLGraphBuilder(context)
+    graph = builder.build({"y": builder.neg(builder.input("x", NCHW))}).result()
+    state = context.create_tensor({**NCHW, "writable": True}).result()
+    for call in (
+        lambda data: context.compute(graph, {"x": data}),
+        lambda data: context.write_tensor(state, data),
+        lambda data: MLGraphBuilder(context).constant(NCHW, data),
+        lambda data: context.create_constant_tensor(NCHW, data).result(),
+    ):
+        with pytest.raises(TypeError, match=r"float32\[1, 4, 5, 3\] where float32\[1, 3, 4, 5\] is "
+                           "expected; it looks like NHWC for NCHW"):
+            call(NHWC_ARRAY)
+        with pytest.raises(TypeError, match=r"elements are uint8, float32 .* is uint8\[8, 10, 3\]"):
+            call(np.zeros((8, 10, 3), np.uint8))
+        for fitting in (NHWC_ARRAY.ravel(), NHWC_ARRAY.tobytes(), NHWC_ARRAY.transpose(0, 3, 1, 2),
+                        bytearray(240), np.zeros(240, np.uint8), [0.5] * 60):
+            call(fitting)
+
+
+def test_numbers_bools_and_flags_in_place_of_arrays(context):
+    builder = MLGraphBuilder(context)
+    mask = builder.input("mask", {"data_type": np.uint8, "shape": [2, 2]})
+    x = builder.input("x", {"data_type": "f4", "shape": [2, 2]})
+    step = builder.input("step", {"data_type": np.dtype("float32"), "shape": []})
+    given = builder.constant(np.array([True, False]))
+    assert (given.data_type, given.shape) == ("uint8", (2,))
+    flags = builder.logical_and(mask, given)
+    graph = builder.build({"y": builder.add(x, step), "flags": flags}).result()
+    result = context.compute(
+        graph, {"mask": np.array([[True, True], [False, True]]), "x": [[1, 2], [3, 4]], "step": 0.5}
+    )
+    assert result["y"].tolist() == [[1.5, 2.5], [3.5, 4.5]]
+    assert result["flags"].tolist() == [[1, 0], [0, 0]]
 
 
 def test_create_tensor_errors(context):

@@ -41,7 +41,9 @@ def test_constants_in_all_forms(builder, cpu_context):
     typed = builder.constant(F22, np.ones(4, np.float32))
     half = builder.constant({"data_type": "float16", "shape": [2]},
                             np.array([0x3C00, 0x4000], np.uint16))
-    number = builder.constant("int8", 300)
+    with pytest.warns(RuntimeWarning, match="constant: 300 is clamped to 127 as int8") as warned:
+        number = builder.constant("int8", 300)
+    assert warned[0].filename == __file__
     big = builder.constant("uint64", 2**64 - 1)
     given = builder.constant(np.array([[1, 2]], np.int64))
     outputs = dict(a=as_bytes, b=typed, c=half, d=number, e=big, f=given)
