@@ -33,7 +33,7 @@ from .ml_graph import MLGraph
 from .ops import OPERATORS, Operator
 from .ops.arguments import Number, Operands
 from .ops.record import prefix
-from .promise import MLPromise
+from .promise import MLPromise, kind_of
 from .tensor import MLTensor
 from .tensor_state import TensorState, owned
 
@@ -79,7 +79,7 @@ class MLGraphBuilder:
 
     def __init__(self, context: MLContext) -> None:
         if not isinstance(context, MLContext):
-            raise TypeError(f"an MLContext is expected, not {type(context).__name__}")
+            raise TypeError(f"an MLContext is expected, not {kind_of(context)}")
         if context.lost.done():
             raise InvalidStateError("the context is lost")
         self._context = context
@@ -131,7 +131,7 @@ class MLGraphBuilder:
                 return self._constant_buffer(_plain(to_descriptor(descriptor)), buffer)
         raise TypeError(
             "constant: (descriptor, buffer), (data_type, value), (tensor) or (array) is expected, "
-            f"not ({', '.join(type(a).__name__ for a in args)})"
+            f"not ({', '.join(map(kind_of, args))})"
         )
 
     def _constant_buffer(self, descriptor: MLOperandDescriptor, buffer: Any) -> MLOperand:
@@ -330,7 +330,7 @@ def _to_operands(value: Any, many: bool, what: str) -> Any:
             raise TypeError(f"{what}: a sequence of operands is expected")
         return [_to_operands(v, False, f"{what}[{i}]") for i, v in enumerate(value)]
     if value is not None and not isinstance(value, MLOperand):
-        raise TypeError(f"{what}: an MLOperand is expected, not {type(value).__name__}")
+        raise TypeError(f"{what}: an MLOperand is expected, not {kind_of(value)}")
     return value
 
 

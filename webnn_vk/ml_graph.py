@@ -9,12 +9,13 @@ from .context_state import ContextState
 from .data_types import MLOperandDescriptor
 from .errors import InvalidStateError, sanitize
 from .program import GraphReport
+from .promise import AsyncManager, kind_of
 from .runtime import Executable, Storage
 from .tensor import MLTensor
 from .tensor_state import tensor_state
 
 
-class MLGraph:
+class MLGraph(AsyncManager):
     """Made by ``MLGraphBuilder.build``; run by ``context.dispatch`` or ``context.compute``."""
 
     def __init__(
@@ -75,7 +76,7 @@ def check_names(given: Mapping[str, Any], expected: Mapping[str, Any], what: str
 def check_graph(graph: Any, context: ContextState, what: str) -> None:
     """TypeError unless it is a graph of the context."""
     if not isinstance(graph, MLGraph):
-        raise TypeError(f"{what}: an MLGraph is expected, not {type(graph).__name__}")
+        raise TypeError(f"{what}: an MLGraph is expected, not {kind_of(graph)}")
     if graph._context is not context:
         raise TypeError(f"{what}: the graph belongs to another context")
 

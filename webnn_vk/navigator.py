@@ -56,7 +56,7 @@ class ML:
                     f"{', '.join(POWER_PREFERENCES)}"
                 )
             )
-        promise: MLPromise[MLContext] = MLPromise()
+        promise: MLPromise[MLContext] = MLPromise("an MLContext")
 
         def create() -> None:
             try:

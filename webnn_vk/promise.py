@@ -146,7 +146,7 @@ class MLPromise(Future[T], Coroutine[Any, Any, T]):
         if error is not None:
             return f"<MLPromise{of}: rejected with {type(error).__name__}: {error}>"
         result = super().result()
-        return f"<MLPromise: {type(result).__name__ if self._bulky(result) else result!r}>"
+        return f"<MLPromise: {type(result).__name__ if self._bulky(result) else repr(result)}>"
 
     @staticmethod
     def _bulky(result: Any) -> bool:
@@ -192,3 +192,19 @@ class MLPromise(Future[T], Coroutine[Any, Any, T]):
             # SystemExit and the like from a callback; Future has handled the rest.
             threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), None)))
         return True
+
+
+def kind_of(value: Any) -> str:
+    """What was given in place of what is expected, for messages: its type, and how to come by the
+    result where it is a promise of that."""
+    return value.hint if isinstance(value, MLPromise) else type(value).__name__
+
+
+class AsyncManager:
+    """``async with`` for what is a context manager already and never waits for its end."""
+
+    async def __aenter__(self) -> Any:
+        return self.__enter__()  # type: ignore[attr-defined]
+
+    async def __aexit__(self, *error: object) -> None:
+        self.__exit__(*error)  # type: ignore[attr-defined]

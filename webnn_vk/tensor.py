@@ -7,11 +7,12 @@ from typing import Any
 from .data_types import MLTensorDescriptor
 from .interop import dlpack
 from .interop.numpy import TensorArray, view
+from .promise import AsyncManager
 from .sharing import TensorMemory, export_fd
 from .tensor_state import TensorBase, TensorState
 
 
-class MLTensor(TensorBase):
+class MLTensor(TensorBase, AsyncManager):
     """Input or output of dispatches; made by ``context.create_tensor`` or
     ``create_constant_tensor``. Its memory is given back when it is destroyed or collected and no
     work uses it any more."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from .context_state import ContextState
 from .data_types import MLTensorDescriptor
 from .errors import DestroyedTensorError, InvalidStateError
-from .promise import MLPromise
+from .promise import MLPromise, kind_of
 from .runtime import Storage
 
 
@@ -143,7 +143,7 @@ def tensor_state(tensor: TensorBase) -> TensorState:
 def owned(tensor: Any, context: ContextState, what: str) -> TensorState:
     """The state of a tensor of ``context``; TypeError for anything else."""
     if not isinstance(tensor, TensorBase):
-        raise TypeError(f"{what}: an MLTensor is expected, not {type(tensor).__name__}")
+        raise TypeError(f"{what}: an MLTensor is expected, not {kind_of(tensor)}")
     if tensor._state.context is not context:
         raise TypeError(f"{what}: {tensor!r} belongs to another context")
     return tensor._state

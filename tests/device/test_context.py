@@ -233,6 +233,59 @@ def test_how_objects_print(context):
     assert repr(made) == "<MLTensor float32[4] readable writable destroyed>"
 
 
+# -- asyncio ---------------------------------------------------------------------------------------
+def test_computing_under_asyncio(context):
+    graph = graph_of(context, lambda b, x: {"y": b.neg(x)}, x=F4)
+    data = floats(1, 2, 3, 4)
+
+    async def use():
+        promises = [context.compute_async(graph, {"x": data}), context.compute_async(
+            graph, {"x": [5, 6, 7, 8]})]
+        data[:] = 0  # copied before
+        return await asyncio.gather(*promises)
+
+    first, second = asyncio.run(asyncio.wait_for(use(), 60))
+    assert first["y"].tolist() == [-1, -2, -3, -4] and second["y"].tolist() == [-5, -6, -7, -8]
+    with pytest.raises(TypeError, match="compute_async: inputs .'z'. were given, .'x'. are"):
+        context.compute_async(graph, {"z": data}).result(20)
+    graph.destroy()
+    with pytest.raises(InvalidStateError, match="destroyed"):
+        context.compute_async(graph, {"x": data}).result(20)
+
+
+def test_async_with(context):
+    device = context.device_info.name if context.device_info.is_vulkan else "cpu"
+
+    async def use():
+        async with await ml.create_context(settings=Settings(device=device)) as own:
+            builder = MLGraphBuilder(own)
+            async with await builder.build({"y": builder.neg(builder.input("x", F4))}) as graph:
+                async with await own.create_tensor(F4) as made:
+                    pass
+        return own, graph, made
+
+    own, graph, made = asyncio.run(asyncio.wait_for(use(), 60))
+    assert own.lost.done()
+    assert repr(graph).endswith(" destroyed>") and repr(made).endswith(" destroyed>")
+
+
+def test_promises_in_place_of_their_results(context):
+    hint = r"call .result\(\) or await it first"
+    graph = graph_of(context, lambda b, x: {"y": b.neg(x)}, x=F4)
+    made = context.create_tensor({"data_type": "float32", "shape": [4], "readable": True})
+    read = context.read_tensor(made.result(20))
+    with pytest.raises(TypeError, match=rf"MLContext is expected, not an MLPromise.*{hint}"):
+        MLGraphBuilder(ml.create_context())
+    with pytest.raises(TypeError, match=rf"not an MLPromise of an MLTensor float32\[4\]: {hint}"):
+        context.dispatch(graph, {"x": made}, {"y": made})
+    with pytest.raises(TypeError, match=rf"an array is expected, not .*an array float32.*{hint}"):
+        context.compute(graph, {"x": read})
+    builder = MLGraphBuilder(context)
+    again = builder.build({"y": builder.neg(builder.input("x", F4))})
+    with pytest.raises(TypeError, match=rf"MLGraph is expected, not an MLPromise of an.*{hint}"):
+        context.compute(again, {"x": floats(1, 2, 3, 4)})
+
+
 # -- errors ----------------------------------------------------------------------------------------
 def test_write_errors(context):
     t = tensor(context)

@@ -71,7 +71,7 @@ class GPUAdapter:
             chosen = Settings.given(settings)
             return GPUDevice(self, open_device(self._physical, chosen), chosen)
 
-        return _promised(opened)
+        return _promised(opened, "a GPUDevice")
 
     def __repr__(self) -> str:
         return f"<GPUAdapter {self.info}>"
@@ -252,12 +252,12 @@ def request_adapter(*, power_preference: str | None = None) -> MLPromise[GPUAdap
         assert index is not None  # "vulkan" names one or raises
         return GPUAdapter(found[index])
 
-    return _promised(chosen)
+    return _promised(chosen, "a GPUAdapter")
 
 
-def _promised(function: Callable[[], Any]) -> MLPromise[Any]:
+def _promised(function: Callable[[], Any], of: str) -> MLPromise[Any]:
     """What ``function`` returns or raises, from a thread of its own."""
-    promise: MLPromise[Any] = MLPromise()
+    promise: MLPromise[Any] = MLPromise(of)
 
     def run() -> None:
         try:
