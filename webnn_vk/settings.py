@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+_GLSLANG = ("auto", "process", "none")
+_ON, _OFF = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
+
+
+def _switch(environment: Mapping[str, str], name: str) -> bool:
+    """Whether a variable says yes; ValueError for what is neither yes nor no."""
+    word = environment.get(name, "").strip().lower()
+    if word not in (*_ON, *_OFF):
+        known = ", ".join((*_ON, *_OFF[:-1]))
+        raise ValueError(f"{name}: {environment[name]!r} is not one of {known}")
+    return word in _ON
 
 
 @dataclass(frozen=True)
@@ -22,7 +34,8 @@ class Settings:
     built, a sub-folder with the graph's text after every pass (``WEBNN_VK_DUMP``).
 
     Given to ``ml.create_context`` or ``adapter.request_device`` they replace the environment's, all
-    of them. TypeError and ValueError for what can't be.
+    of them. TypeError and ValueError for what can't be; names of operators, features and passes
+    that don't exist are refused when the context is created.
     """
 
     device: str | int | None = None
@@ -33,12 +46,17 @@ class Settings:
     cache: Path | str | None = None
     skip_passes: Sequence[str] = ()
     dump: Path | str | None = None
+    # Whether all of it comes from the environment: messages name what the user wrote.
+    _environment: bool = field(default=False, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.device, int):
+        if isinstance(self.device, int) and not isinstance(self.device, bool):
             object.__setattr__(self, "device", str(self.device))
         if not isinstance(self.device, (str, type(None))):
             raise TypeError(f"device: an index or a name is expected, not {self.device!r}")
+        if not isinstance(self.validate, (bool, int)):
+            raise TypeError(f"validate: a bool is expected, not {self.validate!r}")
+        object.__setattr__(self, "validate", bool(self.validate))
         for name in ("mask", "force_cpu", "skip_passes"):
             names = getattr(self, name)
             if isinstance(names, str):
@@ -48,8 +66,20 @@ class Settings:
             object.__setattr__(self, "cache", Path(self.cache))
         if self.dump is not None:
             object.__setattr__(self, "dump", Path(self.dump))
-        if self.glslang not in ("auto", "process", "none"):
-            raise ValueError(f"glslang: {self.glslang!r} is not one of auto, process, none")
+        if self.glslang not in _GLSLANG:
+            raise ValueError(f"glslang: {self.glslang!r} is not one of {', '.join(_GLSLANG)}")
+
+    def called(self, name: str) -> str:
+        """How the user calls a setting, for messages."""
+        return f"WEBNN_VK_{name.upper()}" if self._environment else name
+
+    @property
+    def asked_device(self) -> str:
+        """How the device was asked for, for messages."""
+        if self._environment:
+            return f"WEBNN_VK_DEVICE={self.device!r}"
+        number = isinstance(self.device, str) and self.device.isdecimal()
+        return f"Settings(device={self.device if number else repr(self.device)})"
 
     @classmethod
     def given(cls, settings: Settings | None) -> Settings:
@@ -65,19 +95,26 @@ class Settings:
         def words(name: str) -> tuple[str, ...]:
             return tuple(w for w in environment.get(name, "").replace(" ", "").split(",") if w)
 
-        return cls(
+        glslang = environment.get("WEBNN_VK_GLSLANG") or "auto"
+        if glslang not in _GLSLANG:
+            raise ValueError(
+                f"WEBNN_VK_GLSLANG: {glslang!r} is not one of {', '.join(_GLSLANG)}"
+            )
+        settings = cls(
             device=environment.get("WEBNN_VK_DEVICE") or None,
-            validate=environment.get("WEBNN_VK_VALIDATE", "0") not in ("", "0"),
-            glslang=environment.get("WEBNN_VK_GLSLANG") or "auto",
+            validate=_switch(environment, "WEBNN_VK_VALIDATE"),
+            glslang=glslang,
             mask=words("WEBNN_VK_MASK"),
             force_cpu=words("WEBNN_VK_FORCE_CPU"),
             cache=environment.get("WEBNN_VK_CACHE") or None,
             skip_passes=words("WEBNN_VK_SKIP_PASSES"),
             dump=environment.get("WEBNN_VK_DUMP") or None,
         )
+        object.__setattr__(settings, "_environment", True)
+        return settings
 
 
 def verify_passes(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether graphs are verified after every pass (``WEBNN_VK_VERIFY_PASSES``): for tests, so it
     is no setting of one context."""
-    return environment.get("WEBNN_VK_VERIFY_PASSES", "0") not in ("", "0")
+    return _switch(environment, "WEBNN_VK_VERIFY_PASSES")

@@ -239,13 +239,15 @@ def request_adapter(*, power_preference: str | None = None) -> MLPromise[GPUAdap
         )
 
     def chosen() -> GPUAdapter:
-        wanted: Any = Settings.from_environment().device
+        settings = Settings.from_environment()
+        wanted: Any = settings.device
         try:
             found = _find_devices()
             index = choose_device(
                 found,
                 power_preference=power_preference or "default",
                 override=wanted if wanted and wanted.lower() != "cpu" else "vulkan",
+                asked=settings.asked_device if wanted and wanted.lower() != "cpu" else "",
             )
         except DriverError as error:
             raise NotSupportedError(f"no GPU adapter: {error}") from error

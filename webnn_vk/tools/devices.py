@@ -31,14 +31,18 @@ def open_context(device: str | None = None) -> Any:
     software) or on "cpu"; by default what `WEBNN_VK_DEVICE` says, else "vulkan" where there is
     one, else "cpu". `ToolError` when there is no such device.
     """
-    device = device or Settings.from_environment().device
-    if device is None:
-        device = "cpu" if vulkan_problem() else "vulkan"
     try:
-        settings = replace(Settings.from_environment(), device=device)
+        settings = Settings.from_environment()
+        if device:
+            settings = replace(settings, device=device)
+        elif settings.device is None:
+            settings = replace(settings, device="cpu" if vulkan_problem() else "vulkan")
         return webnn_vk.ml.create_context(settings=settings).result()
     except (webnn_vk.DOMException, TypeError, ValueError) as error:
-        raise ToolError(str(error)) from None
+        message = str(error)
+        if device:
+            message = message.replace(settings.asked_device, f"--device {device}")
+        raise ToolError(message) from None
 
 
 def table() -> str:
