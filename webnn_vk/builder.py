@@ -7,6 +7,7 @@ docstring and differs in nothing else.
 from __future__ import annotations
 
 import inspect
+import math
 import threading
 import warnings
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from .arithmetic import Arithmetic
 from .buffers import as_bytes
 from .context import MLContext, build_graph
 from .context_state import context_state
@@ -26,7 +28,8 @@ from .data_types import (
     to_data_type,
     to_descriptor,
 )
-from .errors import InvalidStateError, sanitize
+from .errors import InvalidStateError, nearest, sanitize
+from .face import PublicDir
 from .graph import Graph, Node, Value
 from .graph.emit import make_node
 from .ml_graph import MLGraph
@@ -38,16 +41,21 @@ from .tensor import MLTensor
 from .tensor_state import TensorState, owned
 
 
-class MLOperand:
-    """A tensor in the graph being built (§8.6)."""
+class MLOperand(PublicDir, Arithmetic):
+    """A tensor in the graph being built (§8.6).
+
+    Python's operators stand for the builder's methods (extension): ``+ - * / ** @``, unary minus,
+    ``< <= > >=``. A number on either side becomes a constant of the operand's data type. ``==`` and
+    ``!=`` compare identity, and an operand has no truth value (TypeError)."""
 
     # The builder holds the value, and lets go of it when the graph is built: operands that a
     # program still has then keep neither constants nor nodes alive.
-    __slots__ = ("_builder", "_descriptor", "_number")
+    __slots__ = ("_builder", "_descriptor", "_number", "_title")
 
     def __init__(
-        self, builder: MLGraphBuilder, descriptor: MLOperandDescriptor, number: int
+        self, builder: MLGraphBuilder, descriptor: MLOperandDescriptor, number: int, title: str
     ) -> None:
+        self._title = title
         self._builder = builder
         self._descriptor = descriptor
         self._number = number
@@ -67,10 +75,10 @@ class MLOperand:
         return self._descriptor.shape
 
     def __repr__(self) -> str:
-        return f"<MLOperand {self._descriptor}>"
+        return f"<MLOperand {self._title}: {self._descriptor}>"
 
 
-class MLGraphBuilder:
+class MLGraphBuilder(PublicDir):
     """Describes one graph for ``context`` and builds it once.
 
     Methods raise InvalidStateError after ``build()`` and when the context is lost, and TypeError,
@@ -88,6 +96,8 @@ class MLGraphBuilder:
         self._nodes: list[Node] = []
         # The values of the operands handed out, by their numbers.
         self._values: list[Value] = []
+        # Constants by type, shape and a part of their bytes: equal ones are stored once.
+        self._constants: dict[Any, list[Value]] = {}
         # Of two threads that build at once, the second finds the graph built.
         self._building = threading.Lock()
         self._numbering = threading.Lock()
@@ -105,7 +115,7 @@ class MLGraphBuilder:
         self._check_descriptor(described, f"input {sanitize(name)!r}")
         value = Value(described, name=name)
         self._inputs.append(value)
-        return self._operand(value)
+        return self._operand(value, f"input {sanitize(name)!r}")
 
     def constant(self, *args: Any, **named: Any) -> MLOperand:
         """A constant (§8.9.3), in one of four forms:
@@ -137,25 +147,38 @@ class MLGraphBuilder:
     def _constant_buffer(self, descriptor: MLOperandDescriptor, buffer: Any) -> MLOperand:
         self._check_can_build("constant")
         self._check_descriptor(descriptor, "constant")
-        data = as_bytes(buffer, descriptor, "constant").copy()
-        return self._constant_value(descriptor, data.view(descriptor.numpy_dtype))
+        return self._constant_value(descriptor, as_bytes(buffer, descriptor, "constant"))
 
-    def _constant_number(self, data_type: str, value: Any) -> MLOperand:
+    def _number_like(self, number: Any, operand: MLOperand) -> MLOperand:
+        """A number beside an operand of an expression."""
+        return self._constant_number(operand.data_type, number, 4)
+
+    def _constant_number(self, data_type: str, value: Any, depth: int = 3) -> MLOperand:
         number = Number.convert(value, "constant")
         self._check_can_build("constant")
         loss = cast_loss(number, data_type)
         if loss is not None:
             warnings.warn(
-                f"constant: {shown(number)} {loss} as {data_type}", RuntimeWarning, stacklevel=3
+                f"constant: {shown(number)} {loss} as {data_type}", RuntimeWarning, stacklevel=depth
             )
         descriptor = MLOperandDescriptor(data_type, ())
         data = np.array(cast_number(number, data_type), descriptor.numpy_dtype)
-        return self._constant_value(descriptor, data)
+        return self._constant_value(descriptor, data.reshape(-1).view(np.uint8))
 
-    def _constant_value(self, descriptor: MLOperandDescriptor, data: np.ndarray) -> MLOperand:
-        data = data.reshape(descriptor.shape)
-        data.setflags(write=False)
-        return self._operand(Value(descriptor, data=data))
+    def _constant_value(self, descriptor: MLOperandDescriptor, given: np.ndarray) -> MLOperand:
+        """A constant with a copy of these bytes, or the one that there is already."""
+        key = (descriptor, given[:256].tobytes(), given[-256:].tobytes())
+        with self._numbering:
+            equal = self._constants.setdefault(key, [])
+            for value in equal:
+                if np.array_equal(value.data.reshape(-1).view(np.uint8), given):
+                    break
+            else:
+                data = given.copy().view(descriptor.numpy_dtype).reshape(descriptor.shape)
+                data.setflags(write=False)
+                value = Value(descriptor, data=data)
+                equal.append(value)
+        return self._operand(value, "constant")
 
     def _constant_tensor(self, tensor: MLTensor) -> MLOperand:
         state = owned(tensor, context_state(self._context), "constant")
@@ -163,13 +186,13 @@ class MLGraphBuilder:
         if not tensor.constant:
             raise TypeError(f"constant: {tensor!r} is not a constant tensor")
         self._check_can_build("constant")
-        return self._operand(_TensorValue(_plain(state.descriptor), storage, state))
+        return self._operand(_TensorValue(_plain(state.descriptor), storage, state), "constant")
 
-    def _operand(self, value: Value) -> MLOperand:
+    def _operand(self, value: Value, title: str) -> MLOperand:
         # One step: several threads may add to one builder.
         with self._numbering:
             self._values.append(value)
-            return MLOperand(self, value.descriptor, len(self._values) - 1)
+            return MLOperand(self, value.descriptor, len(self._values) - 1, title)
 
     # -- operators -----------------------------------------------------------------------------
     def _apply(self, record: Operator, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -188,7 +211,11 @@ class MLGraphBuilder:
             elif value is None and p.default is None:
                 arguments[p.name] = None
             else:
-                arguments[p.name] = p.argument.convert(value, f"{where}: {p.name}")
+                try:
+                    arguments[p.name] = p.argument.convert(value, f"{where}: {p.name}")
+                except TypeError as error:
+                    hint = _negative_hint(record, p.name, value, operands)
+                    raise TypeError(f"{error}{hint}") from None
         self._check_can_build(where)
         values: dict[str, Any] = {}
         for name, given in operands.items():
@@ -203,7 +230,10 @@ class MLGraphBuilder:
         limit = context_state(self._context).device.max_tensor_byte_length
         node = make_node(record, values, arguments, label, limit)
         self._nodes.append(node)
-        made = [self._operand(value) for value in node.outputs]
+        titles = [where] if len(node.outputs) == 1 else [
+            f"{where} output {i}" for i in range(len(node.outputs))
+        ]
+        made = [self._operand(v, t) for v, t in zip(node.outputs, titles, strict=True)]
         return made if record.many else made[0]
 
     # -- build ---------------------------------------------------------------------------------
@@ -216,10 +246,17 @@ class MLGraphBuilder:
             with self._building:
                 graph = self._graph(outputs)
                 self._has_built = True
-                for collected in (self._nodes, self._values, self._inputs):
+                for collected in (self._nodes, self._values, self._inputs, self._constants):
                     collected.clear()
         except (TypeError, InvalidStateError) as error:
             return MLPromise.rejected(error)
+        if graph.unused:
+            names = ", ".join(sorted(repr(sanitize(name)) for name in graph.unused))
+            warnings.warn(
+                f"build: no output depends on the inputs {names}; the graph is without them",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         return build_graph(self._context, graph)
 
     def _graph(self, outputs: Mapping[str, MLOperand]) -> Graph:
@@ -263,7 +300,8 @@ class MLGraphBuilder:
         for value in self._inputs:
             if value in live and inputs.setdefault(value.name, value) is not value:
                 raise TypeError(f"build: two inputs are called {sanitize(value.name)!r}")
-        return Graph(inputs, values, tuple(reversed(nodes)))
+        unused = frozenset(value.name for value in self._inputs if value.name not in inputs)
+        return Graph(inputs, values, tuple(reversed(nodes)), unused)
 
     def __repr__(self) -> str:
         state = "built" if self._has_built else f"{len(self._nodes)} operators"
@@ -319,9 +357,52 @@ def _bind(record: Operator, args: tuple[Any, ...], options: dict[str, Any]) -> d
         label = options.get("label", "")
         where = prefix(record.name, label if isinstance(label, str) else "")
         names = ", ".join(_SIGNATURES[record.name].parameters)
-        raise TypeError(f"{where}: {error}; it takes {names}") from None
+        near = "".join(_nearest_option(name, record) for name in options)
+        raise TypeError(f"{where}: {error}; it takes {names}{near}") from None
     bound.apply_defaults()
     return bound.arguments
+
+
+#: What ONNX, NumPy and PyTorch call options.
+_ELSEWHERE = {
+    "pads": "padding", "perm": "permutation", "dims": "permutation", "dim": "axis",
+    "keepdims": "keep_dimensions", "keepdim": "keep_dimensions", "eps": "epsilon",
+    "kernel_shape": "window_dimensions", "kernel_size": "window_dimensions",
+}
+
+
+def _nearest_option(name: str, record: Operator) -> str:
+    known = _SIGNATURES[record.name].parameters
+    if name in known:
+        return ""
+    if (other := _ELSEWHERE.get(name)) in known:
+        return f"; did you mean {other}?"
+    return nearest(name, known)
+
+
+def _negative_hint(
+    record: Operator, name: str, value: Any, operands: Mapping[str, Any]
+) -> str:
+    """What a negative axis or size would be elsewhere: the IDL's are unsigned."""
+    first = next(iter(operands.values()), None)
+    input = first[0] if isinstance(first, list) and first else first
+    if not isinstance(input, MLOperand):
+        return ""
+    numbers = list(value) if isinstance(value, (list, tuple)) else [value]
+    if not all(isinstance(n, int) for n in numbers):
+        return ""
+    rank = len(input.shape)
+    if name in ("axis", "axes", "permutation") and any(n < 0 for n in numbers):
+        if not all(-rank <= n < rank for n in numbers):
+            return f"; {input!r} has the axes 0 … {rank - 1}" if rank else ""
+        counted = ", ".join(str(n % rank) for n in numbers)
+        return f"; axes count from 0: of {input!r} that is {counted}"
+    if record.name == "reshape" and numbers.count(-1) == 1:
+        known = -math.prod(numbers)
+        size = math.prod(input.shape)
+        fits = known > 0 and size % known == 0
+        return "; WebNN infers no dimension" + (f": here it would be {size // known}" * fits)
+    return ""
 
 
 def _to_operands(value: Any, many: bool, what: str) -> Any:

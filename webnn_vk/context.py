@@ -25,18 +25,18 @@ from .errors import (
     UnknownError,
     sanitize,
 )
+from .face import AsyncManager, PublicDir
 from .gpu.semaphore import GPUSemaphore
 from .graph import Graph
 from .interop import host_memory
 from .limits import op_support_limits
 from .ml_graph import MLGraph, check_graph, check_names, executable_of, match
 from .program import Constants, Program, Target, compile_program
-from .promise import AsyncManager, MLPromise
+from .promise import MLPromise
 from .runtime import (
     Allocate,
     Executable,
     Fence,
-    Read,
     Run,
     RunGraph,
     Storage,
@@ -52,7 +52,7 @@ from .tensor_state import Exchange, TensorState, owned
 __all__ = ["MLContext", "MLContextLostInfo"]
 
 
-class MLContext(ContextBase, AsyncManager):
+class MLContext(PublicDir, ContextBase, AsyncManager):
     """A device and the strict order of work on it; made by ``ml.create_context``.
 
     Every method may be called from any thread. Calls return at once; promises resolve from the
@@ -242,33 +242,11 @@ class MLContext(ContextBase, AsyncManager):
 
         def read() -> MLPromise[Any]:
             state = owned(tensor, self._state, "read_tensor")
-            state.use("read_tensor")
-            if not tensor.readable:
-                raise TypeError(f"read_tensor: {tensor!r} was not created with readable=True")
-            d = state.descriptor
-            view = None if output is None else writable_bytes(output, d, "read_tensor")
-            promise: MLPromise[Any] = MLPromise(
-                f"an array {d}" if output is None else "None, once the output is filled"
-            )
-
-            def done(data: np.ndarray) -> None:
-                # destroy() rejects what it finds pending; after that nothing may be written.
-                if not state.end_read(promise):
-                    return
-                if view is None:
-                    promise.resolve(data.view(d.numpy_dtype)[: d.size].reshape(d.shape))
-                else:
-                    view[...] = data[: d.byte_length]
-                    promise.resolve(None)
-
-            def failed(error: Exception) -> None:
-                state.end_read(promise)
-                promise.reject(error)
-
-            with self._state.order:
-                storage = state.begin_read(promise, "read_tensor")
-                self._state.lane.enqueue(Read(storage, done, failed))
-            return promise
+            state.check_readable("read_tensor")
+            if output is None:
+                return state.read("read_tensor")
+            view = writable_bytes(output, state.descriptor, "read_tensor")
+            return state.read("read_tensor", view)
 
         return self._state.promised(read)
 
@@ -389,7 +367,7 @@ class MLContext(ContextBase, AsyncManager):
         executable_of(graph)
         if not isinstance(inputs, Mapping):
             raise TypeError(f"{what}: inputs is a mapping of names to arrays")
-        check_names(inputs, graph.inputs, f"{what}: inputs")
+        check_names(inputs, graph.inputs, f"{what}: inputs", graph._unused)
         return {
             name: as_bytes(data, graph.inputs[name], f"{what}: input {sanitize(name)!r}")
             for name, data in inputs.items()
@@ -429,11 +407,12 @@ class MLContext(ContextBase, AsyncManager):
         def build() -> None:
             try:
                 with self._state.timeline.building():
+                    unused = graphs[0].unused
                     program, constants = compile_program(graphs.pop(), self._target)
                     executable = self._load(program, constants)
                 report = program.report
                 report.build_seconds.update(executable.build_seconds)
-                compiled = MLGraph(self._state, executable, report)
+                compiled = MLGraph(self._state, executable, report, unused)
                 self._state.register(compiled)
 
                 def set_up() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -147,6 +147,19 @@ class MLOperandDescriptor:
     def numpy_dtype(self) -> np.dtype:
         """The data type as NumPy has it."""
         return DATA_TYPES[self.data_type].numpy
+
+    def keys(self) -> list[str]:
+        """The members' names: a descriptor unpacks, ``{**descriptor, "readable": True}``
+        (extension)."""
+        return list(self.__dataclass_fields__)
+
+    def __getitem__(self, member: str) -> Any:
+        if member not in self.__dataclass_fields__:
+            raise KeyError(member)
+        return getattr(self, member)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
 
     def __str__(self) -> str:
         return f"{self.data_type}{list(self.shape)}"

@@ -14,13 +14,20 @@ from typing import Any, TypeVar
 
 from .background import on_timeline
 from .errors import InvalidStateError as StateError
+from .face import PublicDir
 
 T = TypeVar("T")
+
+#: Of concurrent.futures' executors, of asyncio's tasks, and of whoever keeps the promise.
+_INTERNAL = {
+    "set_result", "set_exception", "set_running_or_notify_cancel", "send", "throw", "close", "hint",
+    "resolve", "reject", "resolved", "rejected",
+}
 
 _log = logging.getLogger("webnn_vk")
 
 
-class MLPromise(Future[T], Coroutine[Any, Any, T]):
+class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
     """A result that arrives later.
 
     ``promise.result(timeout=None)`` blocks and returns it, ``await promise`` does not block the
@@ -138,6 +145,9 @@ class MLPromise(Future[T], Coroutine[Any, Any, T]):
     async def __aexit__(self, *error: object) -> None:
         raise AssertionError("never entered")
 
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in _INTERNAL]
+
     def __repr__(self) -> str:
         of = f" of {self._of}" if self._of else ""
         if not self.done():
@@ -198,13 +208,3 @@ def kind_of(value: Any) -> str:
     """What was given in place of what is expected, for messages: its type, and how to come by the
     result where it is a promise of that."""
     return value.hint if isinstance(value, MLPromise) else type(value).__name__
-
-
-class AsyncManager:
-    """``async with`` for what is a context manager already and never waits for its end."""
-
-    async def __aenter__(self) -> Any:
-        return self.__enter__()  # type: ignore[attr-defined]
-
-    async def __aexit__(self, *error: object) -> None:
-        self.__exit__(*error)  # type: ignore[attr-defined]

@@ -105,9 +105,22 @@ def test_unused_inputs_do_not_belong_to_the_graph(context):
     builder = MLGraphBuilder(context)
     builder.input("unused", F4)
     a = builder.input("a", F4)
-    graph = builder.build({"y": builder.abs(a)}).result()
+    with pytest.warns(RuntimeWarning, match="no output depends on the inputs 'unused'") as warned:
+        graph = builder.build({"y": builder.abs(a)}).result()
+    assert warned[0].filename == __file__
     assert list(graph.inputs) == ["a"]
     assert graph.outputs == {"y": F4}
+    data = floats(1, 2, 3, 4)
+    reason = (
+        r"\['a', 'unused'\] were given, \['a'\] are expected; no output depends on \['unused'\]"
+    )
+    with pytest.raises(TypeError, match=f"compute: inputs {reason}"):
+        context.compute(graph, {"a": data, "unused": data})
+    with pytest.raises(TypeError, match=f"dispatch: inputs {reason}"):
+        context.dispatch(graph, {"a": tensor(context), "unused": tensor(context)},
+                         {"y": tensor(context)})
+    with pytest.raises(TypeError, match=r"were given, \['a'\] are expected$"):
+        context.compute(graph, {"z": data})
 
 
 def test_an_intermediate_may_also_be_an_output(context):
@@ -218,7 +231,7 @@ def test_how_objects_print(context):
     builder = MLGraphBuilder(context)
     assert repr(builder) == f"<MLGraphBuilder on {device}: 0 operators>"
     a = builder.input("a\u202e", F4)
-    assert repr(a) == "<MLOperand float32[4]>"
+    assert repr(a) == r"<MLOperand input 'a\\u202e': float32[4]>"
     y = builder.abs(a)
     assert repr(builder) == f"<MLGraphBuilder on {device}: 1 operators>"
     graph = builder.build({"y": y}).result()
@@ -231,6 +244,72 @@ def test_how_objects_print(context):
     assert repr(tensor(context, False, False)) == "<MLTensor float32[4]>"
     made.destroy()
     assert repr(made) == "<MLTensor float32[4] readable writable destroyed>"
+
+
+# -- manners of the objects ------------------------------------------------------------------------
+def test_a_tensor_as_an_array(context):
+    made = tensor(context, shape=(2, 2), data_type="float16")
+    assert (made.dtype, made.nbytes, made.ndim) == (np.float16, 8, 2)
+    context.write_tensor(made, [[1, 2], [3, 4]])
+    array = np.asarray(made)
+    context.write_tensor(made, [[0, 0], [0, 0]])
+    assert array.dtype == np.float16 and array.tolist() == [[1, 2], [3, 4]]
+    assert np.asarray(made, np.float64).dtype == np.float64
+    assert np.asarray(made).tolist() == [[0, 0], [0, 0]]
+    with pytest.raises(TypeError, match="np.asarray: .* was not created with readable=True"):
+        np.asarray(tensor(context, readable=False))
+    with made.to_numpy(), pytest.raises(TypeError, match="np.asarray: .* is held by"):
+        np.asarray(made)
+    with pytest.raises(ValueError, match="a copy; to_numpy"):
+        made.__array__(copy=False)
+    made.destroy()
+    with pytest.raises(InvalidStateError, match="np.asarray: .* was destroyed"):
+        np.asarray(made)
+
+
+def test_descriptors_unpack(context):
+    graph = graph_of(context, lambda b, x: {"y": b.neg(x)}, x=F4)
+    given = {**graph.inputs["x"], "readable": True}
+    assert given == {"data_type": "float32", "shape": (4,), "readable": True}
+    assert context.create_tensor(given).result().readable
+    full = dict(MLTensorDescriptor("int8", (1,), writable=True))
+    assert MLTensorDescriptor(**full) == MLTensorDescriptor("int8", (1,), writable=True)
+    with pytest.raises(KeyError, match="size"):
+        F4["size"]
+
+
+def test_html_for_notebooks(context):
+    graph = graph_of(context, lambda b, x: {"y": b.neg(x, label="<i>")}, **{"x": F4})
+    for shown, parts in (
+        (graph, ["<td>input</td><td>x</td><td>float32</td><td>[4]</td>", "<caption>MLGraph: 1 st"]),
+        (graph.report(), ["<th>kernel</th>", "neg [&lt;i&gt;]"]),
+        (tensor(context), ["<td>float32</td>", "<td>16</td>", "<td>readable writable</td>"]),
+        (context.device_info, [f"<caption>{context.device_info.name}</caption>", "max_tensor"
+                               if not context.device_info.is_vulkan else "<td>features</td>"]),
+    ):
+        html = shown._repr_html_()
+        assert html.startswith("<table>") and html.count("<tr>") == html.count("</tr>") > 0
+        assert all(part in html for part in parts), html
+    assert repr(graph.report()).startswith("<GraphReport 1 steps")
+    assert repr(context.device_info) == f"<DeviceInfo {context.device_info}>"
+    made = tensor(context, False, False)
+    made.destroy()
+    assert "<td>destroyed</td>" in made._repr_html_()
+
+
+def test_dir_is_free_of_internals(context):
+    graph = graph_of(context, lambda b, x: {"y": b.neg(x)}, x=F4)
+    builder = MLGraphBuilder(context)
+    for thing, public in (
+        (context, "compute"), (graph, "inputs"), (tensor(context), "nbytes"),
+        (builder, "conv2d"), (builder.input("a", F4), "shape"), (context.lost, "result"),
+    ):
+        names = dir(thing)
+        assert public in names and "__class__" in names
+        assert [n for n in names if n.startswith("_") and not n.endswith("__")] == []
+    assert {"send", "set_result", "hint", "reject"}.isdisjoint(dir(context.lost))
+    assert {"importlib", "Any", "annotations"}.isdisjoint(dir(webnn_vk))
+    assert {"ml", "gpu", "MLGraphBuilder", "__version__"} <= set(dir(webnn_vk))
 
 
 # -- asyncio ---------------------------------------------------------------------------------------
@@ -275,7 +354,7 @@ def test_promises_in_place_of_their_results(context):
     made = context.create_tensor({"data_type": "float32", "shape": [4], "readable": True})
     read = context.read_tensor(made.result(20))
     with pytest.raises(TypeError, match=rf"MLContext is expected, not an MLPromise.*{hint}"):
-        MLGraphBuilder(ml.create_context())
+        MLGraphBuilder(ml.create_context(settings=Settings(device="cpu")))
     with pytest.raises(TypeError, match=rf"not an MLPromise of an MLTensor float32\[4\]: {hint}"):
         context.dispatch(graph, {"x": made}, {"y": made})
     with pytest.raises(TypeError, match=rf"an array is expected, not .*an array float32.*{hint}"):

@@ -11,8 +11,8 @@ from tests.support.paths import ROOT
 
 # From the bottom up; a module may import its own layer and those before it.
 LAYERS = (
-    ("access", "background", "data_types", "device_profile", "errors", "integers", "promise",
-      "settings"),
+    ("access", "background", "data_types", "device_profile", "errors", "face", "integers",
+      "promise", "settings"),
     ("driver",),
     ("ops",),
     ("graph",),
@@ -26,7 +26,7 @@ LAYERS = (
     ("interop", "sharing"),
     ("tensor", "ml_graph"),
     ("context",),
-    ("builder",),
+    ("arithmetic", "builder"),
     ("navigator", "dlpack_import"),
     ("tools",),
     ("__init__", "__main__"),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.conformance.differential.graphs import RandomGraph, Step, assert_equal, graphs
 from tests.support.contexts import open_context
 from tests.support.drivers import require_vulkan
-from webnn_vk import MLGraphBuilder, Settings
+from webnn_vk import MLGraphBuilder, OperationError, Settings
 from webnn_vk.ops import OPERATORS
 from webnn_vk.ops.lowering import View
 from webnn_vk.program import CopyStep, DeviceSegment, HostSegment, Program
@@ -157,8 +157,10 @@ def test_nothing_crosses_without_a_forced_operator(forced):
 
 
 def test_an_unknown_name_is_an_error(forced):
-    with pytest.raises(ValueError, match="no operator is called conv3d; did you mean conv2d"):
-        forced("conv3d")
+    builder = MLGraphBuilder(forced("conv3d"))
+    x = builder.input("x", {"data_type": "float32", "shape": [1]})
+    with pytest.raises(OperationError, match="no operator is called conv3d; did you mean conv2d"):
+        builder.build({"y": builder.relu(x)}).result()
 
 
 def test_by_the_environment():
