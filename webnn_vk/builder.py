@@ -171,7 +171,7 @@ class MLGraphBuilder(PublicDir):
         with self._numbering:
             equal = self._constants.setdefault(key, [])
             for value in equal:
-                if np.array_equal(value.data.reshape(-1).view(np.uint8), given):
+                if _equal_bytes(value.data.reshape(-1).view(np.uint8), given):
                     break
             else:
                 data = given.copy().view(descriptor.numpy_dtype).reshape(descriptor.shape)
@@ -334,6 +334,15 @@ class _TensorValue(Value):
 _CONSTANT_FORMS = (
     ("descriptor", "buffer"), ("data_type", "value"), ("tensor",), ("array",)
 )
+
+
+def _equal_bytes(a: np.ndarray, b: np.ndarray) -> bool:
+    """Of two flat arrays of one length; a part at a time, as weights are large."""
+    part = 2**20
+    return all(
+        np.array_equal(a[start : start + part], b[start : start + part])
+        for start in range(0, a.size, part)
+    )
 
 
 def _by_name(named: dict[str, Any], first: int) -> list[Any]:

@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Coroutine, Generator
 from concurrent.futures import Future, InvalidStateError
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .background import on_timeline
 from .errors import InvalidStateError as StateError
@@ -119,31 +119,30 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
     def _described(self) -> str:
         return f"an MLPromise of {self._of}" if self._of else "an MLPromise"
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        raise AttributeError(f"no attribute {name!r}: this is {self.hint}", name=name, obj=self)
+    if not TYPE_CHECKING:  # a type checker shall find none of these
 
-    def __getitem__(self, key: Any) -> Any:
-        raise TypeError(f"this is {self.hint}")
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise AttributeError(f"no attribute {name!r}: this is {self.hint}", name=name, obj=self)
 
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        raise TypeError(f"this is {self.hint}")
+        def __getitem__(self, key: Any) -> Any:
+            raise TypeError(f"this is {self.hint}")
 
-    def __array__(self, *arguments: Any, **options: Any) -> Any:
-        raise TypeError(f"this is {self.hint}")
+        def __array__(self, *arguments: Any, **options: Any) -> Any:
+            raise TypeError(f"this is {self.hint}")
 
-    def __enter__(self) -> Any:
-        raise TypeError(f"`with`: this is {self.hint}")
+        def __enter__(self) -> Any:
+            raise TypeError(f"`with`: this is {self.hint}")
 
-    def __exit__(self, *error: object) -> None:
-        raise AssertionError("never entered")
+        def __exit__(self, *error: object) -> None:
+            raise AssertionError("never entered")
 
-    async def __aenter__(self) -> Any:
-        raise TypeError(f"`async with`: this is {self._described()}: `async with await …`")
+        async def __aenter__(self) -> Any:
+            raise TypeError(f"`async with`: this is {self._described()}: `async with await …`")
 
-    async def __aexit__(self, *error: object) -> None:
-        raise AssertionError("never entered")
+        async def __aexit__(self, *error: object) -> None:
+            raise AssertionError("never entered")
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if name not in _INTERNAL]
