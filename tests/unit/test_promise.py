@@ -322,6 +322,19 @@ def test_a_rejection_that_nobody_saw_is_logged_once(caplog):
     assert str(record.exc_info[1]) == "lost"
 
 
+def test_the_end_of_a_context_is_not_logged_for_what_was_pending(caplog):
+    promise = MLPromise()
+    promise.reject(InvalidStateError("the context is lost"))
+    del promise
+    assert caplog.records == []
+    MLPromise.rejected(InvalidStateError("built before"))  # a mistake in the call itself
+    twice = MLPromise()
+    twice.reject(ValueError("first"))
+    twice.reject(InvalidStateError("too late"))
+    del twice
+    assert [str(record.exc_info[1]) for record in caplog.records] == ["built before", "first"]
+
+
 def test_what_was_looked_at_is_not_logged(caplog):
     async def waited(promise):
         with pytest.raises(ValueError):
