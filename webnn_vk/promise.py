@@ -37,8 +37,8 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
     For asyncio it is a coroutine that may be awaited by any number of tasks: what takes coroutines
     (``create_task``, ``gather``, ``wait_for``, ``run_coroutine_threadsafe``) takes promises, and
     ``asyncio.wait`` refuses them as it does coroutines: make tasks of them. A rejection that nobody
-    has looked at when the promise goes is logged once, by the logger "webnn_vk", unless the end of
-    its context or tensor is the reason.
+    has looked at when the promise goes is logged once, by the logger "webnn_vk", unless it is
+    InvalidStateError: the end of its context or tensor.
 
     A callback given to ``add_done_callback`` runs on the context's own thread: waiting there for
     another promise is refused with ``webnn_vk.InvalidStateError``, since it might never end. So is
@@ -167,7 +167,9 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
         if self.__dict__.get("_seen", True) or sys.is_finalizing():
             return
         error = self._exception
-        if error is not None:
+        # The end of its context or tensor nobody has to look at: asyncio doesn't report what was
+        # cancelled either.
+        if error is not None and not isinstance(error, StateError):
             _log.error("%s was rejected and nobody looked", self._described(), exc_info=error)
 
     @classmethod
@@ -190,12 +192,7 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
 
     def reject(self, error: BaseException) -> bool:
         """Set the error unless settled already; whether it was set here."""
-        settled = self._settle(self.set_exception, error)
-        if settled and isinstance(error, StateError):
-            # The end of the context or tensor that it waited for. Nobody has to look at that, as
-            # asyncio doesn't report what was cancelled.
-            self._seen = True
-        return settled
+        return self._settle(self.set_exception, error)
 
     @staticmethod
     def _settle(setter: Any, value: Any) -> bool:
