@@ -6,19 +6,22 @@ Named after ``navigator.ml``: a module called ``ml`` would take the instance's p
 from __future__ import annotations
 
 import warnings
+from collections.abc import Collection
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from . import background
 from .context import MLContext
 from .device_info import DeviceInfo
+from .device_profile import check_feature
 from .driver import DriverError, DriverUnavailable
 from .errors import InvalidStateError, NotSupportedError
 from .gpu.adapter import GPUDevice
 from .gpu.device_state import device_state
 from .interop import wgpu
 from .opening import FoundDevice, choose, find_devices, open_device
-from .program import check_skip
-from .promise import MLPromise
+from .program import check_forced, check_skip
+from .promise import MLPromise, kind_of
 from .runtime import CpuDevice, Timeline
 from .settings import Settings
 
@@ -46,9 +49,10 @@ class ML:
         The best GPU by default; ``power_preference`` "low-power" prefers an integrated one,
         "high-performance" a discrete one, and outranks ``accelerated``; ``accelerated=False``
         takes the CPU device. A software Vulkan device is taken only when ``settings.device`` (or
-        ``WEBNN_VK_DEVICE``) names it. Rejects with TypeError for wrong options, ValueError for a
-        pass to skip that is none or can't be, NotSupportedError when the device asked for can't be
-        used.
+        ``WEBNN_VK_DEVICE``) names it. Rejects with TypeError for wrong options, ValueError for
+        settings that can't be (an operator to force, a pass to skip, a feature to mask that is
+        none; a variable of the environment with nonsense in it), NotSupportedError when the device
+        asked for can't be used.
         """
         if power_preference not in POWER_PREFERENCES:
             return MLPromise.rejected(
@@ -57,12 +61,12 @@ class ML:
                     f"{', '.join(POWER_PREFERENCES)}"
                 )
             )
-        promise: MLPromise[MLContext] = MLPromise()
+        promise: MLPromise[MLContext] = MLPromise("an MLContext")
 
         def create() -> None:
             try:
                 chosen = Settings.given(settings)
-                check_skip(chosen.skip_passes)
+                _check(chosen)
                 if gpu_device is not None:
                     promise.resolve(_context_on(gpu_device, chosen))
                     return
@@ -89,6 +93,30 @@ def devices() -> list[DeviceInfo]:
     return [*listed, _cpu_info(CpuDevice())]
 
 
+def _check(settings: Settings) -> None:
+    """What settings say about other modules' names, and folders: before a device is looked for."""
+
+    def check_mask(names: Collection[str]) -> None:
+        for name in names:
+            try:
+                check_feature(name)
+            except ValueError as error:
+                raise TypeError(f"mask: {error}") from None
+
+    for name, check in (
+        ("skip_passes", check_skip), ("force_cpu", check_forced), ("mask", check_mask)
+    ):
+        try:
+            check(getattr(settings, name))
+        except (ValueError, TypeError) as error:
+            message = str(error).replace(f"{name}: ", f"{settings.called(name)}: ", 1)
+            raise type(error)(message) from None
+    for name in ("cache", "dump"):
+        folder = getattr(settings, name)
+        if isinstance(folder, Path) and folder.exists() and not folder.is_dir():
+            raise ValueError(f"{settings.called(name)}: {str(folder)!r} is no folder")
+
+
 def _create(settings: Settings, power_preference: str, accelerated: bool) -> MLContext:
     choice = choose(settings, power_preference=power_preference, accelerated=accelerated)
     if choice.unasked:
@@ -112,7 +140,7 @@ def _context_on(gpu_device: Any, settings: Settings) -> MLContext:
     if not isinstance(gpu_device, GPUDevice):
         raise TypeError(
             f"create_context: a GPUDevice (of webnn_vk.gpu or wgpu) is expected, not "
-            f"{type(gpu_device).__name__}; options are given by keyword"
+            f"{kind_of(gpu_device)}; options are given by keyword"
         )
     gpu = device_state(gpu_device)
     gpu.check("create_context")

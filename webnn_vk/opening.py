@@ -85,6 +85,7 @@ def choose(
             power_preference=power_preference,
             accelerated=accelerated,
             override=settings.device,
+            asked=settings.asked_device,
         )
     except DriverUnavailable as error:
         if wanted:

@@ -33,10 +33,14 @@ def open_context(device: str | None = None) -> Any:
     """
     try:
         settings = Settings.from_environment()
-        settings = replace(settings, device=device or settings.device)
+        if device:
+            settings = replace(settings, device=device)
         return webnn_vk.ml.create_context(settings=settings).result()
     except (webnn_vk.DOMException, TypeError, ValueError) as error:
-        raise ToolError(str(error)) from None
+        message = str(error)
+        if device:
+            message = message.replace(settings.asked_device, f"--device {device}")
+        raise ToolError(message) from None
 
 
 def default_device() -> dict[str, Any]:
