@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from .builder import MLGraphBuilder
 
 
 def _operator(method: str, *, swapped: bool = False, numbers: bool = True) -> Callable[..., Any]:
@@ -18,11 +15,11 @@ def _operator(method: str, *, swapped: bool = False, numbers: bool = True) -> Ca
         if numbers and isinstance(other, (int, float, np.integer, np.floating)):
             if isinstance(other, bool):
                 return NotImplemented
-            other = self._builder._number_like(other, self)
+            other = self._constant(other)
         elif not isinstance(other, Arithmetic):
             return NotImplemented
         a, b = (other, self) if swapped else (self, other)
-        return getattr(self._builder, method)(a, b)
+        return self._call(method, a, b)
 
     return apply
 
@@ -36,7 +33,6 @@ class Arithmetic:
     __slots__ = ()
     #: NumPy's numbers and arrays leave the operation to the operand.
     __array_ufunc__ = None
-    _builder: MLGraphBuilder
 
     __add__, __radd__ = _operator("add"), _operator("add", swapped=True)
     __sub__, __rsub__ = _operator("sub"), _operator("sub", swapped=True)
@@ -47,8 +43,16 @@ class Arithmetic:
     __lt__, __le__ = _operator("lesser"), _operator("lesser_or_equal")
     __gt__, __ge__ = _operator("greater"), _operator("greater_or_equal")
 
+    def _call(self, method: str, *operands: Any) -> Any:
+        """What the builder's method of that name makes of the operands."""
+        raise NotImplementedError
+
+    def _constant(self, value: Any) -> Any:
+        """The number as a constant of this operand's data type."""
+        raise NotImplementedError
+
     def __neg__(self) -> Any:
-        return self._builder.neg(self)  # type: ignore[attr-defined]
+        return self._call("neg", self)
 
     def __bool__(self) -> bool:
         raise TypeError(

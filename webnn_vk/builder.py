@@ -72,6 +72,12 @@ class MLOperand(PublicDir, Arithmetic):
         """Dimensions in elements."""
         return self._descriptor.shape
 
+    def _call(self, method: str, *operands: Any) -> Any:
+        return getattr(self._builder, method)(*operands)
+
+    def _constant(self, value: Any) -> MLOperand:
+        return self._builder._number_like(value, self)
+
     def __repr__(self) -> str:
         return f"<MLOperand {self._title}: {self._descriptor}>"
 
@@ -149,7 +155,7 @@ class MLGraphBuilder(PublicDir):
 
     def _number_like(self, number: Any, operand: MLOperand) -> MLOperand:
         """A number beside an operand of an expression."""
-        return self._constant_number(operand.data_type, number, 4)
+        return self._constant_number(operand.data_type, number, 5)
 
     def _constant_number(self, data_type: str, value: Any, depth: int = 3) -> MLOperand:
         number = Number.convert(value, "constant")

@@ -30,7 +30,14 @@ from .gpu.semaphore import GPUSemaphore
 from .graph import Graph
 from .interop import host_memory
 from .limits import op_support_limits
-from .ml_graph import MLGraph, check_graph, check_names, executable_of, match
+from .ml_graph import (
+    MLGraph,
+    check_graph,
+    check_names,
+    executable_of,
+    match,
+    unused_inputs,
+)
 from .program import Constants, Program, Target, compile_program
 from .promise import MLPromise
 from .runtime import (
@@ -370,7 +377,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         executable_of(graph)
         if not isinstance(inputs, Mapping):
             raise TypeError(f"{what}: inputs is a mapping of names to arrays")
-        check_names(inputs, graph.inputs, f"{what}: inputs", graph._unused)
+        check_names(inputs, graph.inputs, f"{what}: inputs", unused_inputs(graph))
         return {
             name: as_bytes(data, graph.inputs[name], f"{what}: input {sanitize(name)!r}")
             for name, data in inputs.items()

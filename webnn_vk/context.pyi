@@ -9,6 +9,7 @@ import numpy as np
 from .context_state import ContextBase as ContextBase, MLContextLostInfo as MLContextLostInfo
 from .data_types import MLOperandDescriptor as MLOperandDescriptor
 from .device_info import DeviceInfo as DeviceInfo
+from .face import AsyncManager as AsyncManager, PublicDir as PublicDir
 from .gpu.semaphore import GPUSemaphore as GPUSemaphore
 from .graph import Graph as Graph
 from .ml_graph import MLGraph as MLGraph
@@ -17,7 +18,7 @@ from .runtime import Fence as Fence, Timeline as Timeline
 from .settings import Settings as Settings
 from .tensor import MLTensor as MLTensor
 
-class MLContext(ContextBase):
+class MLContext(PublicDir, ContextBase, AsyncManager):
 
     def __init__(self, timeline: Timeline, info: DeviceInfo, settings: Settings, *, accelerated: bool=True, has_compiler: bool=True, available: Callable[[Any], bool]=..., gpu_device: Any=None) -> None: ...
 
@@ -51,6 +52,8 @@ class MLContext(ContextBase):
     def dispatch(self, graph: MLGraph, inputs: Mapping[str, MLTensor], outputs: Mapping[str, MLTensor]) -> None: ...
 
     def compute(self, graph: MLGraph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]: ...
+
+    def compute_async(self, graph: MLGraph, inputs: Mapping[str, Any]) -> MLPromise[dict[str, np.ndarray]]: ...
 
     def destroy(self) -> None: ...
 

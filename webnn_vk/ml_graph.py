@@ -115,6 +115,11 @@ def executable_of(graph: MLGraph) -> Executable:
     return executable
 
 
+def unused_inputs(graph: MLGraph) -> Collection[str]:
+    """The inputs that were described but that nothing in the graph reads."""
+    return graph._unused
+
+
 def match(
     graph: MLGraph, inputs: Mapping[str, MLTensor], outputs: Mapping[str, MLTensor]
 ) -> tuple[dict[str, Storage], dict[str, Storage]]:

@@ -102,7 +102,7 @@ class Settings:
         return settings
 
 
-def verify_passes() -> bool:
+def verify_passes(variables: Mapping[str, str] | None = None) -> bool:
     """Whether graphs are verified after every pass (``WEBNN_VK_VERIFY_PASSES``): for tests, so it
     is no setting of one context."""
-    return environment.flag("WEBNN_VK_VERIFY_PASSES")
+    return environment.flag("WEBNN_VK_VERIFY_PASSES", variables)

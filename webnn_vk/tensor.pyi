@@ -3,11 +3,13 @@
 
 from .data_types import MLOperandDataType
 from typing import Any
+import numpy as np
+from .face import AsyncManager as AsyncManager, PublicDir as PublicDir
 from .interop.numpy import TensorArray as TensorArray
 from .sharing import TensorMemory as TensorMemory
 from .tensor_state import TensorBase as TensorBase, TensorState as TensorState
 
-class MLTensor(TensorBase):
+class MLTensor(PublicDir, TensorBase, AsyncManager):
 
     def __init__(self, state: TensorState) -> None: ...
 
@@ -16,6 +18,15 @@ class MLTensor(TensorBase):
 
     @property
     def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def ndim(self) -> int: ...
+
+    @property
+    def dtype(self) -> np.dtype: ...
+
+    @property
+    def nbytes(self) -> int: ...
 
     @property
     def readable(self) -> bool: ...
@@ -32,6 +43,8 @@ class MLTensor(TensorBase):
     def export_fd(self) -> TensorMemory: ...
 
     def to_numpy(self) -> TensorArray: ...
+
+    def __array__(self, dtype: Any=None, copy: bool | None=None) -> np.ndarray: ...
 
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
