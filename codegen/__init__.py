@@ -1,15 +1,18 @@
 """The generator of compute shaders: a template and a plain-data spec become GLSL, then SPIR-V.
 
     from webnn_vk.codegen import Buffer, KernelSpec, Param, ShaderStore
-    buffers = Buffer("a", "float16"), Buffer("out", "float16", "w")
-    spec = KernelSpec("elementwise.comp.j2", buffers, (Param("n"),), options=…)
+    buffers = Buffer("src", "uint32"), Buffer("dst", "uint32", "w")
+    names = "first", "rows", "columns", "diagonal", "upper", "count"
+    params = [Param(name, "int" if name == "diagonal" else "uint") for name in names]
+    spec = KernelSpec("copy.comp.j2", buffers, params, options={"mode": "triangular"})
     spirv, = ShaderStore().get([spec])
 
 It knows nothing of devices, needs no GPU and imports nothing of the rest of `webnn_vk`. The command
-line (`python -m webnn_vk.codegen`) lists, renders, compiles and disassembles. Modules: `spec` (the
-plain data), `render` and `library` (Jinja to GLSL), `glsl`, `compiler` and `glslang` (GLSL to
-SPIR-V), `spirv` (reading and patching modules), `store` (pack, cache, compiler), `pack` (many
-modules in one file).
+line (`python -m webnn_vk.codegen`) lists, describes, renders, compiles and disassembles; templates
+of your own are found with `add_template_dir`. Modules: `spec` (the plain data), `render` and
+`library` (Jinja to GLSL), `glsl`, `compiler` and `glslang` (GLSL to SPIR-V), `spirv` (reading and
+patching modules), `store` (pack, cache, compiler), `pack` (many modules in one file), `arguments`
+and `describe` (for the command line).
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ _MODULE_OF = {
     "ShaderStore": "store",
     "ShaderUnavailable": "store",
     "build_pack": "store",
+    "add_template_dir": "render",
     "templates": "render",
 }
 

@@ -1,21 +1,23 @@
 """The generator on the command line: `python -m webnn_vk.codegen`.
 
-    list                                    the templates, what they do, the options they look at
-    render copy.comp.j2 --buffer a:float16 --buffer out:float16:w --param n
-    compile … -o copy.spv                   the same arguments, to SPIR-V
-    disassemble …  |  disassemble copy.spv  SPIR-V as text
+    list
+    describe scatter_clear
+    render scatter_clear --buffer slots:uint32:w:4 --param count
+    compile scatter_clear --buffer slots:uint32:w:4 --param count -o clear.spv
+    disassemble clear.spv
     pack FILE [--entries]                   what a pack holds
     pack FILE --specs MODULE:FUNCTION       writes one of the specs that the function returns
 
-A buffer is NAME:TYPE[:ACCESS[:WIDTH[:PORTIONS]]], a parameter NAME[:TYPE[:COUNT]], a constant
-NAME[:TYPE[:DEFAULT]], an option NAME=VALUE with VALUE a Python literal or else a text. No GPU is
-needed. Exit status: 0, or 2 with a message on the standard error.
+`describe` tells what a template wants, with a command line for it. A buffer is
+NAME:TYPE[:ACCESS[:WIDTH[:PORTIONS]]], a parameter NAME[:TYPE[:COUNT]], a constant
+NAME[:TYPE[:DEFAULT]], an option NAME=VALUE with VALUE a Python literal or else a text. A template
+of your own is a path to NAME.comp.j2, or a name in a --template-dir. No GPU is needed. Exit status:
+0, or 2 with a message on the standard error.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import importlib
 import shutil
 import subprocess
@@ -25,68 +27,38 @@ from pathlib import Path
 from typing import Any
 
 from . import spirv
+from .arguments import read_spec
 from .compiler import find_compiler
+from .describe import describe
 from .glsl import CompilerUnavailable, GlslError, Source
 from .pack import PACK_PATH, Pack
-from .render import SHADERS, render, template_info, templates
-from .spec import FEATURES, Buffer, Constant, KernelSpec, Param, SpecError
+from .render import SHADERS, add_template_dir, render, template_info, templates
+from .spec import FEATURES, KernelSpec, SpecError
 from .store import ShaderUnavailable, build_pack
 
 
-def _fields(text: str, most: int) -> list[str]:
-    fields = text.split(":")
-    if len(fields) > most:
-        raise SpecError(f"{text!r}: at most {most} parts separated by ':' are accepted")
-    return fields
-
-
-def _int(text: str) -> int:
-    try:
-        return int(text, 0)
-    except ValueError:
-        raise SpecError(f"{text!r} is no whole number") from None
-
-
-def _buffer(text: str) -> Buffer:
-    name, *rest = _fields(text, 5)
-    if not rest:
-        raise SpecError(f"buffer {text!r}: NAME:TYPE is needed")
-    return Buffer(name, *rest[:2], *map(_int, rest[2:]))
-
-
-def _param(text: str) -> Param:
-    name, *rest = _fields(text, 3)
-    return Param(name, *rest[:1], *map(_int, rest[1:]))
-
-
-def _constant(text: str) -> Constant:
-    name, *rest = _fields(text, 3)
-    if len(rest) < 2:
-        return Constant(name, *rest)
-    return Constant(name, rest[0], float(rest[1]) if rest[0] == "float" else _int(rest[1]))
-
-
-def _option(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise SpecError(f"option {text!r}: NAME=VALUE is accepted")
-    try:
-        return name, ast.literal_eval(value)
-    except (ValueError, SyntaxError):
-        return name, value
+def _find_own(arguments: argparse.Namespace) -> None:
+    """Make own templates known: those of --template-dir, and one given as a path."""
+    for folder in arguments.template_dir:
+        add_template_dir(folder)
+    path = Path(getattr(arguments, "template", None) or "")
+    if path.suffix == ".j2" and len(path.parts) > 1 and path.as_posix() not in templates():
+        if not path.name.endswith(".comp.j2"):
+            raise SpecError(f"{path}: a template is called NAME.comp.j2")
+        if not path.is_file():
+            raise SpecError(f"{path}: there is no such file")
+        add_template_dir(path.parent)
+        arguments.template = path.name
 
 
 def _spec(arguments: argparse.Namespace) -> KernelSpec:
-    template = arguments.template
-    if not template.endswith(".j2"):
-        template += ".comp.j2"
-    return KernelSpec(
-        template,
-        tuple(map(_buffer, arguments.buffer)),
-        tuple(map(_param, arguments.param)),
-        tuple(map(_constant, arguments.constant)),
-        tuple(map(_option, arguments.option)),
-        frozenset(arguments.feature),
+    return read_spec(
+        arguments.template,
+        buffers=arguments.buffer,
+        params=arguments.param,
+        constants=arguments.constant,
+        options=arguments.option,
+        features=arguments.feature,
     )
 
 
@@ -114,6 +86,10 @@ def _list(arguments: argparse.Namespace) -> None:
         print(f"{name}\n    {about.description or '(no description)'}")
         if about.options:
             print(f"    options: {', '.join(about.options)}")
+
+
+def _describe(arguments: argparse.Namespace) -> None:
+    print(describe(arguments.template))
 
 
 def _render(arguments: argparse.Namespace) -> None:
@@ -193,14 +169,22 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(function=function)
         return sub
 
-    command("list", _list, "list the templates with their options")
+    def own(sub: argparse.ArgumentParser) -> None:
+        sub.add_argument("--template-dir", action="append", default=[], metavar="DIR",
+                         help="find templates there too")
+
+    own(command("list", _list, "list the templates with their options"))
+    sub = command("describe", _describe, "what a template wants, and a command line for it")
+    sub.add_argument("template", help="name of a template (see list), or a path to your own")
+    own(sub)
     for name, function, text in (
         ("render", _render, "print the GLSL of a template"),
         ("compile", _compile, "compile a template to SPIR-V"),
         ("disassemble", _disassemble, "show the SPIR-V of a template or of a .spv file as text"),
     ):
         sub = command(name, function, text)
-        sub.add_argument("template", help="name of a template (see list)" + (
+        own(sub)
+        sub.add_argument("template", help="name of a template (see list), or a path to your own" + (
             " or a .spv file" if name == "disassemble" else ""))
         sub.add_argument("--buffer", action="append", default=[], metavar="NAME:TYPE[:ACCESS…]",
                          help="NAME:TYPE[:ACCESS[:WIDTH[:PORTIONS]]], in the order of the bindings")
@@ -231,6 +215,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
     parsed = _parser().parse_args(arguments)
     try:
+        if hasattr(parsed, "template_dir"):
+            _find_own(parsed)
         parsed.function(parsed)
     except BrokenPipeError:
         sys.stderr.close()

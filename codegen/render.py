@@ -8,7 +8,9 @@ error (StrictUndefined).
 
 from __future__ import annotations
 
+import difflib
 import functools
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +18,15 @@ from typing import Any
 
 import jinja2
 import jinja2.meta
+import jinja2.nodes
 
 from .library import insert_functions
 from .spec import ELEMENT_BYTES, TEMPLATE_VARIABLES, Buffer, KernelSpec, SpecError
 
 #: The templates: beside this folder, in the checkout and in an installed package alike.
 SHADERS = Path(__file__).resolve().parent.parent / "shaders"
+
+_loader = jinja2.FileSystemLoader(SHADERS)
 
 _WORDS = {"float32": "float", "int32": "int", "uint32": "uint"}
 _VECTORS = {"float": "vec4", "int": "ivec4", "uint": "uvec4"}
@@ -129,7 +134,7 @@ def _view(buffer: Buffer, binding: int, features: frozenset[str]) -> BufferView:
 def environment() -> jinja2.Environment:
     """The Jinja environment of the shader templates."""
     return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(SHADERS),
+        loader=_loader,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -138,6 +143,31 @@ def environment() -> jinja2.Environment:
         auto_reload=False,
         cache_size=-1,
     )
+
+
+def add_template_dir(folder: str | os.PathLike[str]) -> None:
+    """Find templates (`NAME.comp.j2`) in this folder too; again after editing one, to read it anew.
+    The library's own `lib/` can be included. RenderError where the folder is missing or has a name
+    that the library has, which would otherwise be shadowed.
+    """
+    path = Path(folder).resolve()
+    if not path.is_dir():
+        raise RenderError(f"template folder {str(folder)!r}: there is no such folder")
+    if path != SHADERS and str(path) not in _loader.searchpath:
+        taken = sorted(_names(path) & _names(SHADERS))
+        if taken:
+            raise RenderError(
+                f"template folder {str(folder)!r}: {', '.join(taken)} has the name of a template "
+                "of the library; give it another"
+            )
+        _loader.searchpath.append(str(path))
+    if environment().cache is not None:
+        environment().cache.clear()
+    render.cache_clear()
+
+
+def _names(folder: Path) -> set[str]:
+    return {p.relative_to(folder).as_posix() for p in folder.rglob("*.comp.j2")}
 
 
 def _variables(spec: KernelSpec) -> dict[str, Any]:
@@ -170,50 +200,71 @@ def render(spec: KernelSpec) -> str:
             int64_native=variables["int64_native"],
         )
     except jinja2.TemplateNotFound as error:
-        raise RenderError(f"no template {error.name!r} in {SHADERS}") from None
+        raise RenderError(_missing(error.name)) from None
     except jinja2.TemplateSyntaxError as error:
         raise RenderError(f"{error.name}:{error.lineno}: {error.message}") from error
     except jinja2.UndefinedError as error:
         raise RenderError(f"{spec.template}: {error.message} (is an option missing?)") from error
 
 
+def _missing(name: str | None) -> str:
+    near = difflib.get_close_matches(str(name), templates(), 1)
+    return f"no template {name!r} in {', '.join(map(str, _loader.searchpath))}" + (
+        f"; did you mean {near[0]}?" if near else ""
+    )
+
+
 @dataclass(frozen=True)
 class TemplateInfo:
-    """A template: its name, its first comment, the names of the options it looks at."""
+    """A template: its name, the first line of its first comment, all of that comment, the names of
+    the options it looks at."""
 
     name: str
     description: str
+    comment: str
     options: tuple[str, ...]
 
 
-def _undeclared(name: str, seen: set[str]) -> set[str]:
-    if name in seen:
-        return set()
-    seen.add(name)
+def template_texts(name: str) -> dict[str, str]:
+    """The text of a template and of those it includes, by name. Raises RenderError."""
+    texts: dict[str, str] = {}
+    front = [name]
     env = environment()
-    source, _, _ = env.loader.get_source(env, name)
-    tree = env.parse(source, name)
-    names = jinja2.meta.find_undeclared_variables(tree)
-    for other in jinja2.meta.find_referenced_templates(tree):
-        if other is not None:
-            names |= _undeclared(other, seen)
-    return names
+    while front:
+        name = front.pop()
+        if name in texts:
+            continue
+        try:
+            texts[name], _, _ = env.loader.get_source(env, name)
+            tree = env.parse(texts[name], name)
+        except jinja2.TemplateNotFound as error:
+            raise RenderError(_missing(error.name)) from None
+        except jinja2.TemplateSyntaxError as error:
+            raise RenderError(f"{error.name}:{error.lineno}: {error.message}") from error
+        front += [other for other in jinja2.meta.find_referenced_templates(tree) if other]
+    return texts
 
 
 def template_info(name: str) -> TemplateInfo:
     """What `templates()` and the command line tell of a template. Raises RenderError."""
-    try:
-        text = (SHADERS / name).read_text(encoding="utf-8")
-        options = _undeclared(name, set()) - TEMPLATE_VARIABLES
-    except (OSError, jinja2.TemplateNotFound) as error:
-        raise RenderError(f"no template {name!r} in {SHADERS}: {error}") from None
-    except jinja2.TemplateSyntaxError as error:
-        raise RenderError(f"{error.name}:{error.lineno}: {error.message}") from error
-    comment = re.match(r"\s*\{#-?(.*?)-?#\}", text, re.DOTALL)
-    lines = comment.group(1).strip().splitlines() if comment else []
-    return TemplateInfo(name, lines[0].strip() if lines else "", tuple(sorted(options)))
+    texts = template_texts(name)
+    wanted: set[str] = set()
+    given: set[str] = set(TEMPLATE_VARIABLES)
+    for text in texts.values():
+        tree = environment().parse(text)
+        wanted |= jinja2.meta.find_undeclared_variables(tree)
+        # What a template sets for those it includes is no option.
+        for assigned in tree.find_all((jinja2.nodes.Assign, jinja2.nodes.AssignBlock)):
+            given |= {n.name for n in (assigned.target, *assigned.target.find_all(
+                jinja2.nodes.Name)) if isinstance(n, jinja2.nodes.Name)}
+        given |= {macro.name for macro in tree.find_all(jinja2.nodes.Macro)}
+    comment = re.match(r"\s*\{#-?(.*?)-?#\}(?:\s*\{#-?(.*?)-?#\})?", texts[name], re.DOTALL)
+    parts = [part.strip() for part in comment.groups() if part] if comment else []
+    lines = [line.strip() for part in parts for line in part.splitlines()]
+    first = lines[0] if lines else ""
+    return TemplateInfo(name, first, "\n    ".join(lines), tuple(sorted(wanted - given)))
 
 
 def templates() -> list[str]:
     """Names of the kernel templates (what `KernelSpec.template` accepts), sorted."""
-    return sorted(p.relative_to(SHADERS).as_posix() for p in SHADERS.rglob("*.comp.j2"))
+    return sorted({name for folder in _loader.searchpath for name in _names(Path(folder))})

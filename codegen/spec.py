@@ -153,7 +153,8 @@ class Constant:
 class KernelSpec:
     """The structure of one kernel; specs are equal, and render to the same text, by their key.
 
-    options: what the template's Jinja decides on: (name, plain hashable value) pairs.
+    options: what the template's Jinja decides on: a mapping of names to plain hashable values, or
+    pairs of them.
     features: those device features that the shader may use; without one the prelude emulates.
     """
 
@@ -161,10 +162,12 @@ class KernelSpec:
     buffers: tuple[Buffer, ...]
     params: tuple[Param, ...] = ()
     constants: tuple[Constant, ...] = ()
-    options: tuple[tuple[str, Any], ...] = ()
+    options: tuple[tuple[str, Any], ...] | Mapping[str, Any] = ()
     features: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
+        if isinstance(self.options, Mapping):
+            object.__setattr__(self, "options", tuple(self.options.items()))
         for field in ("buffers", "params", "constants", "options"):
             object.__setattr__(self, field, tuple(getattr(self, field)))
         object.__setattr__(self, "features", frozenset(self.features))

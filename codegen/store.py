@@ -88,6 +88,11 @@ class ShaderStore:
         return self._compiler is not None
 
     @property
+    def has_pack(self) -> bool:
+        """Whether there are precompiled modules."""
+        return self._pack is not None
+
+    @property
     def compiler_version(self) -> str:
         """The compiler's name and version; "none" without one. Raises CompilerUnavailable."""
         return "none" if self._compiler is None else self._compiler.version
@@ -210,6 +215,10 @@ class _Cache:
                 )
         return self._usable
 
+    def check(self) -> bool | None:
+        """Whether entries can be read; None when there are none yet."""
+        return self._ready(create=False) or self._usable
+
     def _path(self, place: bytes, identity: str) -> Path:
         who = hashlib.sha256(identity.encode()).hexdigest()[:8]
         return self._folder / f"{place.hex()}-{who}.spv"
@@ -256,6 +265,27 @@ def _read_entry(path: Path, place: bytes) -> bytes | None:
     except spirv.SpirvError:
         return None
     return module
+
+
+def cache_state() -> dict[str, Any]:
+    """The user's cache for people: "folder" (None when off), "entries", "bytes", and "problem" (why
+    it can't be used, or "")."""
+    folder = default_cache_dir()
+    state: dict[str, Any] = {
+        "folder": None if folder is None else str(folder), "entries": 0, "bytes": 0, "problem": "",
+    }
+    cache = _Cache(folder)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        usable = cache.check()
+    if usable:
+        sizes = [path.stat().st_size for path in Path(folder, "spirv").glob("*.spv")]
+        state["entries"], state["bytes"] = len(sizes), sum(sizes)
+    elif usable is False and folder is not None:
+        state["problem"] = "; ".join(str(warning.message) for warning in caught) or (
+            f"the shader cache {folder} can't be read"
+        )
+    return state
 
 
 def build_pack(

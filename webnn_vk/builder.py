@@ -8,43 +8,53 @@ from __future__ import annotations
 
 import inspect
 import threading
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from .arithmetic import Arithmetic
 from .buffers import as_bytes
 from .context import MLContext, build_graph
 from .context_state import context_state
 from .data_types import (
     MLOperandDescriptor,
+    cast_loss,
     cast_number,
     check_dimensions,
+    shown,
     to_data_type,
     to_descriptor,
 )
 from .errors import InvalidStateError, sanitize
+from .face import PublicDir
 from .graph import Graph, Node, Value
 from .graph.emit import bind_call, make_node
 from .ml_graph import MLGraph
 from .ops import OPERATORS, Operator
 from .ops.arguments import Number
-from .promise import MLPromise
+from .promise import MLPromise, kind_of
 from .runtime import CpuDevice
 from .tensor import MLTensor
 from .tensor_state import TensorState, owned
 
 
-class MLOperand:
-    """A tensor in the graph being built (§8.6)."""
+class MLOperand(PublicDir, Arithmetic):
+    """A tensor in the graph being built (§8.6).
+
+    Python's operators stand for the builder's methods (extension): ``+ - * / ** @``, unary minus,
+    ``< <= > >=``. A number on either side becomes a constant of the operand's data type. ``==`` and
+    ``!=`` compare identity, and an operand has no truth value (TypeError)."""
 
     # The builder holds the value, and lets go of it when the graph is built: operands that a
     # program still has then keep neither constants nor nodes alive.
-    __slots__ = ("_builder", "_descriptor", "_number")
+    __slots__ = ("_builder", "_descriptor", "_number", "_title")
 
     def __init__(
-        self, builder: MLGraphBuilder, descriptor: MLOperandDescriptor, number: int
+        self, builder: MLGraphBuilder, descriptor: MLOperandDescriptor, number: int, title: str
     ) -> None:
+        self._title = title
         self._builder = builder
         self._descriptor = descriptor
         self._number = number
@@ -63,11 +73,17 @@ class MLOperand:
         """Dimensions in elements."""
         return self._descriptor.shape
 
+    def _call(self, method: str, *operands: Any) -> Any:
+        return getattr(self._builder, method)(*operands)
+
+    def _constant(self, value: Any) -> MLOperand:
+        return self._builder._number_like(value, self)
+
     def __repr__(self) -> str:
-        return f"<MLOperand {self._descriptor}>"
+        return f"<MLOperand {self._title}: {self._descriptor}>"
 
 
-class MLGraphBuilder:
+class MLGraphBuilder(PublicDir):
     """Describes one graph for ``context`` and builds it once.
 
     Methods raise InvalidStateError after ``build()`` and when the context is lost, and TypeError,
@@ -76,7 +92,7 @@ class MLGraphBuilder:
 
     def __init__(self, context: MLContext) -> None:
         if not isinstance(context, MLContext):
-            raise TypeError(f"an MLContext is expected, not {type(context).__name__}")
+            raise TypeError(f"an MLContext is expected, not {kind_of(context)}")
         if context.lost.done():
             raise InvalidStateError("the context is lost")
         self._context = context
@@ -88,6 +104,8 @@ class MLGraphBuilder:
         self._nodes: list[Node] = []
         # The values of the operands handed out, by their numbers.
         self._values: list[Value] = []
+        # Constants by type, shape and a part of their bytes: equal ones are stored once.
+        self._constants: dict[Any, list[Value]] = {}
         # Of two threads that build at once, the second finds the graph built.
         self._building = threading.Lock()
         self._numbering = threading.Lock()
@@ -105,13 +123,15 @@ class MLGraphBuilder:
         self._check_descriptor(described, f"input {sanitize(name)!r}")
         value = Value(described, name=name)
         self._inputs.append(value)
-        return self._operand(value)
+        return self._operand(value, f"input {sanitize(name)!r}")
 
     def constant(self, *args: Any, **named: Any) -> MLOperand:
         """A constant (§8.9.3), in one of four forms:
 
         ``constant(descriptor, buffer)``: the buffer's bytes, copied;
-        ``constant(data_type, value)``: a scalar, the number cast to the data type;
+        ``constant(data_type, value)``: a scalar, the number cast to the data type as the
+        specification has it: integer types clamp it to their range and cut a fraction off, NaN
+        becomes 0, floats round; a RuntimeWarning says so where more than rounding is lost;
         ``constant(tensor)``: a constant tensor of this context;
         ``constant(array)``: data type and shape from a NumPy array, copied (extension).
         """
@@ -119,34 +139,54 @@ class MLGraphBuilder:
             case (MLTensor() as tensor,):
                 return self._constant_tensor(tensor)
             case (np.ndarray() | np.generic() as array,):
+                if array.dtype == np.bool_:
+                    array = np.asarray(array).view(np.uint8)
                 described = MLOperandDescriptor(str(array.dtype), array.shape)
                 return self._constant_buffer(described, array)
-            case (str() as data_type, value):
+            case (str() | type() | np.dtype() as data_type, value):
                 return self._constant_number(to_data_type(data_type, "constant"), value)
             case (descriptor, buffer):
                 return self._constant_buffer(_plain(to_descriptor(descriptor)), buffer)
         raise TypeError(
             "constant: (descriptor, buffer), (data_type, value), (tensor) or (array) is expected, "
-            f"not ({', '.join(type(a).__name__ for a in args)})"
+            f"not ({', '.join(map(kind_of, args))})"
         )
 
     def _constant_buffer(self, descriptor: MLOperandDescriptor, buffer: Any) -> MLOperand:
         self._check_can_build("constant")
         self._check_descriptor(descriptor, "constant")
-        data = as_bytes(buffer, descriptor, "constant").copy()
-        return self._constant_value(descriptor, data.view(descriptor.numpy_dtype))
+        return self._constant_value(descriptor, as_bytes(buffer, descriptor, "constant"))
 
-    def _constant_number(self, data_type: str, value: Any) -> MLOperand:
+    def _number_like(self, number: Any, operand: MLOperand) -> MLOperand:
+        """A number beside an operand of an expression."""
+        return self._constant_number(operand.data_type, number, 5)
+
+    def _constant_number(self, data_type: str, value: Any, depth: int = 3) -> MLOperand:
         number = Number.convert(value, "constant")
         self._check_can_build("constant")
+        loss = cast_loss(number, data_type)
+        if loss is not None:
+            warnings.warn(
+                f"constant: {shown(number)} {loss} as {data_type}", RuntimeWarning, stacklevel=depth
+            )
         descriptor = MLOperandDescriptor(data_type, ())
         data = np.array(cast_number(number, data_type), descriptor.numpy_dtype)
-        return self._constant_value(descriptor, data)
+        return self._constant_value(descriptor, data.reshape(-1).view(np.uint8))
 
-    def _constant_value(self, descriptor: MLOperandDescriptor, data: np.ndarray) -> MLOperand:
-        data = data.reshape(descriptor.shape)
-        data.setflags(write=False)
-        return self._operand(Value(descriptor, data=data))
+    def _constant_value(self, descriptor: MLOperandDescriptor, given: np.ndarray) -> MLOperand:
+        """A constant with a copy of these bytes, or the one that there is already."""
+        key = (descriptor, given[:256].tobytes(), given[-256:].tobytes())
+        with self._numbering:
+            equal = self._constants.setdefault(key, [])
+            for value in equal:
+                if _equal_bytes(value.data.reshape(-1).view(np.uint8), given):
+                    break
+            else:
+                data = given.copy().view(descriptor.numpy_dtype).reshape(descriptor.shape)
+                data.setflags(write=False)
+                value = Value(descriptor, data=data)
+                equal.append(value)
+        return self._operand(value, "constant")
 
     def _constant_tensor(self, tensor: MLTensor) -> MLOperand:
         state = owned(tensor, context_state(self._context), "constant")
@@ -154,13 +194,13 @@ class MLGraphBuilder:
         if not tensor.constant:
             raise TypeError(f"constant: {tensor!r} is not a constant tensor")
         self._check_can_build("constant")
-        return self._operand(_TensorValue(_plain(state.descriptor), storage, state))
+        return self._operand(_TensorValue(_plain(state.descriptor), storage, state), "constant")
 
-    def _operand(self, value: Value) -> MLOperand:
+    def _operand(self, value: Value, title: str) -> MLOperand:
         # One step: several threads may add to one builder.
         with self._numbering:
             self._values.append(value)
-            return MLOperand(self, value.descriptor, len(self._values) - 1)
+            return MLOperand(self, value.descriptor, len(self._values) - 1, title)
 
     # -- operators -----------------------------------------------------------------------------
     def _apply(self, record: Operator, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -180,7 +220,10 @@ class MLGraphBuilder:
             )
         node = make_node(record, values, call.arguments, call.label, self._byte_limit())
         self._nodes.append(node)
-        results = [self._operand(value) for value in node.outputs]
+        titles = [where] if len(node.outputs) == 1 else [
+            f"{where} output {i}" for i in range(len(node.outputs))
+        ]
+        results = [self._operand(v, t) for v, t in zip(node.outputs, titles, strict=True)]
         return results if record.many else results[0]
 
     # -- build ---------------------------------------------------------------------------------
@@ -193,10 +236,17 @@ class MLGraphBuilder:
             with self._building:
                 graph = self._graph(outputs)
                 self._has_built = True
-                for collected in (self._nodes, self._values, self._inputs):
+                for collected in (self._nodes, self._values, self._inputs, self._constants):
                     collected.clear()
         except (TypeError, InvalidStateError) as error:
             return MLPromise.rejected(error)
+        if graph.unused:
+            names = ", ".join(sorted(repr(sanitize(name)) for name in graph.unused))
+            warnings.warn(
+                f"build: no output depends on the inputs {names}; the graph is without them",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         return build_graph(self._context, graph)
 
     def _graph(self, outputs: Mapping[str, MLOperand]) -> Graph:
@@ -239,7 +289,8 @@ class MLGraphBuilder:
         for value in self._inputs:
             if value in live and inputs.setdefault(value.name, value) is not value:
                 raise TypeError(f"build: two inputs are called {sanitize(value.name)!r}")
-        return Graph(inputs, values, tuple(reversed(nodes)))
+        unused = frozenset(value.name for value in self._inputs if value.name not in inputs)
+        return Graph(inputs, values, tuple(reversed(nodes)), unused)
 
     def __repr__(self) -> str:
         state = "built" if self._has_built else f"{len(self._nodes)} operators"
@@ -288,14 +339,16 @@ class ShapeBuilder(MLGraphBuilder):
 
 def constant_of(builder: MLGraphBuilder, array: np.ndarray) -> MLOperand:
     """A constant that reads the array's memory, which has to stay as it is: no copy is made,
-    unless NumPy would copy it in every run (unaligned data on the CPU device). TypeError where
-    ``constant`` raises it."""
+    unless NumPy would copy it in every run (unaligned data on the CPU device) or it is not
+    contiguous. TypeError where ``constant`` raises it."""
     descriptor = MLOperandDescriptor(array.dtype.name, array.shape)
     builder._check_can_build("constant")
     builder._check_descriptor(descriptor, "constant")
     if not array.flags.aligned and builder._on_host():
         array = array.copy()
-    return builder._constant_value(descriptor, array.view())
+    data = np.asarray(array, order="C").view()
+    data.setflags(write=False)
+    return builder._operand(Value(descriptor, data=data), "constant")
 
 
 def is_computed(operand: MLOperand) -> bool:
@@ -318,6 +371,15 @@ _CONSTANT_FORMS = (
 )
 
 
+def _equal_bytes(a: np.ndarray, b: np.ndarray) -> bool:
+    """Of two flat arrays of one length; a part at a time, as weights are large."""
+    part = 2**20
+    return all(
+        np.array_equal(a[start : start + part], b[start : start + part])
+        for start in range(0, a.size, part)
+    )
+
+
 def _by_name(named: dict[str, Any], first: int) -> list[Any]:
     """The arguments of ``constant`` given by name, behind ``first`` positional ones."""
     for form in _CONSTANT_FORMS:
@@ -338,7 +400,7 @@ def _to_operands(value: Any, many: bool, what: str) -> Any:
             raise TypeError(f"{what}: a sequence of operands is expected")
         return [_to_operands(v, False, f"{what}[{i}]") for i, v in enumerate(value)]
     if value is not None and not isinstance(value, MLOperand):
-        raise TypeError(f"{what}: an MLOperand is expected, not {type(value).__name__}")
+        raise TypeError(f"{what}: an MLOperand is expected, not {kind_of(value)}")
     return value
 
 

@@ -25,18 +25,25 @@ from .errors import (
     UnknownError,
     sanitize,
 )
+from .face import AsyncManager, PublicDir
 from .gpu.semaphore import GPUSemaphore
 from .graph import Graph
 from .interop import host_memory
 from .limits import op_support_limits
-from .ml_graph import MLGraph, check_graph, check_names, executable_of, match
+from .ml_graph import (
+    MLGraph,
+    check_graph,
+    check_names,
+    executable_of,
+    match,
+    unused_inputs,
+)
 from .program import Constants, Program, Target, compile_program
 from .promise import MLPromise
 from .runtime import (
     Allocate,
     Executable,
     Fence,
-    Read,
     Run,
     RunGraph,
     Storage,
@@ -52,7 +59,7 @@ from .tensor_state import Exchange, TensorState, owned
 __all__ = ["MLContext", "MLContextLostInfo"]
 
 
-class MLContext(ContextBase):
+class MLContext(PublicDir, ContextBase, AsyncManager):
     """A device and the strict order of work on it; made by ``ml.create_context``.
 
     Every method may be called from any thread. Calls return at once; promises resolve from the
@@ -178,7 +185,7 @@ class MLContext(ContextBase):
         constant: bool,
         exchange: Exchange | None = None,
     ) -> MLPromise[MLTensor]:
-        promise = self._state.new_promise()
+        promise = self._state.new_promise(f"an MLTensor {descriptor}")
         exportable = exchange is not None and exchange.external
         storage, works = self._new_storage(descriptor.byte_length, exportable)
         state = TensorState(
@@ -242,31 +249,11 @@ class MLContext(ContextBase):
 
         def read() -> MLPromise[Any]:
             state = owned(tensor, self._state, "read_tensor")
-            state.use("read_tensor")
-            if not tensor.readable:
-                raise TypeError(f"read_tensor: {tensor!r} was not created with readable=True")
-            d = state.descriptor
-            view = None if output is None else writable_bytes(output, d, "read_tensor")
-            promise: MLPromise[Any] = MLPromise()
-
-            def done(data: np.ndarray) -> None:
-                # destroy() rejects what it finds pending; after that nothing may be written.
-                if not state.end_read(promise):
-                    return
-                if view is None:
-                    promise.resolve(data.view(d.numpy_dtype)[: d.size].reshape(d.shape))
-                else:
-                    view[...] = data[: d.byte_length]
-                    promise.resolve(None)
-
-            def failed(error: Exception) -> None:
-                state.end_read(promise)
-                promise.reject(error)
-
-            with self._state.order:
-                storage = state.begin_read(promise, "read_tensor")
-                self._state.lane.enqueue(Read(storage, done, failed))
-            return promise
+            state.check_readable("read_tensor")
+            if output is None:
+                return state.read("read_tensor")
+            view = writable_bytes(output, state.descriptor, "read_tensor")
+            return state.read("read_tensor", view)
 
         return self._state.promised(read)
 
@@ -351,17 +338,56 @@ class MLContext(ContextBase):
             context.lane.enqueue(RunGraph(executable, *match(graph, inputs, outputs)))
 
     def compute(self, graph: MLGraph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Run ``graph`` once on arrays and wait for its outputs (extension): name → array."""
-        check_graph(graph, self._state, "compute")
+        """Run ``graph`` once on arrays and wait for its outputs (extension): name → array.
+
+        ``inputs``: an array (or bytes, or lists of numbers) for each input of the graph. An array
+        of more than one dimension has the input's shape. Blocks; ``compute_async`` doesn't.
+        TypeError for names and arrays that don't fit, InvalidStateError for a destroyed graph or
+        context, OperationError when the run fails."""
+        return self._compute(graph, self._checked_arrays(graph, inputs, "compute"))
+
+    def compute_async(
+        self, graph: MLGraph, inputs: Mapping[str, Any]
+    ) -> MLPromise[dict[str, np.ndarray]]:
+        """``compute`` as a promise, to be awaited under asyncio (extension). The inputs are copied
+        before the call returns; what ``compute`` raises the promise rejects with."""
+
+        def start() -> MLPromise[dict[str, np.ndarray]]:
+            views = self._checked_arrays(graph, inputs, "compute_async")
+            copies = {name: view.copy() for name, view in views.items()}
+            promise = self._state.new_promise("outputs by name")
+
+            def run() -> None:
+                try:
+                    promise.resolve(self._compute(graph, copies))
+                except Exception as error:
+                    promise.reject(error)
+
+            if not background.start(run, "compute"):
+                promise.reject(InvalidStateError("the interpreter is exiting"))
+            return promise
+
+        return self._state.promised(start)
+
+    def _checked_arrays(
+        self, graph: MLGraph, inputs: Mapping[str, Any], what: str
+    ) -> dict[str, np.ndarray]:
+        """The inputs' bytes by name."""
+        check_graph(graph, self._state, what)
         executable_of(graph)
         if not isinstance(inputs, Mapping):
-            raise TypeError("compute: inputs is a mapping of names to arrays")
-        check_names(inputs, graph.inputs, "compute: inputs")
+            raise TypeError(f"{what}: inputs is a mapping of names to arrays")
+        check_names(inputs, graph.inputs, f"{what}: inputs", unused_inputs(graph))
+        return {
+            name: as_bytes(data, graph.inputs[name], f"{what}: input {sanitize(name)!r}")
+            for name, data in inputs.items()
+        }
+
+    def _compute(self, graph: MLGraph, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         sources, results = {}, {}
         try:
-            for name, data in inputs.items():
+            for name, view in inputs.items():
                 d = graph.inputs[name]
-                view = as_bytes(data, d, f"compute: input {sanitize(name)!r}")
                 sources[name] = self.create_tensor(
                     MLTensorDescriptor(d.data_type, d.shape, writable=True)
                 ).result()
@@ -383,7 +409,7 @@ class MLContext(ContextBase):
 
     def _start_build(self, graphs: list[Graph]) -> MLPromise[MLGraph]:
         """``graphs`` is emptied: with its only reference go the constants' host copies."""
-        promise = self._state.new_promise()
+        promise = self._state.new_promise("an MLGraph")
 
         def failed(error: Exception) -> None:
             promise.reject(_build_error(error))
@@ -391,11 +417,12 @@ class MLContext(ContextBase):
         def build() -> None:
             try:
                 with self._state.timeline.building():
+                    unused = graphs[0].unused
                     program, constants = compile_program(graphs.pop(), self._target)
                     executable = self._load(program, constants)
                 report = program.report
                 report.build_seconds.update(executable.build_seconds)
-                compiled = MLGraph(self._state, executable, report)
+                compiled = MLGraph(self._state, executable, report, unused)
                 self._state.register(compiled)
 
                 def set_up() -> None:

@@ -39,7 +39,7 @@ class ContextState:
         #: Makes finding tensors free and queueing work with them one step.
         self.order = threading.RLock()
         #: Resolves when the context is lost or destroyed.
-        self.lost: MLPromise[MLContextLostInfo] = MLPromise()
+        self.lost: MLPromise[MLContextLostInfo] = MLPromise("an MLContextLostInfo")
         # Guards the two sets against the loss, which empties them.
         self._lock = threading.Lock()
         self._loss: str | None = None
@@ -58,9 +58,10 @@ class ContextState:
         """The device that the context's work runs on."""
         return self.timeline.device
 
-    def new_promise(self) -> MLPromise[Any]:
-        """A promise that the loss of the context rejects. InvalidStateError when it is lost."""
-        promise: MLPromise[Any] = MLPromise()
+    def new_promise(self, of: str) -> MLPromise[Any]:
+        """A promise ``of`` something that the loss of the context rejects. InvalidStateError when
+        it is lost."""
+        promise: MLPromise[Any] = MLPromise(of)
         with self._lock:
             self._check_lost()
             self._pending.add(promise)

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+
+#: The data types' names, for type checkers.
+MLOperandDataType = Literal[
+    "float32", "float16", "int32", "uint32", "int64", "uint64", "int8", "uint8"
+]
+#: What is accepted for one.
+DataTypeLike = MLOperandDataType | np.dtype[Any] | type[np.generic]
 
 
 @dataclass(frozen=True)
@@ -58,10 +66,27 @@ def _to_integer(value: Any, what: str, low: int, high: int) -> int:
 
 
 def to_data_type(value: Any, what: str) -> str:
-    """WebIDL ``MLOperandDataType``: TypeError unless one of the eight names."""
-    if not isinstance(value, str) or value not in DATA_TYPES:
+    """WebIDL ``MLOperandDataType``: TypeError unless one of the eight names, or what NumPy has
+    for one: ``np.float32``, ``np.dtype("f4")``, ``"f4"`` (extension)."""
+    name = value if isinstance(value, str) and value in DATA_TYPES else _numpy_name(value)
+    if name not in DATA_TYPES:
         raise TypeError(f"{what}: {_describe(value)} is not a data type; one of {_list(ALL_TYPES)}")
-    return value
+    return name
+
+
+def _numpy_name(value: Any) -> str | None:
+    """The name of a NumPy data type in native byte order; codes with their size only, as "l" and
+    "int" are other types on other systems."""
+    if isinstance(value, str):
+        given = re.fullmatch("[<=>|]?(f[248]|[iu][1248])", value) is not None
+    else:
+        given = isinstance(value, np.dtype) or (
+            isinstance(value, type) and issubclass(value, np.generic)
+        )
+    if not given:
+        return None
+    dtype = np.dtype(value)
+    return dtype.name if dtype.isnative else None
 
 
 def to_shape(value: Any, what: str) -> tuple[int, ...]:
@@ -103,7 +128,7 @@ class MLOperandDescriptor:
     """Data type and shape of an operand (§7.6): ``data_type`` is one of the IDL's strings,
     ``shape`` a tuple of up to 8 dimensions in elements (``()`` is a scalar)."""
 
-    data_type: str
+    data_type: MLOperandDataType
     shape: tuple[int, ...]
 
     def __post_init__(self) -> None:
@@ -129,6 +154,19 @@ class MLOperandDescriptor:
     def numpy_dtype(self) -> np.dtype:
         """The data type as NumPy has it."""
         return DATA_TYPES[self.data_type].numpy
+
+    def keys(self) -> list[str]:
+        """The members' names: a descriptor unpacks, ``{**descriptor, "readable": True}``
+        (extension)."""
+        return list(self.__dataclass_fields__)
+
+    def __getitem__(self, member: str) -> Any:
+        if member not in self.__dataclass_fields__:
+            raise KeyError(member)
+        return getattr(self, member)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
 
     def __str__(self) -> str:
         return f"{self.data_type}{list(self.shape)}"
@@ -227,6 +265,20 @@ def cast_number(value: int | float, data_type: str) -> int | float:
         if math.isinf(value):
             return int(limits.max if value > 0 else limits.min)
     return min(max(int(value), int(limits.min)), int(limits.max))
+
+
+def cast_loss(value: int | float, data_type: str) -> str | None:
+    """What casting a number loses, or None: a fraction or a magnitude that an integer type can't
+    hold, a finite number that becomes infinite. Rounding of floats is none."""
+    cast = cast_number(value, data_type)
+    if DATA_TYPES[data_type].kind == "f":
+        finite = isinstance(value, int) or math.isfinite(value)
+        return f"overflows to {cast}" if finite and math.isinf(cast) else None
+    if value == cast:
+        return None
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"becomes {cast}"
+    return f"is {'truncated' if int(value) == cast else 'clamped'} to {cast}"
 
 
 def _to_float(value: int | float) -> float:

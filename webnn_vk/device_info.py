@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .device_profile import DeviceProfile
+from .face import html_table
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DeviceInfo:
     """One device. ``type`` is "discrete", "integrated", "virtual", "cpu" (a software Vulkan
     device), "other", or "numpy" for the CPU device; ``unusable`` says why it can't be used."""
@@ -48,6 +49,17 @@ class DeviceInfo:
             limits,
             unusable,
         )
+
+    def __repr__(self) -> str:
+        return f"<DeviceInfo {self}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("type", self.type), ("driver", self.driver), ("Vulkan", self.api_version),
+            ("index", self.index), ("unusable", self.unusable),
+            ("features", ", ".join(self.features)), *self.limits.items(),
+        ]
+        return html_table([row for row in rows if row[1] not in (None, "")], caption=self.name)
 
     def __str__(self) -> str:
         parts = [self.type]

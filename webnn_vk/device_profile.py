@@ -11,7 +11,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from webnn_vk import environment
+from . import environment
+from .errors import nearest
 
 #: Feature name -> what it stands for in Vulkan.
 FEATURES: dict[str, str] = {
@@ -167,8 +168,7 @@ class DeviceProfile:
         """
         gone: set[str] = set()
         for name in names:
-            if name not in FEATURES and name not in MASK_GROUPS:
-                raise ValueError(f"unknown device feature {name!r} to mask; known: {_known()}")
+            check_feature(name)
             gone.update(MASK_GROUPS.get(name, (name,)))
         if not gone & self.features:
             return self
@@ -213,6 +213,13 @@ class DeviceProfile:
             return cls(**values)
         except (TypeError, ValueError) as error:
             raise ValueError(f"device profile: {error}") from error
+
+
+def check_feature(name: str) -> None:
+    """ValueError unless it is a feature or a group of features to mask."""
+    if name not in FEATURES and name not in MASK_GROUPS:
+        near = nearest(name, [*FEATURES, *MASK_GROUPS])
+        raise ValueError(f"unknown device feature {name!r} to mask{near}; known: {_known()}")
 
 
 def _known() -> str:

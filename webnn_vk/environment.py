@@ -24,6 +24,9 @@ VARIABLES = {
 }
 
 
+_ON, _OFF = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
+
+
 def text(name: str, environment: Mapping[str, str] | None = None) -> str | None:
     """A variable's value; None where it is not set or empty. ``environment``: by default the
     process's. KeyError for a variable that is not in `VARIABLES`."""
@@ -31,9 +34,18 @@ def text(name: str, environment: Mapping[str, str] | None = None) -> str | None:
     return (os.environ if environment is None else environment).get(name) or None
 
 
+def given() -> dict[str, str]:
+    """The variables that are set, with their values."""
+    return {name: value for name in VARIABLES if (value := text(name)) is not None}
+
+
 def flag(name: str, environment: Mapping[str, str] | None = None) -> bool:
-    """Whether a variable is set to anything but 0."""
-    return text(name, environment) not in (None, "0")
+    """Whether a variable says yes; ValueError for what is neither yes nor no."""
+    word = (text(name, environment) or "").strip().lower()
+    if word not in (*_ON, *_OFF):
+        known = ", ".join((*_ON, *_OFF[:-1]))
+        raise ValueError(f"{name}: {text(name, environment)!r} is not one of {known}")
+    return word in _ON
 
 
 def words(name: str, environment: Mapping[str, str] | None = None) -> tuple[str, ...]:

@@ -10,6 +10,12 @@
         └── SecurityError
 """
 
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
 
 class DOMException(Exception):
     """Base of the errors that WebIDL calls DOMException; ``name`` is the IDL's name."""
@@ -46,6 +52,14 @@ def sanitize(text: str) -> str:
     Labels and names are chosen by users and may come from model files (§ Security of the draft).
     """
     return "".join(c if c.isprintable() and c not in _BIDI else ascii(c)[1:-1] for c in text)
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """What to add to a message about an unknown name: the known ones that it may stand for. The
+    IDL's spelling (convTranspose2d) counts as near."""
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).lower()
+    near = difflib.get_close_matches(snake, list(words))
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 # str.isprintable() is False for most format characters already; these stay printable in some

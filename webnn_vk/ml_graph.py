@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from .context_state import ContextState
 from .data_types import MLOperandDescriptor
 from .errors import InvalidStateError, sanitize
+from .face import AsyncManager, PublicDir, html_table
 from .program import GraphReport
+from .promise import kind_of
 from .runtime import Executable, Storage
 from .tensor import MLTensor
 from .tensor_state import tensor_state
 
 
-class MLGraph:
+class MLGraph(PublicDir, AsyncManager):
     """Made by ``MLGraphBuilder.build``; run by ``context.dispatch`` or ``context.compute``."""
 
     def __init__(
-        self, context: ContextState, executable: Executable, report: GraphReport
+        self,
+        context: ContextState,
+        executable: Executable,
+        report: GraphReport,
+        unused: frozenset[str] = frozenset(),
     ) -> None:
         self._context = context
         self._executable: Executable | None = executable
         self._report = report
+        self._unused = unused
         self._inputs = dict(executable.program.inputs)
         self._outputs = dict(executable.program.outputs)
 
@@ -62,20 +69,40 @@ class MLGraph:
         state = " destroyed" if self._executable is None else ""
         return f"<MLGraph {' → '.join(f'({part})' for part in described)}{state}>"
 
+    def _repr_html_(self) -> str:
+        rows = [
+            (kind, sanitize(name), descriptor.data_type, list(descriptor.shape))
+            for kind, descriptors in (("input", self._inputs), ("output", self._outputs))
+            for name, descriptor in descriptors.items()
+        ]
+        state = ", destroyed" if self._executable is None else ""
+        return html_table(
+            rows, ("", "name", "data type", "shape"),
+            f"MLGraph: {self._report.summary}{state}",
+        )
 
-def check_names(given: Mapping[str, Any], expected: Mapping[str, Any], what: str) -> None:
-    """TypeError unless both have the same keys."""
+
+def check_names(
+    given: Mapping[str, Any],
+    expected: Mapping[str, Any],
+    what: str,
+    unused: Collection[str] = (),
+) -> None:
+    """TypeError unless both have the same keys; ``unused`` are inputs that the builder had and the
+    graph has not, as no output depends on them."""
     if given.keys() != expected.keys():
         names = sorted(sanitize(str(name)) for name in given)
+        idle = sorted(sanitize(name) for name in given if name in unused and name not in expected)
         raise TypeError(
             f"{what} {names} were given, {sorted(map(sanitize, expected))} are expected"
+            + (f"; no output depends on {idle}: leave it out" if idle else "")
         )
 
 
 def check_graph(graph: Any, context: ContextState, what: str) -> None:
     """TypeError unless it is a graph of the context."""
     if not isinstance(graph, MLGraph):
-        raise TypeError(f"{what}: an MLGraph is expected, not {type(graph).__name__}")
+        raise TypeError(f"{what}: an MLGraph is expected, not {kind_of(graph)}")
     if graph._context is not context:
         raise TypeError(f"{what}: the graph belongs to another context")
 
@@ -88,18 +115,29 @@ def executable_of(graph: MLGraph) -> Executable:
     return executable
 
 
+def unused_inputs(graph: MLGraph) -> Collection[str]:
+    """The inputs that were described but that nothing in the graph reads."""
+    return graph._unused
+
+
 def match(
     graph: MLGraph, inputs: Mapping[str, MLTensor], outputs: Mapping[str, MLTensor]
 ) -> tuple[dict[str, Storage], dict[str, Storage]]:
     """The storages of inputs and outputs by name, of tensors found free; TypeError for tensors that
     don't fit the graph (§8.3, "validate tensors with descriptors")."""
-    return _match(inputs, graph._inputs, "input"), _match(outputs, graph._outputs, "output")
+    return (
+        _match(inputs, graph._inputs, "input", graph._unused),
+        _match(outputs, graph._outputs, "output"),
+    )
 
 
 def _match(
-    tensors: Mapping[str, MLTensor], descriptors: Mapping[str, MLOperandDescriptor], kind: str
+    tensors: Mapping[str, MLTensor],
+    descriptors: Mapping[str, MLOperandDescriptor],
+    kind: str,
+    unused: Collection[str] = (),
 ) -> dict[str, Storage]:
-    check_names(tensors, descriptors, f"dispatch: {kind}s")
+    check_names(tensors, descriptors, f"dispatch: {kind}s", unused)
     bound = {}
     for name, tensor in tensors.items():
         state, wanted = tensor_state(tensor), descriptors[name]

@@ -6,23 +6,27 @@ Named after ``navigator.ml``: a module called ``ml`` would take the instance's p
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 from . import background
 from .context import MLContext
 from .device_info import DeviceInfo
+from .device_profile import check_feature
 from .driver import DriverError, DriverUnavailable
 from .errors import InvalidStateError, NotSupportedError
 from .gpu.adapter import GPUDevice
 from .gpu.device_state import device_state
 from .interop import wgpu
-from .opening import FoundDevice, choose_device, find_devices, open_device
-from .program import check_skip
-from .promise import MLPromise
+from .opening import FoundDevice, choose, find_devices, open_device
+from .program import check_forced, check_skip
+from .promise import MLPromise, kind_of
 from .runtime import CpuDevice, Timeline
 from .settings import Settings
 
-POWER_PREFERENCES = ("default", "high-performance", "low-power")
+MLPowerPreference = Literal["default", "high-performance", "low-power"]
+POWER_PREFERENCES = get_args(MLPowerPreference)
 
 
 class ML:
@@ -32,7 +36,7 @@ class ML:
         self,
         gpu_device: Any = None,
         *,
-        power_preference: str = "default",
+        power_preference: MLPowerPreference = "default",
         accelerated: bool = True,
         settings: Settings | None = None,
     ) -> MLPromise[MLContext]:
@@ -45,9 +49,10 @@ class ML:
         The best GPU by default; ``power_preference`` "low-power" prefers an integrated one,
         "high-performance" a discrete one, and outranks ``accelerated``; ``accelerated=False``
         takes the CPU device. A software Vulkan device is taken only when ``settings.device`` (or
-        ``WEBNN_VK_DEVICE``) names it. Rejects with TypeError for wrong options, ValueError for a
-        pass to skip that is none or can't be, NotSupportedError when the device asked for can't be
-        used.
+        ``WEBNN_VK_DEVICE``) names it. Rejects with TypeError for wrong options, ValueError for
+        settings that can't be (an operator to force, a pass to skip, a feature to mask that is
+        none; a variable of the environment with nonsense in it), NotSupportedError when the device
+        asked for can't be used.
         """
         if power_preference not in POWER_PREFERENCES:
             return MLPromise.rejected(
@@ -56,12 +61,12 @@ class ML:
                     f"{', '.join(POWER_PREFERENCES)}"
                 )
             )
-        promise: MLPromise[MLContext] = MLPromise()
+        promise: MLPromise[MLContext] = MLPromise("an MLContext")
 
         def create() -> None:
             try:
                 chosen = Settings.given(settings)
-                check_skip(chosen.skip_passes)
+                _check(chosen)
                 if gpu_device is not None:
                     promise.resolve(_context_on(gpu_device, chosen))
                     return
@@ -88,36 +93,37 @@ def devices() -> list[DeviceInfo]:
     return [*listed, _cpu_info(CpuDevice())]
 
 
-def _create(settings: Settings, power_preference: str, accelerated: bool) -> MLContext:
-    wanted = str(settings.device or "").lower()
-    if wanted == "cpu" or (
-        not wanted and not accelerated and power_preference == "default"
+def _check(settings: Settings) -> None:
+    """What settings say about other modules' names, and folders: before a device is looked for."""
+
+    def check_mask(names: Collection[str]) -> None:
+        for name in names:
+            try:
+                check_feature(name)
+            except ValueError as error:
+                raise TypeError(f"mask: {error}") from None
+
+    for name, check in (
+        ("skip_passes", check_skip), ("force_cpu", check_forced), ("mask", check_mask)
     ):
+        try:
+            check(getattr(settings, name))
+        except (ValueError, TypeError) as error:
+            message = str(error).replace(f"{name}: ", f"{settings.called(name)}: ", 1)
+            raise type(error)(message) from None
+    for name in ("cache", "dump"):
+        folder = getattr(settings, name)
+        if isinstance(folder, Path) and folder.exists() and not folder.is_dir():
+            raise ValueError(f"{settings.called(name)}: {str(folder)!r} is no folder")
+
+
+def _create(settings: Settings, power_preference: str, accelerated: bool) -> MLContext:
+    choice = choose(settings, power_preference=power_preference, accelerated=accelerated)
+    if choice.unasked:
+        _say_once(choice.reason)
+    if choice.found is None:
         return _cpu_context(settings, accelerated)
-    try:
-        found = find_devices(validate=settings.validate)
-        index = choose_device(
-            found,
-            power_preference=power_preference,
-            accelerated=accelerated,
-            override=settings.device,
-        )
-    except DriverUnavailable as error:
-        if wanted:
-            raise NotSupportedError(str(error)) from None
-        _say_once(f"no Vulkan device ({error}); the CPU device is used")
-        return _cpu_context(settings, accelerated)
-    except DriverError as error:
-        raise NotSupportedError(str(error)) from error
-    if index is None:
-        names = ", ".join(f"{d.profile.name}: {d.unusable or 'software'}" for d in found)
-        software = any(d.unusable is None for d in found)
-        _say_once(
-            f"no GPU ({names or 'no Vulkan device'}); the CPU device is used"
-            + ". WEBNN_VK_DEVICE=vulkan takes a software Vulkan device" * software
-        )
-        return _cpu_context(settings, accelerated)
-    return _vulkan_context(found[index], settings, accelerated)
+    return _vulkan_context(choice.found, settings, accelerated)
 
 
 def _vulkan_context(
@@ -134,7 +140,7 @@ def _context_on(gpu_device: Any, settings: Settings) -> MLContext:
     if not isinstance(gpu_device, GPUDevice):
         raise TypeError(
             f"create_context: a GPUDevice (of webnn_vk.gpu or wgpu) is expected, not "
-            f"{type(gpu_device).__name__}; options are given by keyword"
+            f"{kind_of(gpu_device)}; options are given by keyword"
         )
     gpu = device_state(gpu_device)
     gpu.check("create_context")
@@ -159,7 +165,7 @@ def _gpu_context(
 ) -> MLContext:
     shaders = timeline.device.shaders
     if not shaders.has_compiler:
-        _say_once("no GLSL compiler; the precompiled shaders are used, without fusion")
+        _say_once(_without_compiler(info.name, shaders.has_pack))
     return MLContext(
         timeline,
         info,
@@ -167,6 +173,20 @@ def _gpu_context(
         has_compiler=shaders.has_compiler,
         available=shaders.available,
         **options,
+    )
+
+
+def _without_compiler(device: str, has_pack: bool) -> str:
+    """What runs where then, in one line."""
+    if has_pack:
+        return (
+            f"no GLSL compiler; {device} runs the precompiled shaders, without fusion, and the CPU "
+            "what has none"
+        )
+    return (
+        "no GLSL compiler, and no precompiled shaders in this installation: all operators run on "
+        f"the CPU, not on {device}, save those whose shaders are in the cache (Debian, Ubuntu: apt "
+        "install glslang-tools; or pip install vkdispatch-vulkan-native)"
     )
 
 

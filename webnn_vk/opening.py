@@ -4,13 +4,14 @@ implementation; everything else sees the interface of ``driver``."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.store import ShaderStore
 
 from .device_profile import DeviceProfile
-from .driver.errors import DriverError
+from .driver.errors import DriverError, DriverUnavailable
 from .errors import NotSupportedError
 from .runtime import DriverDevice
 from .settings import Settings
@@ -55,6 +56,52 @@ def choose_device(found: Sequence[FoundDevice], **wishes: Any) -> int | None:
         [device.profile for device in found],
         unusable=[device.unusable for device in found],
         **wishes,
+    )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The device of a context, None for the CPU device; why, in words. ``unasked``: the CPU device
+    is taken though nobody asked for it."""
+
+    found: FoundDevice | None
+    reason: str
+    unasked: bool = False
+
+
+def choose(
+    settings: Settings, *, power_preference: str = "default", accelerated: bool = True
+) -> Choice:
+    """What ``ml.create_context`` takes. NotSupportedError for a named device that can't be used."""
+    wanted = str(settings.device or "")
+    if wanted.lower() == "cpu":
+        return Choice(None, "the CPU device was asked for")
+    if not wanted and not accelerated and power_preference == "default":
+        return Choice(None, "accelerated=False asks for the CPU device")
+    try:
+        found = find_devices(validate=settings.validate)
+        index = choose_device(
+            found,
+            power_preference=power_preference,
+            accelerated=accelerated,
+            override=settings.device,
+            asked=settings.asked_device,
+        )
+    except DriverUnavailable as error:
+        if wanted:
+            raise NotSupportedError(str(error)) from None
+        return Choice(None, f"no Vulkan device ({error}); the CPU device is used", unasked=True)
+    except DriverError as error:
+        raise NotSupportedError(str(error)) from error
+    if index is not None:
+        return Choice(found[index], f"{wanted!r} was asked for" if wanted else "the best GPU")
+    names = ", ".join(f"{d.profile.name}: {d.unusable or 'software'}" for d in found)
+    software = any(d.unusable is None for d in found)
+    return Choice(
+        None,
+        f"no GPU ({names or 'no Vulkan device'}); the CPU device is used"
+        + ". WEBNN_VK_DEVICE=vulkan takes a software Vulkan device" * software,
+        unasked=True,
     )
 
 

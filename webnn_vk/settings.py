@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import environment
+
+_GLSLANG = ("auto", "process", "none")
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,8 @@ class Settings:
     built, a sub-folder with the graph's text after every pass (``WEBNN_VK_DUMP``).
 
     Given to ``ml.create_context`` or ``adapter.request_device`` they replace the environment's, all
-    of them. TypeError and ValueError for what can't be.
+    of them. TypeError and ValueError for what can't be; names of operators, features and passes
+    that don't exist are refused when the context is created.
     """
 
     device: str | int | None = None
@@ -34,12 +37,17 @@ class Settings:
     cache: Path | str | None = None
     skip_passes: Sequence[str] = ()
     dump: Path | str | None = None
+    # Whether all of it comes from the environment: messages name what the user wrote.
+    _environment: bool = field(default=False, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.device, int):
+        if isinstance(self.device, int) and not isinstance(self.device, bool):
             object.__setattr__(self, "device", str(self.device))
         if not isinstance(self.device, (str, type(None))):
             raise TypeError(f"device: an index or a name is expected, not {self.device!r}")
+        if not isinstance(self.validate, (bool, int)):
+            raise TypeError(f"validate: a bool is expected, not {self.validate!r}")
+        object.__setattr__(self, "validate", bool(self.validate))
         for name in ("mask", "force_cpu", "skip_passes"):
             names = getattr(self, name)
             if isinstance(names, str):
@@ -49,8 +57,20 @@ class Settings:
             object.__setattr__(self, "cache", Path(self.cache))
         if self.dump is not None:
             object.__setattr__(self, "dump", Path(self.dump))
-        if self.glslang not in ("auto", "process", "none"):
-            raise ValueError(f"glslang: {self.glslang!r} is not one of auto, process, none")
+        if self.glslang not in _GLSLANG:
+            raise ValueError(f"glslang: {self.glslang!r} is not one of {', '.join(_GLSLANG)}")
+
+    def called(self, name: str) -> str:
+        """How the user calls a setting, for messages."""
+        return f"WEBNN_VK_{name.upper()}" if self._environment else name
+
+    @property
+    def asked_device(self) -> str:
+        """How the device was asked for, for messages."""
+        if self._environment:
+            return f"WEBNN_VK_DEVICE={self.device!r}"
+        number = isinstance(self.device, str) and self.device.isdecimal()
+        return f"Settings(device={self.device if number else repr(self.device)})"
 
     @classmethod
     def given(cls, settings: Settings | None) -> Settings:
@@ -63,19 +83,26 @@ class Settings:
     def from_environment(cls, variables: Mapping[str, str] | None = None) -> Settings:
         """What the ``WEBNN_VK_…`` variables say (``variables``: others than the process's);
         ValueError for a value that is none."""
-        return cls(
+        glslang = environment.text("WEBNN_VK_GLSLANG", variables) or "auto"
+        if glslang not in _GLSLANG:
+            raise ValueError(
+                f"WEBNN_VK_GLSLANG: {glslang!r} is not one of {', '.join(_GLSLANG)}"
+            )
+        settings = cls(
             device=environment.text("WEBNN_VK_DEVICE", variables),
             validate=environment.flag("WEBNN_VK_VALIDATE", variables),
-            glslang=environment.text("WEBNN_VK_GLSLANG", variables) or "auto",
+            glslang=glslang,
             mask=environment.words("WEBNN_VK_MASK", variables),
             force_cpu=environment.words("WEBNN_VK_FORCE_CPU", variables),
             cache=environment.text("WEBNN_VK_CACHE", variables),
             skip_passes=environment.words("WEBNN_VK_SKIP_PASSES", variables),
             dump=environment.text("WEBNN_VK_DUMP", variables),
         )
+        object.__setattr__(settings, "_environment", True)
+        return settings
 
 
-def verify_passes() -> bool:
+def verify_passes(variables: Mapping[str, str] | None = None) -> bool:
     """Whether graphs are verified after every pass (``WEBNN_VK_VERIFY_PASSES``): for tests, so it
     is no setting of one context."""
-    return environment.flag("WEBNN_VK_VERIFY_PASSES")
+    return environment.flag("WEBNN_VK_VERIFY_PASSES", variables)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from .data_types import MLTensorDescriptor
+from .face import AsyncManager, PublicDir, html_table
 from .interop import dlpack
 from .interop.numpy import TensorArray, view
 from .sharing import TensorMemory, export_fd
 from .tensor_state import TensorBase, TensorState
 
 
-class MLTensor(TensorBase):
+class MLTensor(PublicDir, TensorBase, AsyncManager):
     """Input or output of dispatches; made by ``context.create_tensor`` or
     ``create_constant_tensor``. Its memory is given back when it is destroyed or collected and no
     work uses it any more."""
@@ -32,6 +35,21 @@ class MLTensor(TensorBase):
     def shape(self) -> tuple[int, ...]:
         """Dimensions in elements."""
         return self._descriptor.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions (extension)."""
+        return self._descriptor.rank
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The data type as NumPy has it (extension)."""
+        return self._descriptor.numpy_dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Packed length of the contents in bytes (extension)."""
+        return self._descriptor.byte_length
 
     @property
     def readable(self) -> bool:
@@ -77,6 +95,17 @@ class MLTensor(TensorBase):
         the dispatch that should have written it."""
         return view(self._state)
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """A copy of the contents for ``np.asarray(tensor)`` (extension); waits for all work before.
+        TypeError when the tensor is not ``readable`` or someone holds it, InvalidStateError when it
+        was destroyed, and the error of the dispatch that should have written it."""
+        if copy is False:
+            raise ValueError("an array of a tensor is a copy; to_numpy() gives a view")
+        self._state.context.check()
+        self._state.check_readable("np.asarray")
+        array = self._state.read("np.asarray").result()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
     def __dlpack_device__(self) -> tuple[int, int]:
         """DLPack device type and number: kDLCPU where the host sees the memory, else kDLVulkan."""
         return dlpack.device_of(self._state)
@@ -108,3 +137,16 @@ class MLTensor(TensorBase):
 
     def __repr__(self) -> str:
         return repr(self._state)
+
+    def _repr_html_(self) -> str:
+        flags = repr(self).strip("<>").split("] ", 1)[1:]
+        return html_table(
+            [
+                ("data type", self.data_type),
+                ("shape", list(self.shape)),
+                ("bytes", self.nbytes),
+                ("device", self._state.context.info.name),
+                ("", *flags),
+            ][: 4 + bool(flags)],
+            caption="MLTensor",
+        )

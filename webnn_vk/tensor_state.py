@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from typing import Any, Protocol
 
+import numpy as np
+
 from .context_state import ContextState
 from .data_types import MLTensorDescriptor
 from .errors import DestroyedTensorError, InvalidStateError
-from .promise import MLPromise
-from .runtime import Storage
+from .promise import MLPromise, kind_of
+from .runtime import Read, Storage
 
 
 class Exchange(Protocol):
@@ -101,6 +103,39 @@ class TensorState:
             self._pending.discard(promise)
         return wanted
 
+    def check_readable(self, what: str) -> None:
+        """TypeError unless it was created readable; raises as ``use``."""
+        self.use(what)
+        if not self.descriptor.readable:
+            raise TypeError(f"{what}: {self!r} was not created with readable=True")
+
+    def read(self, what: str, view: np.ndarray | None = None) -> MLPromise[Any]:
+        """The contents once all work before is done: a new array, or None with ``view``, flat
+        bytes that are filled on success only. Raises as ``use``."""
+        d = self.descriptor
+        promise: MLPromise[Any] = MLPromise(
+            f"an array {d}" if view is None else "None, once the output is filled"
+        )
+
+        def done(data: np.ndarray) -> None:
+            # destroy() rejects what it finds pending; after that nothing may be written.
+            if not self.end_read(promise):
+                return
+            if view is None:
+                promise.resolve(data.view(d.numpy_dtype)[: d.size].reshape(d.shape))
+            else:
+                view[...] = data[: d.byte_length]
+                promise.resolve(None)
+
+        def failed(error: Exception) -> None:
+            self.end_read(promise)
+            promise.reject(error)
+
+        with self.context.order:
+            storage = self.begin_read(promise, what)
+            self.context.lane.enqueue(Read(storage, done, failed))
+        return promise
+
     def export(self) -> Any:
         """The buffer of the tensor's GPUDevice, with its memory (``context.export_to_gpu``).
         TypeError when the tensor is not exportable."""
@@ -144,7 +179,7 @@ def tensor_state(tensor: TensorBase) -> TensorState:
 def owned(tensor: Any, context: ContextState, what: str) -> TensorState:
     """The state of a tensor of ``context``; TypeError for anything else."""
     if not isinstance(tensor, TensorBase):
-        raise TypeError(f"{what}: an MLTensor is expected, not {type(tensor).__name__}")
+        raise TypeError(f"{what}: an MLTensor is expected, not {kind_of(tensor)}")
     if tensor._state.context is not context:
         raise TypeError(f"{what}: {tensor!r} belongs to another context")
     return tensor._state

@@ -105,9 +105,22 @@ def test_unused_inputs_do_not_belong_to_the_graph(context):
     builder = MLGraphBuilder(context)
     builder.input("unused", F4)
     a = builder.input("a", F4)
-    graph = builder.build({"y": builder.abs(a)}).result()
+    with pytest.warns(RuntimeWarning, match="no output depends on the inputs 'unused'") as warned:
+        graph = builder.build({"y": builder.abs(a)}).result()
+    assert warned[0].filename == __file__
     assert list(graph.inputs) == ["a"]
     assert graph.outputs == {"y": F4}
+    data = floats(1, 2, 3, 4)
+    reason = (
+        r"\['a', 'unused'\] were given, \['a'\] are expected; no output depends on \['unused'\]"
+    )
+    with pytest.raises(TypeError, match=f"compute: inputs {reason}"):
+        context.compute(graph, {"a": data, "unused": data})
+    with pytest.raises(TypeError, match=f"dispatch: inputs {reason}"):
+        context.dispatch(graph, {"a": tensor(context), "unused": tensor(context)},
+                         {"y": tensor(context)})
+    with pytest.raises(TypeError, match=r"were given, \['a'\] are expected$"):
+        context.compute(graph, {"z": data})
 
 
 def test_an_intermediate_may_also_be_an_output(context):
@@ -218,7 +231,7 @@ def test_how_objects_print(context):
     builder = MLGraphBuilder(context)
     assert repr(builder) == f"<MLGraphBuilder on {device}: 0 operators>"
     a = builder.input("a\u202e", F4)
-    assert repr(a) == "<MLOperand float32[4]>"
+    assert repr(a) == r"<MLOperand input 'a\\u202e': float32[4]>"
     y = builder.abs(a)
     assert repr(builder) == f"<MLGraphBuilder on {device}: 1 operators>"
     graph = builder.build({"y": y}).result()
@@ -233,21 +246,182 @@ def test_how_objects_print(context):
     assert repr(made) == "<MLTensor float32[4] readable writable destroyed>"
 
 
+# -- manners of the objects ------------------------------------------------------------------------
+def test_a_tensor_as_an_array(context):
+    made = tensor(context, shape=(2, 2), data_type="float16")
+    assert (made.dtype, made.nbytes, made.ndim) == (np.float16, 8, 2)
+    context.write_tensor(made, [[1, 2], [3, 4]])
+    array = np.asarray(made)
+    context.write_tensor(made, [[0, 0], [0, 0]])
+    assert array.dtype == np.float16 and array.tolist() == [[1, 2], [3, 4]]
+    assert np.asarray(made, np.float64).dtype == np.float64
+    assert np.asarray(made).tolist() == [[0, 0], [0, 0]]
+    with pytest.raises(TypeError, match="np.asarray: .* was not created with readable=True"):
+        np.asarray(tensor(context, readable=False))
+    with made.to_numpy(), pytest.raises(TypeError, match="np.asarray: .* is held by"):
+        np.asarray(made)
+    with pytest.raises(ValueError, match="a copy; to_numpy"):
+        made.__array__(copy=False)
+    made.destroy()
+    with pytest.raises(InvalidStateError, match="np.asarray: .* was destroyed"):
+        np.asarray(made)
+
+
+def test_descriptors_unpack(context):
+    graph = graph_of(context, lambda b, x: {"y": b.neg(x)}, x=F4)
+    given = {**graph.inputs["x"], "readable": True}
+    assert given == {"data_type": "float32", "shape": (4,), "readable": True}
+    assert context.create_tensor(given).result().readable
+    full = dict(MLTensorDescriptor("int8", (1,), writable=True))
+    assert MLTensorDescriptor(**full) == MLTensorDescriptor("int8", (1,), writable=True)
+    with pytest.raises(KeyError, match="size"):
+        F4["size"]
+
+
+def test_html_for_notebooks(context):
+    graph = graph_of(context, lambda b, x: {"y": b.neg(x, label="<i>")}, **{"x": F4})
+    for shown, parts in (
+        (graph, ["<td>input</td><td>x</td><td>float32</td><td>[4]</td>", "<caption>MLGraph: 1 st"]),
+        (graph.report(), ["<th>kernel</th>", "neg [&lt;i&gt;]"]),
+        (tensor(context), ["<td>float32</td>", "<td>16</td>", "<td>readable writable</td>"]),
+        (context.device_info, [f"<caption>{context.device_info.name}</caption>", "max_tensor"
+                               if not context.device_info.is_vulkan else "<td>features</td>"]),
+    ):
+        html = shown._repr_html_()
+        assert html.startswith("<table>") and html.count("<tr>") == html.count("</tr>") > 0
+        assert all(part in html for part in parts), html
+    assert repr(graph.report()).startswith("<GraphReport 1 steps")
+    assert repr(context.device_info) == f"<DeviceInfo {context.device_info}>"
+    made = tensor(context, False, False)
+    made.destroy()
+    assert "<td>destroyed</td>" in made._repr_html_()
+
+
+def test_dir_is_free_of_internals(context):
+    graph = graph_of(context, lambda b, x: {"y": b.neg(x)}, x=F4)
+    builder = MLGraphBuilder(context)
+    for thing, public in (
+        (context, "compute"), (graph, "inputs"), (tensor(context), "nbytes"),
+        (builder, "conv2d"), (builder.input("a", F4), "shape"), (context.lost, "result"),
+    ):
+        names = dir(thing)
+        assert public in names and "__class__" in names
+        assert [n for n in names if n.startswith("_") and not n.endswith("__")] == []
+    assert {"send", "set_result", "hint", "reject"}.isdisjoint(dir(context.lost))
+    assert {"importlib", "Any", "annotations"}.isdisjoint(dir(webnn_vk))
+    assert {"ml", "gpu", "MLGraphBuilder", "__version__"} <= set(dir(webnn_vk))
+
+
+# -- asyncio ---------------------------------------------------------------------------------------
+def test_computing_under_asyncio(context):
+    graph = graph_of(context, lambda b, x: {"y": b.neg(x)}, x=F4)
+    data = floats(1, 2, 3, 4)
+
+    async def use():
+        promises = [context.compute_async(graph, {"x": data}), context.compute_async(
+            graph, {"x": [5, 6, 7, 8]})]
+        data[:] = 0  # copied before
+        return await asyncio.gather(*promises)
+
+    first, second = asyncio.run(asyncio.wait_for(use(), 60))
+    assert first["y"].tolist() == [-1, -2, -3, -4] and second["y"].tolist() == [-5, -6, -7, -8]
+    with pytest.raises(TypeError, match="compute_async: inputs .'z'. were given, .'x'. are"):
+        context.compute_async(graph, {"z": data}).result(20)
+    graph.destroy()
+    with pytest.raises(InvalidStateError, match="destroyed"):
+        context.compute_async(graph, {"x": data}).result(20)
+
+
+def test_async_with(context):
+    device = context.device_info.name if context.device_info.is_vulkan else "cpu"
+
+    async def use():
+        async with await ml.create_context(settings=Settings(device=device)) as own:
+            builder = MLGraphBuilder(own)
+            async with await builder.build({"y": builder.neg(builder.input("x", F4))}) as graph:
+                async with await own.create_tensor(F4) as made:
+                    pass
+        return own, graph, made
+
+    own, graph, made = asyncio.run(asyncio.wait_for(use(), 60))
+    assert own.lost.done()
+    assert repr(graph).endswith(" destroyed>") and repr(made).endswith(" destroyed>")
+
+
+def test_promises_in_place_of_their_results(context):
+    hint = r"call .result\(\) or await it first"
+    graph = graph_of(context, lambda b, x: {"y": b.neg(x)}, x=F4)
+    made = context.create_tensor({"data_type": "float32", "shape": [4], "readable": True})
+    read = context.read_tensor(made.result(20))
+    with pytest.raises(TypeError, match=rf"MLContext is expected, not an MLPromise.*{hint}"):
+        MLGraphBuilder(ml.create_context(settings=Settings(device="cpu")))
+    with pytest.raises(TypeError, match=rf"not an MLPromise of an MLTensor float32\[4\]: {hint}"):
+        context.dispatch(graph, {"x": made}, {"y": made})
+    with pytest.raises(TypeError, match=rf"an array is expected, not .*an array float32.*{hint}"):
+        context.compute(graph, {"x": read})
+    builder = MLGraphBuilder(context)
+    again = builder.build({"y": builder.neg(builder.input("x", F4))})
+    with pytest.raises(TypeError, match=rf"MLGraph is expected, not an MLPromise of an.*{hint}"):
+        context.compute(again, {"x": floats(1, 2, 3, 4)})
+
+
 # -- errors ----------------------------------------------------------------------------------------
 def test_write_errors(context):
     t = tensor(context)
-    with pytest.raises(TypeError, match=r"12 bytes \(shape \[3\]\) where float32\[4\] has 16"):
+    with pytest.raises(TypeError, match=r"float32\[3\], 12 bytes, where float32\[4\] has 16"):
         context.write_tensor(t, floats(1, 2, 3))
     with pytest.raises(TypeError, match="elements are float64, float32"):
         context.write_tensor(t, np.zeros(4))
     with pytest.raises(TypeError, match="buffer protocol"):
-        context.write_tensor(t, [1, 2, 3, 4])
+        context.write_tensor(t, "text")
+    with pytest.raises(TypeError, match=r"write_tensor: float32\[2\], 8 bytes, where"):
+        context.write_tensor(t, [1, 2])
     with pytest.raises(TypeError, match="not created with writable=True"):
         context.write_tensor(tensor(context, writable=False), floats(1, 2, 3, 4))
     with pytest.raises(TypeError, match="not created with readable=True"):
         context.read_tensor(tensor(context, readable=False)).result()
     with pytest.raises(TypeError, match="an MLTensor is expected, not str"):
         context.write_tensor("t", floats(1))
+
+
+NCHW = {"data_type": "float32", "shape": [1, 3, 4, 5]}
+NHWC_ARRAY = np.arange(60, dtype=np.float32).reshape(1, 4, 5, 3)
+
+
+def test_arrays_of_another_shape_are_refused_everywhere(context):
+    builder = MLGraphBuilder(context)
+    graph = builder.build({"y": builder.neg(builder.input("x", NCHW))}).result()
+    state = context.create_tensor({**NCHW, "writable": True}).result()
+    for call in (
+        lambda data: context.compute(graph, {"x": data}),
+        lambda data: context.write_tensor(state, data),
+        lambda data: MLGraphBuilder(context).constant(NCHW, data),
+        lambda data: context.create_constant_tensor(NCHW, data).result(),
+    ):
+        with pytest.raises(TypeError, match=r"float32\[1, 4, 5, 3\] where float32\[1, 3, 4, 5\] is "
+                           "expected; it looks like NHWC for NCHW"):
+            call(NHWC_ARRAY)
+        with pytest.raises(TypeError, match=r"elements are uint8, float32 .* is uint8\[8, 10, 3\]"):
+            call(np.zeros((8, 10, 3), np.uint8))
+        for fitting in (NHWC_ARRAY.ravel(), NHWC_ARRAY.tobytes(), NHWC_ARRAY.transpose(0, 3, 1, 2),
+                        bytearray(240), np.zeros(240, np.uint8), [0.5] * 60):
+            call(fitting)
+
+
+def test_numbers_bools_and_flags_in_place_of_arrays(context):
+    builder = MLGraphBuilder(context)
+    mask = builder.input("mask", {"data_type": np.uint8, "shape": [2, 2]})
+    x = builder.input("x", {"data_type": "f4", "shape": [2, 2]})
+    step = builder.input("step", {"data_type": np.dtype("float32"), "shape": []})
+    given = builder.constant(np.array([True, False]))
+    assert (given.data_type, given.shape) == ("uint8", (2,))
+    flags = builder.logical_and(mask, given)
+    graph = builder.build({"y": builder.add(x, step), "flags": flags}).result()
+    result = context.compute(
+        graph, {"mask": np.array([[True, True], [False, True]]), "x": [[1, 2], [3, 4]], "step": 0.5}
+    )
+    assert result["y"].tolist() == [[1.5, 2.5], [3.5, 4.5]]
+    assert result["flags"].tolist() == [[1, 0], [0, 0]]
 
 
 def test_create_tensor_errors(context):

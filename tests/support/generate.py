@@ -2,7 +2,8 @@
 
     python -m tests.support.generate [--check] [NAME…]
 
-    stubs       webnn_vk/builder.pyi, webnn_vk/__init__.pyi
+    stubs       webnn_vk/*.pyi and webnn_vk/typing.py
+    templates   shaders/templates.json: what each shader template is used with
     readme      the table of operators in README.md
     operators   docs/operators.md, with the counts of the last conformance run
                 (docs/conformance.json: python -m tests.support.operator_table runs it)
@@ -18,12 +19,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support import onnx_table, operator_table, readme_table, stubs
+from tests.support import onnx_table, operator_table, readme_table, stubs, template_table
 from tests.support.paths import ROOT
 
 #: Each returns the files with the text that they should hold.
 GENERATORS: dict[str, Callable[[], dict[Path, str]]] = {
     "stubs": stubs.files,
+    "templates": template_table.files,
     "readme": readme_table.files,
     "operators": operator_table.files,
     "onnx": onnx_table.files,

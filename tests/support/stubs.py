@@ -1,11 +1,14 @@
-"""The type stubs that come from the operator records; `tests.support.generate` writes them.
+"""The type stubs, which `tests.support.generate` writes.
 
 The builder's operator methods are made at import, which no type checker sees; neither does it see
-the package's lazy names.
+the package's lazy names. The stubs of contexts and tensors are their sources without the bodies,
+with narrower types than what the methods check and explain at run time: a mapping for a descriptor
+is a TypedDict there.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
 from pathlib import Path
 
@@ -21,33 +24,52 @@ BUILDER = NOTE + '''
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, overload
 
+import numpy.typing as npt
+
 from .context import MLContext
-from .data_types import MLOperandDescriptor
+from .data_types import DataTypeLike, MLOperandDataType, MLOperandDescriptor
 from .ml_graph import MLGraph
 from .promise import MLPromise
 from .tensor import MLTensor
+from .typing import MLOperandDescriptorDict
 
 class MLOperand:
     @property
-    def data_type(self) -> str: ...
+    def data_type(self) -> MLOperandDataType: ...
     @property
     def shape(self) -> tuple[int, ...]: ...
+    def __add__(self, other: MLOperand | int | float) -> MLOperand: ...
+    def __radd__(self, other: int | float) -> MLOperand: ...
+    def __sub__(self, other: MLOperand | int | float) -> MLOperand: ...
+    def __rsub__(self, other: int | float) -> MLOperand: ...
+    def __mul__(self, other: MLOperand | int | float) -> MLOperand: ...
+    def __rmul__(self, other: int | float) -> MLOperand: ...
+    def __truediv__(self, other: MLOperand | int | float) -> MLOperand: ...
+    def __rtruediv__(self, other: int | float) -> MLOperand: ...
+    def __pow__(self, other: MLOperand | int | float) -> MLOperand: ...
+    def __rpow__(self, other: int | float) -> MLOperand: ...
+    def __matmul__(self, other: MLOperand) -> MLOperand: ...
+    def __lt__(self, other: MLOperand | int | float) -> MLOperand: ...
+    def __le__(self, other: MLOperand | int | float) -> MLOperand: ...
+    def __gt__(self, other: MLOperand | int | float) -> MLOperand: ...
+    def __ge__(self, other: MLOperand | int | float) -> MLOperand: ...
+    def __neg__(self) -> MLOperand: ...
 
 class MLGraphBuilder:
     def __init__(self, context: MLContext) -> None: ...
     def input(
-        self, name: str, descriptor: MLOperandDescriptor | Mapping[str, Any]
+        self, name: str, descriptor: MLOperandDescriptor | MLOperandDescriptorDict
     ) -> MLOperand: ...
     @overload
     def constant(
-        self, descriptor: MLOperandDescriptor | Mapping[str, Any], buffer: Any
+        self, descriptor: MLOperandDescriptor | MLOperandDescriptorDict, buffer: Any
     ) -> MLOperand: ...
     @overload
-    def constant(self, data_type: str, value: int | float) -> MLOperand: ...
+    def constant(self, data_type: DataTypeLike, value: int | float) -> MLOperand: ...
     @overload
     def constant(self, tensor: MLTensor) -> MLOperand: ...
     @overload
-    def constant(self, array: Any) -> MLOperand: ...
+    def constant(self, array: npt.NDArray[Any]) -> MLOperand: ...
     def build(self, outputs: Mapping[str, MLOperand]) -> MLPromise[MLGraph]: ...
 '''
 
@@ -77,13 +99,145 @@ def builder_stub() -> str:
     return BUILDER + "".join(method(OPERATORS[name]) for name in sorted(OPERATORS)) + BELOW
 
 
+TYPING = f'''"""Types for type checkers: descriptors, options and enumerations (extension)."""
+
+{NOTE}
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypedDict
+
+from .builder import MLOperand
+from .data_types import DataTypeLike, MLOperandDataType
+from .navigator import MLPowerPreference
+
+
+class MLOperandDescriptorDict(TypedDict):
+    """A mapping in place of an MLOperandDescriptor."""
+
+    data_type: DataTypeLike
+    shape: Sequence[int]
+
+
+class MLTensorDescriptorDict(MLOperandDescriptorDict, total=False):
+    """A mapping in place of an MLTensorDescriptor."""
+
+    readable: bool
+    writable: bool
+    importable_to_web_gpu: bool
+'''
+
+
+def _options_name(record: Operator) -> str:
+    """The IDL's name of an operator's options, as far as it has one for each operator."""
+    return f"ML{''.join(word.capitalize() for word in record.name.split('_'))}Options"
+
+
+def options(record: Operator) -> str:
+    """The options of an operator, for `**` in a call."""
+    parameters = inspect.signature(getattr(MLGraphBuilder, record.name)).parameters.values()
+    members = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+    lines = "".join(
+        f"    {p.name}: {str(p.annotation).replace(chr(39), chr(34))}\n" for p in members
+    )
+    name = _options_name(record)
+    return f'\n\nclass {name}(TypedDict, total=False):\n    """Of `{record.name}`."""\n\n{lines}'
+
+
+def typing_module() -> str:
+    records = [OPERATORS[name] for name in sorted(OPERATORS)]
+    names = ["DataTypeLike", "MLOperandDataType", "MLOperandDescriptorDict", "MLPowerPreference",
+             "MLTensorDescriptorDict", *map(_options_name, records)]
+    listed = "".join(f'    "{name}",\n' for name in sorted(names))
+    return f"{TYPING}{''.join(map(options, records))}\n\n__all__ = [\n{listed}]\n"
+
+
+class _Declarations(ast.NodeTransformer):
+    """Leaves of a module what others may use: no bodies, no private names."""
+
+    def visit_Module(self, node: ast.Module) -> ast.Module:
+        kinds = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef)
+        node.body = [item for item in node.body if isinstance(item, kinds)
+                     and not getattr(item, "name", "").startswith("_")
+                     and getattr(item, "module", "") != "__future__"]
+        self.generic_visit(node)
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
+        node.body = [
+            item for item in node.body
+            if isinstance(item, ast.AnnAssign) or (
+                isinstance(item, ast.FunctionDef)
+                and (not item.name.startswith("_") or item.name.endswith("__"))
+            )
+        ] or [ast.Expr(ast.Constant(...))]
+        self.generic_visit(node)
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        node.body = [ast.Expr(ast.Constant(...))]
+        given = node.args
+        given.defaults = list(map(_default, given.defaults))
+        given.kw_defaults = [d and _default(d) for d in given.kw_defaults]
+        return node
+
+
+def _default(value: ast.expr) -> ast.expr:
+    return value if isinstance(value, ast.Constant) else ast.Constant(...)
+
+
+def _imports(tree: ast.Module) -> None:
+    """Keep the imported names that are used; in a stub `as` hands them on."""
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    for item in tree.body:
+        if isinstance(item, (ast.Import, ast.ImportFrom)):
+            item.names = [n for n in item.names if (n.asname or n.name) in used]
+            if isinstance(item, ast.ImportFrom) and item.level:
+                for name in item.names:
+                    name.asname = name.asname or name.name
+    tree.body = [item for item in tree.body if getattr(item, "names", True)]
+
+
+#: Annotations of the sources → those of the stubs.
+NARROWER = {
+    "create_tensor(self, descriptor: MLOperandDescriptor | Mapping[str, Any]":
+        "create_tensor(self, descriptor: MLOperandDescriptor | MLTensorDescriptorDict",
+    "create_exportable_tensor(self, descriptor: MLOperandDescriptor | Mapping[str, Any]":
+        "create_exportable_tensor(self, descriptor: MLOperandDescriptor | MLTensorDescriptorDict",
+    "descriptor: MLOperandDescriptor | Mapping[str, Any]":
+        "descriptor: MLOperandDescriptor | MLOperandDescriptorDict",
+    "def data_type(self) -> str": "def data_type(self) -> MLOperandDataType",
+}
+
+
+def declarations(module: str) -> str:
+    """The stub of a module from its source."""
+    tree = ast.parse((PACKAGE / f"{module}.py").read_text(encoding="utf-8"))
+    tree = ast.fix_missing_locations(_Declarations().visit(tree))
+    _imports(tree)
+    text = ast.unparse(tree).replace(":\n        ...\n", ": ...\n")
+    for before, after in NARROWER.items():
+        text = text.replace(before, after)
+    homes = {
+        "MLOperandDataType": "data_types",
+        "MLOperandDescriptorDict": "typing",
+        "MLTensorDescriptorDict": "typing",
+    }
+    needed = "".join(f"from .{home} import {n}\n" for n, home in homes.items() if n in text)
+    return f"{NOTE}# ruff: noqa: E501, I001\n\n{needed}{text}\n"
+
+
 def package_stub() -> str:
     names = sorted(webnn_vk._MODULE_OF.items(), key=lambda item: (item[1], item[0]))
     imports = "".join(f"from .{module} import {name} as {name}\n" for name, module in names)
-    lazy = ("gpu", "onnx", "onnx_backend")
-    modules = "".join(f"from . import {name} as {name}\n" for name in lazy)
-    return f"{NOTE}{modules}{imports}\n__version__: str\n"
+    return f"{NOTE}from . import gpu as gpu\n{imports}\n__version__: str\n"
 
 
 def files() -> dict[Path, str]:
-    return {PACKAGE / "builder.pyi": builder_stub(), PACKAGE / "__init__.pyi": package_stub()}
+    return {
+        PACKAGE / "builder.pyi": builder_stub(),
+        PACKAGE / "__init__.pyi": package_stub(),
+        PACKAGE / "context.pyi": declarations("context"),
+        PACKAGE / "tensor.pyi": declarations("tensor"),
+        PACKAGE / "typing.py": typing_module(),
+    }

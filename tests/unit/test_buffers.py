@@ -5,6 +5,7 @@ import array
 import numpy as np
 import pytest
 
+from webnn_vk import MLPromise
 from webnn_vk.buffers import as_bytes, writable_bytes
 from webnn_vk.data_types import MLOperandDescriptor
 
@@ -18,7 +19,10 @@ VALUES = np.array([1, 2, 3, 4], np.float32)
     ("data", "descriptor"),
     [
         (VALUES, F4),
-        (VALUES.reshape(2, 2), F4),
+        (np.array(1, np.float32), MLOperandDescriptor("float32", (1, 1))),
+        (np.arange(4, dtype=np.float32), MLOperandDescriptor("float32", (2, 2))),
+        (np.zeros(16, np.uint8), MLOperandDescriptor("float32", (2, 2))),
+        (np.array([[True], [False]]), MLOperandDescriptor("uint8", (2, 1))),
         (VALUES.tobytes(), F4),
         (bytearray(VALUES.tobytes()), F4),
         (memoryview(VALUES), F4),
@@ -54,14 +58,83 @@ def test_contiguous_memory_is_not_copied():
         (np.zeros(4, bool), I8, "elements are bool"),
         (np.array([None] * 4), F4, "a buffer of numbers"),
         (memoryview(VALUES)[::2], MLOperandDescriptor("float32", (2,)), "not contiguous"),
-        ([1, 2, 3, 4], F4, "the buffer protocol"),
-        (np.zeros(3, np.float32), F4, r"x: 12 bytes \(shape \[3\]\) where float32\[4\] has 16"),
+        (np.zeros(3, np.float32), F4, r"x: float32\[3\], 12 bytes, where float32\[4\] has 16"),
+        (VALUES.reshape(2, 2), F4, r"float32\[2, 2\] where float32\[4\] is expected; as many"),
+        # The element type is named before anything about the size.
+        (np.zeros((8, 8, 3), np.uint8), MLOperandDescriptor("float32", (1, 3, 4, 4)),
+         r"elements are uint8, float32 .* given is uint8\[8, 8, 3\]"),
         (np.zeros(5, np.float32), F4, "20 bytes"),
     ],
 )
 def test_other_buffers_are_refused(data, descriptor, message):
     with pytest.raises(TypeError, match=message):
         as_bytes(data, descriptor, "x")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected", "message"),
+    [
+        ((1, 4, 5, 3), (1, 3, 4, 5), r"looks like NHWC for NCHW.* \(0, 3, 1, 2\)"),
+        ((1, 3, 4, 5), (1, 4, 5, 3), r"looks like NCHW for NHWC.* \(0, 2, 3, 1\)"),
+        ((3, 3, 2, 8), (8, 2, 3, 3), r"looks like HWIO for OIHW.* \(3, 2, 0, 1\)"),
+        ((8, 2, 3, 5), (3, 5, 2, 8), r"looks like OIHW for HWIO"),
+        ((3, 5, 2, 8), (8, 3, 5, 2), r"looks like HWIO for OHWI"),
+        ((4, 5, 3), (3, 4, 5), "looks like HWC for CHW"),
+        ((2, 3), (3, 2), r"looks like transposed: np.transpose\(array, \(1, 0\)\)"),
+        ((2, 3, 4, 6, 5), (2, 3, 4, 5, 6), "looks like transposed"),
+        ((3, 2, 4, 5, 6), (2, 3, 4, 5, 6), r"in another order.*\(1, 0, 2, 3, 4\)"),
+    ],
+)
+def test_another_order_of_dimensions_is_named(given, expected, message):
+    data = np.zeros(given, np.float32)
+    with pytest.raises(TypeError, match=message) as caught:
+        as_bytes(data, MLOperandDescriptor("float32", expected), "x")
+    order = [int(n) for n in str(caught.value).split("array, (")[1].split(")")[0].split(",")]
+    assert np.transpose(data, order).shape == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "data_type", "shape"),
+    [
+        ([1, 2, 3, 4], "float32", (2, 2)),
+        ([[1, 2.5], [3, 4]], "float16", (2, 2)),
+        ((1, 2.0), "int32", (2,)),
+        ([True, False], "uint8", (2,)),
+        ([-1, 2**63 - 1], "int64", (2,)),
+        ([0, 2**64 - 1], "uint64", (2,)),
+        (0.2, "float32", ()),
+        (7, "int8", (1,)),
+    ],
+)
+def test_numbers_become_the_type(data, data_type, shape):
+    descriptor = MLOperandDescriptor(data_type, shape)
+    taken = as_bytes(data, descriptor, "x").view(descriptor.numpy_dtype)
+    assert taken.tolist() == np.array(data, data_type).reshape(-1).tolist()
+
+
+@pytest.mark.parametrize(
+    ("data", "data_type", "shape", "message"),
+    [
+        ([1, 2.5], "int32", (2,), r"x: 2.5 is no int32"),
+        ([1, 300], "uint8", (2,), r"300 is no uint8 \(0 … 255\)"),
+        ([float("nan")], "int8", (1,), "nan is no int8"),
+        ([True, 1], "int32", (2,), "True is no int32"),
+        ([[1, 2], [3]], "float32", (3,), "no array of float32"),
+        (["a"], "float32", (1,), "no array of float32"),
+        (["1.5"], "float32", (1,), "numbers are expected"),
+        ([None], "int8", (1,), "None is no int8"),
+        ([[1, 2, 3]], "int8", (3, 1), "looks like transposed"),
+        (1.0, "float32", (2,), "4 bytes, where"),
+    ],
+)
+def test_other_numbers_are_refused(data, data_type, shape, message):
+    with pytest.raises(TypeError, match=message):
+        as_bytes(data, MLOperandDescriptor(data_type, shape), "x")
+
+
+def test_a_promise_in_place_of_an_array():
+    with pytest.raises(TypeError, match=r"an MLPromise of an array: call .result\(\) or await"):
+        as_bytes(MLPromise("an array"), F4, "x")
 
 
 def test_the_first_bytes_of_a_writable_buffer():

@@ -41,7 +41,9 @@ def test_constants_in_all_forms(builder, cpu_context):
     typed = builder.constant(F22, np.ones(4, np.float32))
     half = builder.constant({"data_type": "float16", "shape": [2]},
                             np.array([0x3C00, 0x4000], np.uint16))
-    number = builder.constant("int8", 300)
+    with pytest.warns(RuntimeWarning, match="constant: 300 is clamped to 127 as int8") as warned:
+        number = builder.constant("int8", 300)
+    assert warned[0].filename == __file__
     big = builder.constant("uint64", 2**64 - 1)
     given = builder.constant(np.array([[1, 2]], np.int64))
     outputs = dict(a=as_bytes, b=typed, c=half, d=number, e=big, f=given)
@@ -123,6 +125,28 @@ def test_operator_errors_name_operator_label_shapes_and_types(builder):
         builder.conv2d(a, b, input_layout="nwhc")
     with pytest.raises(TypeError, match="relu: got an unexpected keyword argument 'alpha'"):
         builder.relu(a, alpha=1)
+    for wrong, right in (
+        ("pads", "padding"), ("stride", "strides"), ("inputLayout", "input_layout")
+    ):
+        with pytest.raises(TypeError, match=rf"'{wrong}'; .*; did you mean {right}"):
+            builder.conv2d(a, a, **{wrong: 1})
+    with pytest.raises(TypeError, match=r"softmax: axis: -1 is outside.*axes count from 0: of "
+                       r"<MLOperand input 'a': float32\[2, 2\]> that is 1"):
+        builder.softmax(a, -1)
+    with pytest.raises(TypeError, match=r"-3 is outside .* has the axes 0 … 1"):
+        builder.reduce_sum(a, axes=[0, -3])
+    with pytest.raises(TypeError, match="softmax: axis 5 is not below the rank; .* axis is 0 … 1"):
+        builder.softmax(a, 5)
+    with pytest.raises(TypeError, match="axes .5.: 5 is not below the rank 2; an axis is 0 … 1"):
+        builder.reduce_sum(a, axes=[5])
+    with pytest.raises(TypeError, match=r"new_shape\[1\]: -1 is outside .*WebNN infers no "
+                       "dimension: here it would be 4"):
+        builder.reshape(a, [1, -1])
+    with pytest.raises(TypeError, match="WebNN infers no dimension$"):
+        builder.reshape(a, [3, -1])
+    assert repr(builder.neg(a, label="n")) == "<MLOperand neg [n]: float32[2, 2]>"
+    second = builder.split(a, 2, label="s")[1]
+    assert repr(second) == "<MLOperand split [s] output 1: float32[1, 2]>"
     with pytest.raises(TypeError, match=r"clamp \[c\]: too many.* input, min_value, max"):
         builder.clamp(a, {"min_value": 1}, label="c")
     with pytest.raises(TypeError, match="relu: missing a required argument"):

@@ -9,8 +9,10 @@ from webnn_vk import MLOperandDescriptor, MLTensorDescriptor
 from webnn_vk.data_types import (
     broadcast_shapes,
     broadcastable_to,
+    cast_loss,
     cast_number,
     check_dimensions,
+    to_data_type,
     to_descriptor,
     to_i32,
     to_shape,
@@ -121,3 +123,39 @@ def test_broadcasting(a, b, both, one_way):
 )
 def test_numbers_are_cast(value, data_type, expected):
     assert cast_number(value, data_type) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "data_type", "loss"),
+    [
+        (1.5, "int32", "is truncated to 1"),
+        (-1.5, "int8", "is truncated to -1"),
+        (300, "uint8", "is clamped to 255"),
+        (-1, "uint8", "is clamped to 0"),
+        (300.5, "uint8", "is clamped to 255"),
+        (2**70, "int64", "is clamped to 9223372036854775807"),
+        (float("nan"), "int32", "becomes 0"),
+        (float("inf"), "int8", "becomes 127"),
+        (70000.0, "float16", "overflows to inf"),
+        (-(10**400), "float32", "overflows to -inf"),
+        (0.2, "float16", None),
+        (0.2, "float32", None),
+        (float("inf"), "float16", None),
+        (2**24 + 1, "float32", None),
+        (2.0, "int8", None),
+        (255, "uint8", None),
+    ],
+)
+def test_what_a_cast_loses(value, data_type, loss):
+    assert cast_loss(value, data_type) == loss
+
+
+@pytest.mark.parametrize("given", [np.float32, np.dtype("float32"), "f4", "<f4", "float32"])
+def test_numpy_types_are_data_types(given):
+    assert to_data_type(given, "x") == "float32"
+
+
+@pytest.mark.parametrize("given", [float, "float", "f", "f8", ">f4", np.float64, np.bool_, None])
+def test_other_types_are_not(given):
+    with pytest.raises(TypeError, match="is not a data type"):
+        to_data_type(given, "x")

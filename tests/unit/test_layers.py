@@ -16,7 +16,8 @@ from tests.support.paths import ROOT
 # From the bottom up; a module may import its own layer and those before it.
 LAYERS = (
     ("environment",),
-    ("access", "background", "data_types", "device_profile", "errors", "integers", "promise",
+    ("errors",),
+    ("access", "background", "data_types", "device_profile", "face", "integers", "promise",
      "settings"),
     ("driver",),
     ("ops",),
@@ -35,8 +36,10 @@ LAYERS = (
     ("tensor",),
     ("ml_graph",),
     ("context",),
+    ("arithmetic",),
     ("builder", "dlpack_import"),
     ("navigator",),
+    ("typing",),
     ("onnx",),
     ("onnx_backend",),
     ("examples",),

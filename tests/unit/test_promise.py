@@ -3,6 +3,8 @@ import gc
 import threading
 import weakref
 
+import anyio
+import numpy as np
 import pytest
 
 from webnn_vk import InvalidStateError, MLPromise, background
@@ -169,3 +171,230 @@ def test_an_error_keeps_nobodys_frames():
     finally:
         gc.enable()
     assert held[0]() is None
+
+
+def later(value=7, seconds=0.02):
+    promise = MLPromise("a number")
+    threading.Timer(seconds, promise.resolve, [value]).start()
+    return promise
+
+
+def never():
+    return MLPromise("a number")
+
+
+# -- one test for each of asyncio's primitives -----------------------------------------------------
+async def by_gather():
+    return await asyncio.gather(later(), later(8))
+
+
+async def by_wait_for():
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(never(), 0.02)
+    return await asyncio.wait_for(later(), 10)
+
+
+async def by_shield():
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(asyncio.shield(never()), 0.02)
+    return await asyncio.shield(later())
+
+
+async def by_timeout():
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await never()
+    async with asyncio.timeout(10):
+        return await later()
+
+
+async def by_task_group():
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(later()), group.create_task(later(8))]
+    return [task.result() for task in tasks]
+
+
+async def by_create_task():
+    task, cancelled = asyncio.create_task(later()), asyncio.create_task(never())
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    return await task
+
+
+async def by_ensure_future():
+    return await asyncio.ensure_future(later())
+
+
+async def by_as_completed():
+    return [await first for first in asyncio.as_completed([later(), later(8, 0.2)], timeout=10)]
+
+
+async def by_wait_with_tasks():
+    done, pending = await asyncio.wait(
+        [asyncio.ensure_future(later()), asyncio.ensure_future(never())], timeout=0.2
+    )
+    (task,), (left,) = done, pending
+    left.cancel()
+    return task.result()
+
+
+async def by_two_tasks_of_one_promise():
+    promise = later()
+    return await asyncio.gather(asyncio.create_task(promise), asyncio.create_task(promise))
+
+
+@pytest.mark.parametrize(
+    ("use", "expected"),
+    [
+        (by_gather, [7, 8]), (by_wait_for, 7), (by_shield, 7), (by_timeout, 7),
+        (by_task_group, [7, 8]), (by_create_task, 7), (by_ensure_future, 7),
+        (by_as_completed, [7, 8]), (by_wait_with_tasks, 7), (by_two_tasks_of_one_promise, [7, 7]),
+    ],
+)
+def test_asyncio_takes_promises(use, expected):
+    assert asyncio.run(asyncio.wait_for(use(), 20)) == expected
+
+
+@pytest.mark.parametrize("timeout", [None, 0.1])
+def test_asyncio_wait_refuses_promises_at_once(timeout):
+    async def use():
+        await asyncio.wait([never()], timeout=timeout)
+
+    with pytest.raises(TypeError, match="use tasks explicitly"):
+        asyncio.run(asyncio.wait_for(use(), 5))
+
+
+def test_asyncio_runs_promises():
+    assert asyncio.run(later()) == 7
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    assert asyncio.run_coroutine_threadsafe(later(), loop).result(10) == 7
+    failing = asyncio.run_coroutine_threadsafe(MLPromise.rejected(ValueError("no")), loop)
+    with pytest.raises(ValueError, match="no"):
+        failing.result(10)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(10)
+    loop.close()
+
+
+def test_a_failing_promise_in_a_task_group():
+    async def use():
+        async with asyncio.TaskGroup() as group:
+            group.create_task(MLPromise.rejected(ValueError("no")))
+            group.create_task(never())
+
+    with pytest.raises(ExceptionGroup) as caught:
+        asyncio.run(asyncio.wait_for(use(), 10))
+    assert [str(error) for error in caught.value.exceptions] == ["no"]
+
+
+def test_anyio_takes_promises():
+    async def use():
+        values = []
+
+        async def collect(promise):
+            values.append(await promise)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(collect, later())
+            group.start_soon(later)  # a function that returns an awaitable
+        with anyio.move_on_after(0.02) as scope:
+            await never()
+        return values, scope.cancelled_caught
+
+    assert anyio.run(use) == ([7], True)
+
+
+def test_a_promise_is_no_coroutine_outside_a_task():
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        never().send(None)
+
+
+# -- rejections that nobody looked at --------------------------------------------------------------
+def test_a_rejection_that_nobody_saw_is_logged_once(caplog):
+    MLPromise.rejected(ValueError("lost"))
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("webnn_vk", "ERROR")
+    assert record.getMessage() == "an MLPromise was rejected and nobody looked"
+    assert str(record.exc_info[1]) == "lost"
+
+
+def test_the_end_of_a_context_is_not_logged_for_what_was_pending(caplog):
+    promise = MLPromise()
+    promise.reject(InvalidStateError("the context is lost"))
+    del promise
+    assert caplog.records == []
+    MLPromise.rejected(InvalidStateError("the driver was closed"))
+    twice = MLPromise()
+    twice.reject(ValueError("first"))
+    twice.reject(InvalidStateError("too late"))
+    del twice
+    assert [str(record.exc_info[1]) for record in caplog.records] == ["first"]
+
+
+def test_what_was_looked_at_is_not_logged(caplog):
+    async def waited(promise):
+        with pytest.raises(ValueError):
+            await promise
+
+    for look in (
+        lambda promise: promise.exception(),
+        lambda promise: pytest.raises(ValueError, promise.result),
+        lambda promise: asyncio.run(waited(promise)),
+    ):
+        look(MLPromise.rejected(ValueError("seen")))
+    late = MLPromise()
+    with pytest.raises(TimeoutError):
+        late.result(0)
+    late.resolve(1)
+    del late
+    gc.collect()
+    assert caplog.records == []
+    late = MLPromise()
+    with pytest.raises(TimeoutError):
+        late.result(0)
+    late.reject(ValueError())
+    del late
+    assert len(caplog.records) == 1
+
+
+# -- used for its result ---------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("use", "error"),
+    [
+        (lambda p: p.shape, AttributeError),
+        (lambda p: p.compute({}), AttributeError),
+        (lambda p: p["y"], TypeError),
+        (lambda p: list(p), TypeError),
+        (lambda p: np.asarray(p), TypeError),
+        (lambda p: np.asarray(p, np.float32), TypeError),
+        (lambda p: p.__enter__(), TypeError),
+    ],
+)
+def test_a_promise_in_place_of_its_result(use, error):
+    with pytest.raises(error, match=r"an MLPromise of an MLGraph: call .result\(\) or await it fi"):
+        use(MLPromise("an MLGraph"))
+
+
+def test_async_with_needs_await():
+    async def use():
+        async with MLPromise("an MLContext"):
+            pass
+
+    with pytest.raises(TypeError, match="`async with await …`"):
+        asyncio.run(use())
+
+
+def test_what_a_promise_looks_like():
+    promise = MLPromise("an MLGraph")
+    assert repr(promise) == "<MLPromise of an MLGraph: pending>"
+    assert not hasattr(promise, "shape") and not hasattr(promise, "_repr_html_")
+    promise.resolve(5)
+    assert repr(promise) == "<MLPromise: 5>"
+    assert repr(MLPromise.resolved(np.zeros(1000))) == "<MLPromise: ndarray>"
+    rejected = MLPromise.rejected(ValueError("no"))
+    assert repr(rejected) == "<MLPromise: rejected with ValueError: no>"
+    rejected.exception()

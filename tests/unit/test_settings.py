@@ -1,10 +1,14 @@
 """Settings as users give them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from webnn_vk import MLGraphBuilder, Settings, ml
+from webnn_vk import MLGraphBuilder, NotSupportedError, Settings, ml
+from webnn_vk.settings import verify_passes
+from webnn_vk.tools import ToolError
+from webnn_vk.tools.devices import open_context
 
 
 def test_natural_spellings():
@@ -45,3 +49,77 @@ def test_no_cache(vulkan_context, monkeypatch, tmp_path):
         builder.build({"y": builder.abs(builder.exp(a))}).result(60)
         assert context._state.device.shaders._cache._folder is None
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("word", ["false", "no", "0", "off", "", "No", " OFF "])
+def test_words_for_no(word):
+    given = {"WEBNN_VK_VALIDATE": word, "WEBNN_VK_VERIFY_PASSES": word}
+    assert Settings.from_environment(given).validate is False
+    assert verify_passes(given) is False
+
+
+@pytest.mark.parametrize("word", ["1", "true", "yes", "on", "TRUE"])
+def test_words_for_yes(word):
+    given = {"WEBNN_VK_VALIDATE": word, "WEBNN_VK_VERIFY_PASSES": word}
+    assert Settings.from_environment(given).validate is True
+    assert verify_passes(given) is True
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("VALIDATE", "maybe", "WEBNN_VK_VALIDATE: 'maybe' is not one of 1, true, yes, on, 0, "),
+        ("GLSLANG", "glslc", "WEBNN_VK_GLSLANG: 'glslc' is not one of auto, process, none"),
+        ("FORCE_CPU", "conv3d", "WEBNN_VK_FORCE_CPU: no operator is called conv3d; did"),
+        ("SKIP_PASSES", "fuze", "WEBNN_VK_SKIP_PASSES: no pass is called 'fuze'; did"),
+        ("MASK", "float61", "WEBNN_VK_MASK: unknown device feature 'float61' to mask; did"),
+        ("CACHE", __file__, "WEBNN_VK_CACHE: '.*' is no folder"),
+        ("DUMP", __file__, "WEBNN_VK_DUMP: '.*' is no folder"),
+    ],
+)
+def test_nonsense_in_a_variable_is_named_at_once(monkeypatch, variable, value, message):
+    monkeypatch.setenv("WEBNN_VK_DEVICE", "cpu")
+    monkeypatch.setenv(f"WEBNN_VK_{variable}", value)
+    with pytest.raises((ValueError, TypeError), match=f"^{message}"):
+        ml.create_context().result(20)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"force_cpu": ["convTranspose2D"]}, "^force_cpu: .* did you mean conv_transpose2d"),
+        ({"force_cpu": ["xyzzy"]}, "^force_cpu: no operator is called xyzzy$"),
+        ({"mask": ["float61"]}, "^mask: unknown device feature"),
+        ({"skip_passes": ["fuze"]}, "^skip_passes: no pass"),
+        ({"cache": __file__}, "^cache: '.*' is no folder"),
+    ],
+)
+def test_nonsense_in_settings_is_named_at_once(settings, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        ml.create_context(settings=Settings(device="cpu", **settings)).result(20)
+
+
+def test_wrong_switches():
+    with pytest.raises(TypeError, match="validate: a bool is expected, not 'no'"):
+        Settings(validate="no")
+    with pytest.raises(TypeError, match="device: an index or a name is expected, not True"):
+        Settings(device=True)
+
+
+def test_how_the_device_was_asked_for():
+    environment = Settings.from_environment({"WEBNN_VK_DEVICE": "nope"})
+    assert environment.asked_device == "WEBNN_VK_DEVICE='nope'"
+    assert replace(environment, device="x").asked_device == "Settings(device='x')"
+    assert Settings(device=9).asked_device == "Settings(device=9)"
+    assert replace(environment, device="nope") == environment
+
+
+@pytest.mark.device
+def test_a_device_that_is_not_there(monkeypatch):
+    monkeypatch.setenv("WEBNN_VK_DEVICE", "nope")
+    with pytest.raises(NotSupportedError, match=r"^Settings\(device=9\) matches no device; found"):
+        ml.create_context(settings=Settings(device=9)).result(60)
+    with pytest.raises(NotSupportedError, match="^WEBNN_VK_DEVICE='nope' matches no device"):
+        ml.create_context().result(60)
+    with pytest.raises(ToolError, match="^--device 77 matches no device"):
+        open_context("77")

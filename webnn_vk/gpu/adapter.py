@@ -71,7 +71,7 @@ class GPUAdapter:
             chosen = Settings.given(settings)
             return GPUDevice(self, open_device(self._physical, chosen), chosen)
 
-        return _promised(opened)
+        return _promised(opened, "a GPUDevice")
 
     def __repr__(self) -> str:
         return f"<GPUAdapter {self.info}>"
@@ -240,25 +240,27 @@ def request_adapter(*, power_preference: str | None = None) -> MLPromise[GPUAdap
         )
 
     def chosen() -> GPUAdapter:
-        wanted: Any = Settings.from_environment().device
+        settings = Settings.from_environment()
+        wanted: Any = settings.device
         try:
             devices = _find_devices()
             index = choose_device(
                 devices,
                 power_preference=power_preference or "default",
                 override=wanted if wanted and wanted.lower() != "cpu" else "vulkan",
+                asked=settings.asked_device if wanted and wanted.lower() != "cpu" else "",
             )
         except DriverError as error:
             raise NotSupportedError(f"no GPU adapter: {error}") from error
         assert index is not None  # "vulkan" names one or raises
         return GPUAdapter(devices[index])
 
-    return _promised(chosen)
+    return _promised(chosen, "a GPUAdapter")
 
 
-def _promised(function: Callable[[], Any]) -> MLPromise[Any]:
+def _promised(function: Callable[[], Any], of: str) -> MLPromise[Any]:
     """What ``function`` returns or raises, from a thread of its own."""
-    promise: MLPromise[Any] = MLPromise()
+    promise: MLPromise[Any] = MLPromise(of)
 
     def run() -> None:
         try:

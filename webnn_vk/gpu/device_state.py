@@ -36,7 +36,7 @@ class DeviceState:
         self.settings = settings
         self.timeline = Timeline(device)
         #: Resolves when the device is lost or destroyed.
-        self.lost: MLPromise[GPUDeviceLostInfo] = MLPromise()
+        self.lost: MLPromise[GPUDeviceLostInfo] = MLPromise("a GPUDeviceLostInfo")
         #: Makes the check that a buffer is alive and the queueing of work on it one step.
         #: Reentrant: the collector may destroy a buffer while it is held.
         self.lock = threading.RLock()

@@ -68,7 +68,7 @@ class GPUQueue:
         seen as another type with ``.view(dtype)``."""
         device = self._device
         part = check_range(buffer, buffer_offset, size, "read_buffer")
-        promise: MLPromise[np.ndarray] = MLPromise()
+        promise: MLPromise[np.ndarray] = MLPromise("a uint8 array")
         with device.lock:
             device.check("read_buffer")
             storage = usable(buffer, device, GPUBufferUsage.COPY_SRC, "read_buffer")
@@ -80,7 +80,7 @@ class GPUQueue:
 
     def on_submitted_work_done(self) -> MLPromise[None]:
         """Resolves when all work submitted so far is done."""
-        promise: MLPromise[None] = MLPromise()
+        promise: MLPromise[None] = MLPromise("None, once work is done")
         self._device.check("on_submitted_work_done")
         self._device.lane.enqueue(Run(partial(promise.resolve, None), promise.reject))
         return promise

@@ -90,6 +90,8 @@ class GPUComputePipeline:
         self._label = label
         self._module = module
         given = _constants(module, constants, what)
+        if module.spec is not None:
+            _check_needed(module.spec, given, what)
         _check_workgroup(device, about, {i: v for i, (_, v) in given.items()}, what)
         request = PipelineRequest(
             module._spirv,
@@ -200,6 +202,18 @@ def _constants(
         except (struct.error, OverflowError, TypeError, ValueError) as error:
             raise ValueError(f"{what}: constant {key!r} ({kind}): {error}") from None
     return given
+
+
+def _check_needed(spec: KernelSpec, given: Mapping[int, Any], what: str) -> None:
+    """What the shader has no sensible default for: it would run one invocation a workgroup, or take
+    a buffer in portions for one of another size."""
+    portions = [f"PORTION_{b.name}" for b in spec.buffers if b.portions > 1]
+    missing = [name for name in ("LX", *portions) if spec.constant_ids[name] not in given]
+    if missing:
+        raise ValueError(
+            f"{what}: {spec.template} needs the constants {', '.join(missing)} (LX, LY and LZ are "
+            'the workgroup\'s size: constants={"LX": 64} for example)'
+        )
 
 
 def _check_workgroup(

@@ -13,6 +13,7 @@ import numpy as np
 from ..data_types import DATA_TYPES, MLOperandDescriptor
 from ..ops import ALL_OPERATORS, Operator
 from ..ops.arguments import Operands
+from ..ops.hints import negative_hint, option_hint
 from ..ops.record import prefix
 from .ir import Node, Value
 
@@ -106,7 +107,8 @@ def bind_call(
         label = keywords.get("label", "")
         where = prefix(operator.name, label if isinstance(label, str) else "")
         names = ", ".join(signature.parameters)
-        raise TypeError(f"{where}: {error}; it takes {names}") from None
+        near = "".join(option_hint(name, signature.parameters) for name in keywords)
+        raise TypeError(f"{where}: {error}; it takes {names}{near}") from None
     bound.apply_defaults()
     label = bound.arguments["label"]
     if not isinstance(label, str):
@@ -119,7 +121,11 @@ def bind_call(
         elif value is None and p.default is None:
             call.arguments[p.name] = None
         else:
-            call.arguments[p.name] = p.argument.convert(value, what)
+            try:
+                call.arguments[p.name] = p.argument.convert(value, what)
+            except TypeError as error:
+                hint = negative_hint(operator.name, p.name, value, call.operands)
+                raise TypeError(f"{error}{hint}") from None
     return call
 
 

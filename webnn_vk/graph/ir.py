@@ -134,6 +134,8 @@ class Graph:
     inputs: Mapping[str, Value]
     outputs: Mapping[str, Value]
     nodes: tuple[Node, ...]
+    #: Names of the builder's inputs that no output depends on, for messages.
+    unused: frozenset[str] = frozenset()
 
     @cached_property
     def producers(self) -> dict[Value, Node]:

@@ -24,7 +24,7 @@ def share(device: Device, descriptor: MLOperandDescriptor, buffer: Any, what: st
     """
     if isinstance(buffer, np.ndarray) and not buffer.flags.c_contiguous:
         raise TypeError(f"{what}: the buffer is not contiguous, so it can't be used in place")
-    data = as_bytes(buffer, descriptor, what)
+    data = as_bytes(buffer, descriptor, what, in_place=True)
     data.flags.writeable = False
     profile = device.profile
     # Without the extension it is import_storage that says so.

@@ -197,8 +197,8 @@ def _oriented(node: KernelNode, operand: str) -> Access:
 
 def panel_of(b: Access) -> int:
     """Columns of the panels in which b is packed; 0 where it is not packed."""
-    packed = b.value
-    return packed.packing.columns if isinstance(packed, Packed) else 0
+    packing = b.value.packing if isinstance(b.value, Packed) else None
+    return packing.columns if isinstance(packing, Panels) else 0
 
 
 def pack_panels(

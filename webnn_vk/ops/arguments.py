@@ -52,7 +52,7 @@ class _Shape(Argument):
 
 
 class _DataType(Argument):
-    python = "str"
+    python = "DataTypeLike"
     convert = staticmethod(to_data_type)
 
 

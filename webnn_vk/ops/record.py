@@ -127,14 +127,18 @@ class Check:
         """The axis is one of the input's."""
         self.that(
             axis < input.rank,
-            f"axis {axis} is not below the rank; input is {input}, axis is 0 … {input.rank - 1}",
+            f"axis {axis} is not below the rank; input is {input}, "
+            + (f"axis is 0 … {input.rank - 1}" if input.rank else "a scalar has no axis"),
         )
 
     def axes(self, axes: Sequence[int], rank: int, name: str = "axes") -> None:
         """Axes are in range and without duplicates."""
         outside = next((axis for axis in axes if axis >= rank), None)
         if outside is not None:
-            self.fail(f"{name} {list(axes)}: {outside} is not below the rank {rank}")
+            accepted = f"an axis is 0 … {rank - 1}" if rank else "a scalar has no axis"
+            self.fail(
+                f"{name} {list(axes)}: {outside} is not below the rank {rank}; {accepted}"
+            )
         self.that(len(set(axes)) == len(axes), f"{name} {list(axes)} has duplicates")
 
     def dimensions(self, sizes: Sequence[int], what: str) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from ..device_profile import DeviceProfile
+from ..errors import nearest
 from ..graph import Node
 from ..settings import verify_passes
 from .dump import Dump
@@ -93,7 +94,10 @@ def check_skipped(skip: Collection[str], passes: Iterable[Pass[Any]]) -> None:
     optional = ", ".join(sorted(name for name, needed in required.items() if not needed))
     for name in skip:
         if name not in required:
-            raise ValueError(f"skip_passes: no pass is called {name!r}; one of {optional}")
+            raise ValueError(
+                f"skip_passes: no pass is called {name!r}{nearest(name, required)}; one of "
+                f"{optional}"
+            )
         if required[name]:
             raise ValueError(f"skip_passes: {name} can't be left out; one of {optional}")
 

@@ -1,6 +1,6 @@
 """The executable form of a graph: steps over numbered slots of memory, as plain data."""
 
-from .compile import Target, check_skip, compile_program
+from .compile import Target, check_forced, check_skip, compile_program
 from .constants import Constants, FileRange, HostArray, TensorStorage
 from .program import (
     BarrierStep,
@@ -41,6 +41,7 @@ __all__ = [
     "Slot",
     "Target",
     "TensorStorage",
+    "check_forced",
     "check_skip",
     "compile_program",
 ]

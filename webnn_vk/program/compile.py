@@ -10,6 +10,7 @@ from pathlib import Path
 from webnn_vk.codegen.spec import KernelSpec
 
 from ..device_profile import DeviceProfile
+from ..errors import nearest, sanitize
 from ..graph import Graph
 from ..kernels import KERNEL_PASSES, HostWork, LoweredGraph, Schedule, lower_graph
 from ..ops import OPERATORS
@@ -53,14 +54,19 @@ def check_skip(names: Collection[str]) -> None:
     check_skipped(names, PASSES)
 
 
+def check_forced(names: Collection[str]) -> None:
+    """ValueError where a name to place on the CPU is no operator."""
+    for name in names:
+        if name not in OPERATORS:
+            raise ValueError(
+                f"force_cpu: no operator is called {sanitize(name)}{nearest(name, OPERATORS)}"
+            )
+
+
 def compile_program(graph: Graph, target: Target) -> tuple[Program, Constants]:
     """The program and what its constants are. ValueError where ``force_cpu`` names no operator or
     ``skip`` no optional pass, OSError where the texts can't be written."""
-    unknown = sorted(set(target.force_cpu) - set(OPERATORS))
-    if unknown:
-        raise ValueError(
-            f"operators to force to the CPU: no operator is called {', '.join(unknown)}"
-        )
+    check_forced(target.force_cpu)
     check_skip(target.skip)
     start = time.perf_counter()
     compilation = Compilation(

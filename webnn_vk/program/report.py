@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ..face import html_table
+
 
 @dataclass(frozen=True)
 class ReportLine:
@@ -39,7 +41,7 @@ class ReportStep:
     parts: tuple[ReportLine, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GraphReport:
     """``steps`` in order of execution; ``lines`` are their dispatches and CPU operators with the
     copies between; ``setup`` is what runs once, at load; ``folded`` names what was computed at
@@ -69,39 +71,53 @@ class GraphReport:
         """Number of copies, between device and CPU and to further outputs."""
         return sum(line.kernel == "copy" and line.groups is None for line in self.lines)
 
-    def __str__(self) -> str:
-        lines = _table(self.lines)
-        if self.setup:
-            lines += ["", "once, at load:", *_table(self.setup)]
+    @property
+    def summary(self) -> str:
+        """Steps, dispatches, sizes and build times in one line."""
         times = ", ".join(f"{k} {v * 1e3:.1f} ms" for k, v in self.build_seconds.items())
         weights = f"weights {self.weight_bytes / 1e6:.2f} MB"
         if self.packed_bytes:
             weights += f" ({self.packed_bytes / 1e6:.2f} MB packed)"
-        lines.append(
+        return (
             f"{len(self.steps)} steps ({self.count('vulkan')} Vulkan, {self.count('cpu')} CPU), "
             f"{self.dispatches} dispatches, {self.copies} copies, {len(self.folded)} folded, "
             f"arena {self.arena_bytes / 1e6:.2f} MB, {weights}" + (f"; {times}" if times else "")
         )
-        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        lines = _table(self.lines)
+        if self.setup:
+            lines += ["", "once, at load:", *_table(self.setup)]
+        return "\n".join([*lines, self.summary])
+
+    def __repr__(self) -> str:
+        return f"<GraphReport {self.summary}>"
+
+    def _repr_html_(self) -> str:
+        html = html_table(map(_cells, self.lines), _HEAD, self.summary)
+        if self.setup:
+            html += html_table(map(_cells, self.setup), _HEAD, "once, at load")
+        return html
 
 
 _HEAD = ("step", "device", "kernel", "variant", "groups", "MFLOP", "MB", "reason")
 
 
+def _cells(line: ReportLine) -> tuple[str, ...]:
+    return (
+        " + ".join(line.operators),
+        line.device,
+        line.kernel,
+        line.variant,
+        "" if line.groups is None else "×".join(map(str, line.groups)),
+        f"{line.flops / 1e6:.3f}",
+        f"{line.bytes / 1e6:.3f}",
+        line.reason,
+    )
+
+
 def _table(lines: Sequence[ReportLine]) -> list[str]:
-    rows = [
-        (
-            " + ".join(line.operators),
-            line.device,
-            line.kernel,
-            line.variant,
-            "" if line.groups is None else "×".join(map(str, line.groups)),
-            f"{line.flops / 1e6:.3f}",
-            f"{line.bytes / 1e6:.3f}",
-            line.reason,
-        )
-        for line in lines
-    ]
+    rows = [_cells(line) for line in lines]
     widths = [min(48, max(len(r[i]) for r in [_HEAD, *rows])) for i in range(len(_HEAD))]
     # The reason stands last and is shown in full.
     widths[-1] = max(len(r[-1]) for r in [_HEAD, *rows])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..integers import padded
-from ..ops import OPERATORS
+from ..ops import ALL_OPERATORS
 from ..ops.arguments import Operands
 from .program import (
     KINDS,
@@ -160,7 +160,7 @@ class _Verifier:
                 _check(isinstance(step, BarrierStep), f"{what} is {type(step).__name__}")
 
     def _cpu_step(self, step: CpuStep) -> None:
-        operator = OPERATORS.get(step.operator)
+        operator = ALL_OPERATORS.get(step.operator)
         _check(operator is not None, f"no operator is called {step.operator!r}")
         assert operator is not None
         self._origin(step.origin)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..data_types import MLOperandDescriptor
-from ..ops import OPERATORS
+from ..ops import ALL_OPERATORS
 from ..ops.arguments import Operands
 from ..program import CopyStep, CpuStep, HostSegment, Range
 
@@ -32,7 +32,7 @@ def _run(step: CpuStep, arrays: Arrays, memory: Memory) -> None:
         name: _view(arrays.get(t.slot), memory, t.slot, t.descriptor)
         for name, t in step.operands.items()
     }
-    operator = OPERATORS[step.operator]
+    operator = ALL_OPERATORS[step.operator]
     given = {
         p.name: _sequence(operands, p.name) if p.argument is Operands else operands.get(p.name)
         for p in operator.operands

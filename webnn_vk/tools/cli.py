@@ -1,8 +1,9 @@
-"""The command line: `webnn-vk demo | devices | operators`."""
+"""The command line: `webnn-vk demo | devices | doctor | operators`."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import warnings
 from collections.abc import Sequence
@@ -14,7 +15,8 @@ from . import ToolError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status is 0, or 1 after an error said in one line on stderr."""
+    """Run one command; the exit status is 0, or 1 after an error said in one line on stderr (and 1
+    from a doctor who found something wrong), 2 for wrong arguments."""
     parser = argparse.ArgumentParser(
         prog="webnn-vk", description="The W3C WebNN API on any Vulkan GPU."
     )
@@ -34,14 +36,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     demo.add_argument(
         "--device",
         help="index or part of the name of a Vulkan device, vulkan (any, a GPU first) or cpu; "
-        "default: WEBNN_VK_DEVICE, else any Vulkan device, else the CPU",
+        "default: what ml.create_context() takes (see webnn-vk devices)",
     )
-    demo.add_argument("--top", type=int, default=5, metavar="N", help="matches shown (default 5)")
+    demo.add_argument(
+        "--top", type=_positive, default=5, metavar="N", help="matches shown (default 5)"
+    )
     demo.set_defaults(run=_demo)
 
-    commands.add_parser(
-        "devices", help="the Vulkan devices found, and the CPU device"
-    ).set_defaults(run=_devices)
+    devices = commands.add_parser(
+        "devices", help="the Vulkan devices found, and the CPU device; a star marks the default"
+    )
+    devices.set_defaults(run=_devices)
+    doctor = commands.add_parser(
+        "doctor",
+        help="what contexts run on here and why, and what would make them faster; exit status 1 "
+        "when something is wrong",
+    )
+    doctor.set_defaults(run=_doctor)
+    for command in (devices, doctor):
+        command.add_argument("--json", action="store_true", help="as JSON, alone on stdout")
     commands.add_parser(
         "operators", help="which operators and data types are supported, as a Markdown table"
     ).set_defaults(run=_operators)
@@ -50,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # What changes where work runs is said in one line, without the place in our code.
     warnings.showwarning = lambda message, *_: print(message, file=sys.stderr)
     try:
-        options.run(options)
+        status = options.run(options)
     except (ToolError, webnn_vk.DOMException) as error:
         print(f"webnn-vk: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
@@ -61,7 +74,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader (head, less) went away: no fault, but Python would complain when it flushes.
         sys.stderr.close()
         return 0
-    return 0
+    return status or 0
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number}: at least 1 is needed")
+    return number
+
+
+_positive.__name__ = "whole number"  # argparse says "invalid … value"
 
 
 def _demo(options: argparse.Namespace) -> None:
@@ -77,9 +100,18 @@ def _demo(options: argparse.Namespace) -> None:
 
 
 def _devices(options: argparse.Namespace) -> None:
-    from .devices import table
+    from .devices import listing, table
 
-    print(table())
+    if options.json:
+        print(json.dumps(listing(), indent=2))
+    else:
+        print(table())
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from .doctor import report
+
+    return report(options.json)
 
 
 def _operators(options: argparse.Namespace) -> None:

@@ -28,23 +28,65 @@ def vulkan_problem() -> str | None:
 
 def open_context(device: str | None = None) -> Any:
     """An `MLContext` on the device of that index or name part, on "vulkan" (any, a GPU before
-    software) or on "cpu"; by default what `WEBNN_VK_DEVICE` says, else "vulkan" where there is
-    one, else "cpu". `ToolError` when there is no such device.
+    software) or on "cpu"; by default what `create_context()` takes. `ToolError` when there is no
+    such device.
     """
-    device = device or Settings.from_environment().device
-    if device is None:
-        device = "cpu" if vulkan_problem() else "vulkan"
     try:
-        settings = replace(Settings.from_environment(), device=device)
+        settings = Settings.from_environment()
+        if device:
+            settings = replace(settings, device=device)
         return webnn_vk.ml.create_context(settings=settings).result()
     except (webnn_vk.DOMException, TypeError, ValueError) as error:
-        raise ToolError(str(error)) from None
+        message = str(error)
+        if device:
+            message = message.replace(settings.asked_device, f"--device {device}")
+        raise ToolError(message) from None
+
+
+def default_device() -> dict[str, Any]:
+    """What `create_context()` takes: "index" (None for the CPU device), "name" and "reason". Raises
+    what it would be rejected with."""
+    from webnn_vk.opening import choose
+
+    choice = choose(Settings.from_environment())
+    if choice.found is None:
+        return {"index": None, "name": "CPU", "reason": choice.reason}
+    name = choice.found.profile.name
+    return {"index": choice.found.index, "name": name, "reason": choice.reason}
+
+
+def listing() -> list[dict[str, Any]]:
+    """The devices as plain data, the default marked; none is where `create_context()` fails."""
+    try:
+        default = default_device()
+    except (webnn_vk.DOMException, TypeError, ValueError):
+        default = None
+    return [
+        {
+            "index": info.index,
+            "name": info.name,
+            "type": info.type,
+            "driver": info.driver,
+            "api_version": info.api_version,
+            "unusable": info.unusable,
+            "is_gpu": info.is_vulkan and info.type != "cpu",
+            "default": default is not None and info.index == default["index"],
+            "text": str(info),
+        }
+        for info in webnn_vk.devices()
+    ]
 
 
 def table() -> str:
-    """The devices as lines of index and description."""
+    """The devices as lines of index and description; a star before what contexts take."""
     lines = []
-    for info in webnn_vk.devices():
-        lines.append(f"{'cpu' if info.index is None else info.index:>3}  {info}")
+    for device in listing():
+        index = "cpu" if device["index"] is None else device["index"]
+        lines.append(f"{'*' if device['default'] else ' '} {index:>3}  {device['text']}")
+    try:
+        default = default_device()
+        lines.append(f"* the default: {default['reason']}")
+    except (webnn_vk.DOMException, TypeError, ValueError) as error:
+        lines.append(f"no default: {error}")
     problem = vulkan_problem()
     return "\n".join([*lines, *([f"no Vulkan device: {problem}"] if problem else [])])

@@ -21,6 +21,8 @@ WHOLE_SIZE = 2**64 - 1
 FOREVER = 2**64 - 1
 _LIBRARIES = {"win32": ("vulkan-1.dll",),
               "darwin": ("libvulkan.dylib", "libvulkan.1.dylib", "libMoltenVK.dylib")}
+_LOADER_HINTS = {"win32": "it comes with the GPU's driver",
+                 "darwin": "the Vulkan SDK, or brew install vulkan-loader molten-vk"}
 
 
 def _load_types() -> Any:
@@ -42,8 +44,8 @@ def _load_library() -> Any:
             return ffi.dlopen(name)
         except OSError:
             continue
-    raise VulkanUnavailable(f"the Vulkan loader library ({names[0]}) was not found "
-                            "(Debian/Ubuntu: apt install libvulkan1)")
+    hint = _LOADER_HINTS.get(sys.platform, "Debian/Ubuntu: apt install libvulkan1")
+    raise VulkanUnavailable(f"the Vulkan loader library ({names[0]}) was not found ({hint})")
 
 
 ffi = _load_types()

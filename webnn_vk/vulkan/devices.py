@@ -29,16 +29,17 @@ def list_devices() -> list[PhysicalDevice]:
 
 
 def choose(profiles: Sequence[DeviceProfile], *, power_preference: str = "default",
-           accelerated: bool = True, override: str | None = None,
+           accelerated: bool = True, override: str | None = None, asked: str = "",
            unusable: Sequence[str | None] = ()) -> int | None:
     """The index of the device to use, or None for the NumPy CPU device.
 
-    override (``WEBNN_VK_DEVICE``) decides when given: an index, part of a name (case ignored),
+    override (``Settings.device``) decides when given: an index, part of a name (case ignored),
     ``vulkan`` for the best Vulkan device with software ones included, or ``cpu``. Otherwise the
     best GPU: a discrete before an integrated before a virtual one (``low-power``: an integrated one
     first), the larger memory first. A software device is never chosen unasked, as the CPU device is
     faster. A power preference outranks `accelerated`; without one, accelerated=False gives None.
 
+    asked: how the override was given, for messages ("WEBNN_VK_DEVICE='9'").
     unusable: per device why it can't be used, or None. Raises DeviceNotFound when the override
     names no usable device.
     """
@@ -53,15 +54,16 @@ def choose(profiles: Sequence[DeviceProfile], *, power_preference: str = "defaul
 
     wanted = (override or "").strip()
     if wanted:
-        return _overridden(wanted, profiles, reasons, sorted(usable, key=order))
+        asked = asked or f"device {wanted!r}"
+        return _overridden(wanted, asked, profiles, reasons, sorted(usable, key=order))
     if not accelerated and power_preference == "default":
         return None
     gpus = [index for index in usable if not profiles[index].is_software]
     return min(gpus, key=order, default=None)
 
 
-def _overridden(wanted: str, profiles: Sequence[DeviceProfile], reasons: Sequence[str | None],
-                ranked: Sequence[int]) -> int | None:
+def _overridden(wanted: str, asked: str, profiles: Sequence[DeviceProfile],
+                reasons: Sequence[str | None], ranked: Sequence[int]) -> int | None:
     if wanted.lower() == "cpu":
         return None
     listing = ", ".join(f"{index}: {profile.name}" for index, profile in enumerate(profiles))
@@ -69,7 +71,7 @@ def _overridden(wanted: str, profiles: Sequence[DeviceProfile], reasons: Sequenc
         if ranked:
             return ranked[0]
         reason = "; ".join(reason for reason in reasons if reason)
-        raise DeviceNotFound("WEBNN_VK_DEVICE='vulkan': no usable Vulkan device"
+        raise DeviceNotFound(f"{asked}: no usable Vulkan device"
                                 + (f" ({listing}: {reason})" if reason else ""))
     if wanted.isdecimal():
         matches = [int(wanted)] if int(wanted) < len(profiles) else []
@@ -77,10 +79,10 @@ def _overridden(wanted: str, profiles: Sequence[DeviceProfile], reasons: Sequenc
         matches = [index for index, profile in enumerate(profiles)
                    if wanted.lower() in profile.name.lower()]
     if not matches:
-        raise DeviceNotFound(f"WEBNN_VK_DEVICE={wanted!r} matches no device; found: "
+        raise DeviceNotFound(f"{asked} matches no device; found: "
                                 f"{listing or 'none'}; 'vulkan' and 'cpu' are accepted too")
     for index in matches:
         if reasons[index] is None:
             return index
-    raise DeviceNotFound(f"WEBNN_VK_DEVICE={wanted!r}: {profiles[matches[0]].name} can't be "
+    raise DeviceNotFound(f"{asked}: {profiles[matches[0]].name} can't be "
                             f"used: {reasons[matches[0]]}")

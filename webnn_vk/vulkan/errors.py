@@ -14,7 +14,7 @@ class VulkanUnavailable(DriverUnavailable):
 
 
 class DeviceNotFound(VulkanUnavailable):
-    """The device that was asked for (``WEBNN_VK_DEVICE``) is not there or can't be used."""
+    """The device that was asked for (``Settings.device``) is not there or can't be used."""
 
 
 class LayerMissing(VulkanError):

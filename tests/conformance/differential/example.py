@@ -132,7 +132,7 @@ def _applied(builder: MLGraphBuilder, operator: str, given: Mapping[str, Any]) -
     made = getattr(emit, operator)(**{name: value(item) for name, item in given.items()})
     builder._nodes.extend(emit.nodes)
     values = made if isinstance(made, list) else [made]
-    return [MLOperand(builder, v, emit.nodes[-1]) for v in values]
+    return [builder._operand(v, operator) for v in values]
 
 
 def _described(value: Any) -> Any:

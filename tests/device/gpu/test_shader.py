@@ -196,6 +196,11 @@ def test_kernel_spec(device: Any) -> None:
     target = device.create_buffer(size=400, usage=ALL)
     device.queue.submit([encode(device, (made, [source, target], {"n": 90}, 4))])
     assert np.array_equal(contents(device, target), np.where(values < 90, values, 0))
+    # Without a size a workgroup would be one invocation: 1 element of 32 copied, and no word.
+    for left_out in ({}, {"LY": 2}):
+        with pytest.raises(ValueError, match="gpu_copy.comp.j2 needs the constants LX"):
+            device.create_compute_pipeline(module=module, constants=left_out)
+    device.create_compute_pipeline(module=module, constants={0: 32})
     with pytest.raises(ValueError, match="'LT'; the module has .*LX"):
         device.create_compute_pipeline(module=module, constants={"LT": 1})
     with pytest.raises(NotSupportedError, match="cooperative_matrix"):

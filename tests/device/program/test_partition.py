@@ -159,7 +159,7 @@ def test_nothing_crosses_without_a_forced_operator(forced):
 def test_an_unknown_name_is_an_error(forced):
     builder = MLGraphBuilder(forced("conv3d"))
     x = builder.input("x", {"data_type": "float32", "shape": [1]})
-    with pytest.raises(OperationError, match="no operator is called conv3d"):
+    with pytest.raises(OperationError, match="no operator is called conv3d; did you mean conv2d"):
         builder.build({"y": builder.relu(x)}).result()
 
 

@@ -85,6 +85,22 @@ def test_without_a_driver_the_cpu_device_is_used(sentences):
     assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) <= 1
 
 
+def test_by_default_it_takes_what_create_context_takes(sentences):
+    import webnn_vk as webnn
+
+    wanted = webnn.ml.create_context(settings=webnn.Settings()).result().device_info
+    done = webnn_vk("demo", "--file", sentences, WEBNN_VK_DEVICE="")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].startswith(f"Device    {wanted}")
+
+
+@pytest.mark.parametrize("top", ["0", "-3", "many"])
+def test_top_below_one_is_wrong_use(sentences, top):
+    done = webnn_vk("demo", "--file", sentences, f"--top={top}")
+    assert done.returncode == 2 and done.stdout == ""
+    assert re.search(r"error: argument --top: .*(at least 1|whole number)", done.stderr)
+
+
 def test_unknown_device(sentences):
     done = webnn_vk("demo", "--file", sentences, "--device", "voodoo 5")
     assert_one_line(done, "voodoo 5")
@@ -116,9 +132,9 @@ def test_empty_and_binary_sentences(tmp_path):
 def test_devices_are_listed():
     done = webnn_vk("devices")
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^\S*cpu\b", done.stdout, re.MULTILINE | re.IGNORECASE)
+    assert re.search(r"^[* ] cpu  CPU", done.stdout, re.MULTILINE)
     require_vulkan()
-    assert re.search(r"^ *0 ", done.stdout, re.MULTILINE)
+    assert re.search(r"^[* ]   0  \S", done.stdout, re.MULTILINE)
 
 
 def test_examples_are_found_and_varied():

@@ -35,11 +35,8 @@ def quiet(command: list[str | Path], **options) -> subprocess.CompletedProcess:
     return done
 
 
-@pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout, built in a copy so that no build folder is left or picked up."""
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
+def copy_sources(source: Path) -> Path:
+    """What a wheel is built from, in a new folder."""
     source.mkdir()
     for name in SOURCES:
         if (ROOT / name).is_dir():
@@ -50,6 +47,20 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
             )
         else:
             shutil.copy(ROOT / name, source / name)
+    return source
+
+
+@pytest.fixture
+def source_tree(tmp_path: Path) -> Path:
+    """A copy of what a wheel is built from."""
+    return copy_sources(tmp_path / "source")
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout, built in a copy so that no build folder is left or picked up."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = copy_sources(folder / "source")
     offline = ("--no-deps", "--no-build-isolation", "--no-index")
     done = quiet([sys.executable, "-m", "pip", "wheel", "-v", *offline, "-w", folder, source])
     (built,) = folder.glob("*.whl")

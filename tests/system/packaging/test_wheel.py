@@ -55,6 +55,12 @@ def test_templates_are_inside(wheel_files):
     assert any(name.startswith("webnn_vk/shaders/lib/") for name in templates)
     assert "webnn_vk/examples/sentences.txt" in wheel_files
     assert "webnn_vk/examples/sentence_encoder.py" in wheel_files
+    assert "webnn_vk/shaders/templates.json" in wheel_files
+
+
+def test_types_are_inside(wheel_files):
+    stubs = {"py.typed", "__init__.pyi", "builder.pyi", "context.pyi", "tensor.pyi", "typing.py"}
+    assert {f"webnn_vk/{name}" for name in stubs} <= set(wheel_files)
 
 
 def test_graph_runs_from_the_wheel(environment, tmp_path):

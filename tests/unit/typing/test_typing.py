@@ -1,0 +1,83 @@
+"""mypy --strict and pyright refuse wrong programs where they are wrong, and accept right ones."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import typing
+from pathlib import Path
+
+import pytest
+
+import webnn_vk.typing as types
+from tests.support.paths import ROOT
+from webnn_vk.data_types import ALL_TYPES, MLOperandDataType
+
+HERE = Path(__file__).parent
+WRONG, RIGHT = HERE / "wrong.py", HERE / "right.py"
+MARKED = {
+    number for number, line in enumerate(WRONG.read_text().splitlines(), 1) if "# wrong: " in line
+}
+
+
+@pytest.fixture(scope="module")
+def mypy(tmp_path_factory):
+    """File name → lines with errors."""
+    pytest.importorskip("mypy")
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--no-pretty",
+               "--follow-imports=silent", "--explicit-package-bases", "--show-absolute-path",
+               "--cache-dir", tmp_path_factory.mktemp("mypy"), WRONG, RIGHT]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = re.findall(r"^(.+):(\d+): error: ", done.stdout, re.MULTILINE)
+    return lines([(file, int(line)) for file, line in found]), done.stdout
+
+
+@pytest.fixture(scope="module")
+def pyright():
+    """File name → lines with errors. Its package fetches the program itself where npm can."""
+    pytest.importorskip("pyright")
+    if shutil.which("node") is None:
+        pytest.skip("pyright needs node")
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable]
+    done = subprocess.run([*command, WRONG, RIGHT], capture_output=True, text=True, cwd=ROOT)
+    try:
+        said = json.loads(done.stdout)["generalDiagnostics"]
+    except ValueError:
+        pytest.skip(f"pyright does not run here: {(done.stderr or done.stdout).strip()[-200:]}")
+    found = [(d["file"], d["range"]["start"]["line"] + 1) for d in said if d["severity"] == "error"]
+    return lines(found), done.stdout
+
+
+def lines(found):
+    return {
+        path: {line for file, line in found if Path(file).name == path.name}
+        for path in (WRONG, RIGHT)
+    }
+
+
+def test_there_are_enough_wrong_programs():
+    assert len(MARKED) >= 20
+
+
+@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+def test_wrong_programs_are_refused_where_they_are_wrong(checker, request):
+    found, text = request.getfixturevalue(checker)
+    assert found[WRONG] == MARKED, text
+
+
+@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+def test_right_programs_are_accepted(checker, request):
+    found, text = request.getfixturevalue(checker)
+    assert found[RIGHT] == set(), text
+
+
+def test_the_types_are_those_of_the_library():
+    assert typing.get_args(MLOperandDataType) == ALL_TYPES
+    assert set(types.MLConv2dOptions.__annotations__) == {
+        "padding", "strides", "dilations", "groups", "input_layout", "filter_layout", "bias",
+        "label",
+    }
+    for name in types.__all__:
+        assert hasattr(types, name)
