@@ -12,7 +12,7 @@ from ..device_profile import DeviceProfile
 from ..graph import Node
 from .dispatch import Binding, Dispatch, Packed, Packing, Scratch, Unsupported
 from .families import FAMILIES, catalogue, family_of
-from .lower import KERNEL_PASSES, Kernels, lower_graph
+from .lower import KERNEL_PASSES, lower_graph
 from .lowered import Alias, DeviceWork, HostWork, LoweredGraph
 from .node import KernelGraph, KernelNode
 from .schedule import Schedule
@@ -27,7 +27,6 @@ __all__ = [
     "HostWork",
     "KernelGraph",
     "KernelNode",
-    "Kernels",
     "LoweredGraph",
     "Packed",
     "Packing",

@@ -46,14 +46,6 @@ PACK = Pass("pack", _pack)
 KERNEL_PASSES = (FUSE, ABSORB, PACK)
 
 
-@dataclass(frozen=True)
-class Kernels:
-    """A graph of kernels with the dispatches of each."""
-
-    graph: KernelGraph
-    dispatches: Mapping[KernelNode, list[Dispatch]]
-
-
 @dataclass
 class _Retry:
     """What an attempt has shown: nodes that have to be kernels of their own, nodes that the device
@@ -75,9 +67,9 @@ def lower_graph(graph: Graph, compilation: Compilation) -> LoweredGraph:
             KERNEL_PASSES, kernelize(ordered, apart), compilation, clean=remove_dead
         )
         retry = _Retry()
-        kernels = _plan(kernel_graph, profile, compilation, retry)
+        dispatches = _plan(kernel_graph, profile, compilation, retry)
         if not (retry.apart or retry.obstacles):
-            return _lowered(kernels, compilation)
+            return _lowered(kernel_graph, dispatches, compilation)
         apart |= retry.apart
         graph = replace(graph, nodes=tuple(
             replace(node, device="cpu", reason=retry.obstacles[node])
@@ -101,7 +93,8 @@ def kernelize(graph: Graph, apart: frozenset[Node] = frozenset()) -> KernelGraph
 
 def _plan(
     graph: KernelGraph, profile: DeviceProfile, compilation: Compilation, retry: _Retry
-) -> Kernels:
+) -> dict[KernelNode, list[Dispatch]]:
+    """The dispatches of each kernel, but for those that ``retry`` then names."""
     dispatches: dict[KernelNode, list[Dispatch]] = {}
     for node in graph.nodes:
         if not isinstance(node, KernelNode):
@@ -119,7 +112,7 @@ def _plan(
                 retry.apart.update(node.sources)
             else:
                 retry.obstacles[node.sources[0]] = str(error)
-    return Kernels(graph, dispatches)
+    return dispatches
 
 
 def _packing(dispatches: Iterable[Dispatch], profile: DeviceProfile) -> Iterator[Dispatch]:
@@ -137,19 +130,21 @@ def _is_plain(node: KernelNode) -> bool:
     return all(access.value is value for access, value in accesses)
 
 
-def _lowered(kernels: Kernels, compilation: Compilation) -> LoweredGraph:
+def _lowered(
+    graph: KernelGraph, dispatches: Mapping[KernelNode, list[Dispatch]], compilation: Compilation
+) -> LoweredGraph:
     works: list[DeviceWork | HostWork | Alias] = []
-    for node in kernels.graph.nodes:
+    for node in graph.nodes:
         if isinstance(node, KernelNode):
             works.append(DeviceWork(
-                node.titles, tuple(kernels.dispatches[node]), _reason(node)
+                node.titles, tuple(dispatches[node]), _reason(node)
             ))
         elif node.on_cpu:
             works.append(HostWork(node, node.reason))
         else:
             works.append(Alias(node.output, node.inputs[0]))
     return LoweredGraph(
-        kernels.graph.inputs, kernels.graph.outputs, tuple(works), compilation.notes.of("fold")
+        graph.inputs, graph.outputs, tuple(works), compilation.notes.of("fold")
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..access import Access
 from ..data_types import MLOperandDescriptor
-from ..graph import Graph, Node, Value
+from ..graph import Node, Value
 from ..ops import Operator
 from ..ops.arguments import Operands
 
@@ -187,10 +187,6 @@ class KernelGraph:
     @cached_property
     def output_values(self) -> frozenset[Value]:
         return frozenset(self.outputs.values())
-
-    def of_source(self, graph: Graph) -> Graph:
-        """The graph with these nodes' sources (for property tests)."""
-        return Graph(graph.inputs, graph.outputs, graph.nodes)
 
     def verify(self) -> None:
         """Raise ValueError where a value is read before it is computed, computed twice, or an
