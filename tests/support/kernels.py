@@ -43,10 +43,13 @@ def templates(**texts: str) -> Iterator[None]:
     own = env.loader
     extra = jinja2.DictLoader({f"{name}.comp.j2": text for name, text in texts.items()})
     env.loader = jinja2.ChoiceLoader([extra, own])
+    # What was rendered of other tests' templates of these names is remembered.
+    render.cache_clear()
     try:
         yield
     finally:
         env.loader = own
+        render.cache_clear()
 
 
 def compile_spec(spec: KernelSpec) -> bytes:

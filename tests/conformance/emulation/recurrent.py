@@ -34,7 +34,8 @@ class _Gates:
         return self.b.matmul(self.input, self.rows(self.weight, index))
 
     def of_hidden(self, index: int, hidden: Any = None) -> Any:
-        return self.b.matmul(hidden or self.hidden, self.rows(self.recurrent_weight, index))
+        hidden = self.hidden if hidden is None else hidden
+        return self.b.matmul(hidden, self.rows(self.recurrent_weight, index))
 
     def bias(self, index: int) -> Any:
         return self.b.add(*(self.row(v, index) for v in self.biases))
