@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
 from webnn_vk.tools import ToolError
+from webnn_vk.tools.devices import vulkan_problem
 
 
 def main() -> int:
@@ -37,6 +39,8 @@ def main() -> int:
     of_isa.add_argument("--json", type=Path, help="a file to write everything to")
     of_isa.add_argument("--isa", type=Path, help="a folder to write the assembly to")
     options = parser.parse_args()
+    if options.device is None and not os.environ.get("WEBNN_VK_DEVICE") and not vulkan_problem():
+        options.device = "vulkan"  # contexts would take the CPU device before software Vulkan
     try:
         if options.what == "startup":
             from . import startup
