@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.conformance.differential.graphs import assert_equal, graphs
+from tests.conformance.wpt.conformance import ALL_PASSES
 from tests.support.contexts import open_context
 
 _SETTINGS = dict(
@@ -16,7 +17,7 @@ _SETTINGS = dict(
     print_blob=False,
 )
 EXAMPLES = 150
-WAYS = (("fuse",), ("fold",), ("absorb", "fold", "fuse", "order", "fold_pad", "fold_batch_norm"))
+WAYS = (("fuse",), ("fold",), ("pack",), ALL_PASSES)
 
 
 @pytest.fixture(scope="module")

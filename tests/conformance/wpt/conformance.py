@@ -5,7 +5,7 @@
 
 prints ``passed failed skipped cpu_steps`` and fails when a case fails, a step runs on the CPU of
 a Vulkan device, or a skip is not listed in ``skipped.json``. Variants: ``default``; ``unfolded``
-turns constant folding and fusion off; ``inputs`` gives the vectors' constants as inputs too, so
+turns every optional pass off; ``inputs`` gives the vectors' constants as inputs too, so
 that the kernels compute everything.
 """
 
@@ -25,6 +25,8 @@ from tests.conformance.wpt import suite
 from webnn_vk import MLContext, MLGraphBuilder, Settings
 
 VARIANTS = ("default", "unfolded", "inputs")
+#: What ``unfolded`` leaves out: every pass that can be.
+ALL_PASSES = ("fold", "fold_pad", "fold_batch_norm", "order", "fuse", "absorb", "pack")
 SPEC_TYPES = frozenset(
     ("float32", "float16", "int32", "uint32", "int64", "uint64", "int8", "uint8")
 )
@@ -60,7 +62,7 @@ def settings_for(device: str, variant: str) -> Settings:
     """The environment's settings on ``device`` with what the variant turns off."""
     settings = replace(Settings.from_environment(), device=device)
     if variant != "default":
-        settings = replace(settings, skip_passes=("fold", "fuse"))
+        settings = replace(settings, skip_passes=ALL_PASSES)
     return settings
 
 

@@ -128,5 +128,5 @@ def test_no_stale_entry_among_the_skips():
 def test_settings_of_the_variants():
     default = conformance.settings_for("cpu", "default")
     assert conformance.settings_for("cpu", "inputs") == replace(
-        default, skip_passes=("fold", "fuse")
+        default, skip_passes=conformance.ALL_PASSES
     )
