@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from . import background
+from . import __version__, background
 from .buffers import as_bytes, writable_bytes
 from .context_state import ContextBase, ContextState, MLContextLostInfo
 from .data_types import (
@@ -21,13 +21,13 @@ from .device_info import DeviceInfo
 from .errors import (
     InvalidStateError,
     NotSupportedError,
-    OperationError,
     UnknownError,
     sanitize,
 )
 from .face import AsyncManager, PublicDir
 from .gpu.semaphore import GPUSemaphore
 from .graph import Graph
+from .graph_making import compiled, in_background, loaded, make_graph, write_graph
 from .interop import host_memory
 from .limits import op_support_limits
 from .ml_graph import (
@@ -38,11 +38,10 @@ from .ml_graph import (
     match,
     unused_inputs,
 )
-from .program import Constants, Program, Target, compile_program
+from .program import Target
 from .promise import MLPromise
 from .runtime import (
     Allocate,
-    Executable,
     Fence,
     Run,
     RunGraph,
@@ -51,6 +50,7 @@ from .runtime import (
     Write,
 )
 from .runtime.storage import DeviceLostError
+from .saved_graphs import SavedGraphs, check_key
 from .settings import Settings
 from .sharing import exchange_for
 from .tensor import MLTensor
@@ -404,52 +404,74 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
                 tensor.destroy()
 
     def _build(self, graph: Graph) -> MLPromise[MLGraph]:
-        """Compile on a thread of its own: other work on the timeline goes on meanwhile."""
-        return self._state.promised(lambda: self._start_build([graph]))
+        target = self._target
+        # Emptied by the call: with the only reference go the constants' host copies.
+        graphs = [graph]
+        return self._state.promised(
+            lambda: make_graph(self._state, lambda: compiled(graphs.pop(), target), "build")
+        )
 
-    def _start_build(self, graphs: list[Graph]) -> MLPromise[MLGraph]:
-        """``graphs`` is emptied: with its only reference go the constants' host copies."""
-        promise = self._state.new_promise("an MLGraph")
+    # -- saved graphs --------------------------------------------------------------------------
+    def save_graph(self, key: str, graph: MLGraph) -> MLPromise[None]:
+        """Keep a built graph under ``key`` for processes to come (extension, from the cache
+        explainer): what was compiled, its shaders and weights as they lie on the device. A graph
+        saved before under the same key is replaced, wholly or, when this fails, not at all.
 
-        def failed(error: Exception) -> None:
-            promise.reject(_build_error(error))
+        The promise resolves to None once it is on disk, in the folder of ``Settings.cache``.
+        Rejects with TypeError for what is no str or no graph of this context, InvalidStateError for
+        a destroyed graph or context, NotSupportedError without a cache folder, OperationError when
+        the weights can't be read or the files not written."""
 
-        def build() -> None:
-            try:
-                with self._state.timeline.building():
-                    unused = graphs[0].unused
-                    program, constants = compile_program(graphs.pop(), self._target)
-                    executable = self._load(program, constants)
-                report = program.report
-                report.build_seconds.update(executable.build_seconds)
-                compiled = MLGraph(self._state, executable, report, unused)
-                self._state.register(compiled)
+        def save() -> MLPromise[None]:
+            check_key(key, "save_graph")
+            check_graph(graph, self._state, "save_graph")
+            state, executable, unused = self._state, executable_of(graph), unused_inputs(graph)
+            saved = self._saved()
+            return in_background(
+                state,
+                "None, once the graph is saved",
+                lambda: saved.save(key, lambda to: write_graph(state, executable, to), unused),
+                "save_graph",
+            )
 
-                def set_up() -> None:
-                    error = executable.setup_error()
-                    if error is None:
-                        promise.resolve(compiled)
-                    else:
-                        failed(error)
+        return self._state.promised(save)
 
-                executable.set_up(self._state.lane, Run(set_up, failed))
-            except DeviceLostError as error:
-                self._state.timeline.lose(str(error))
-                promise.reject(InvalidStateError(f"the context is lost: {error}"))
-            except Exception as error:
-                failed(error)
+    def load_graph(self, key: str) -> MLPromise[MLGraph]:
+        """The graph that was saved under ``key``, in a fraction of the time of a build
+        (extension). Rejects with TypeError for what is no str, NotSupportedError, with the reason,
+        for a missing key and for a graph saved on another device, with another driver, other
+        features in use, another version of webnn_vk or whose files are damaged; otherwise as
+        ``builder.build``."""
 
-        if not background.start(build, "build"):
-            promise.reject(InvalidStateError("the interpreter is exiting"))
-        return promise
+        def load() -> MLPromise[MLGraph]:
+            check_key(key, "load_graph")
+            saved = self._saved()
+            return make_graph(self._state, lambda: loaded(saved, key), "load_graph")
 
-    def _load(self, program: Program, constants: Constants) -> Executable:
-        try:
-            return self._state.device.load(program, constants)
-        except MemoryError:
-            # Once what runs now is over, what was destroyed before is given back.
-            self._state.lane.fence().wait()
-            return self._state.device.load(program, constants)
+        return self._state.promised(load)
+
+    def list_graphs(self) -> MLPromise[list[str]]:
+        """The keys of all saved graphs in the cache folder, sorted (extension); those of other
+        devices too. Rejects with NotSupportedError without a cache folder."""
+        return self._state.promised(
+            lambda: in_background(self._state, "keys", self._saved().keys, "list_graphs")
+        )
+
+    def delete_graph(self, key: str) -> MLPromise[None]:
+        """Remove the graph saved under ``key`` (extension); graphs loaded from it live on. Rejects
+        with TypeError for what is no str, NotSupportedError when there is none."""
+
+        def delete() -> MLPromise[None]:
+            check_key(key, "delete_graph")
+            saved = self._saved()
+            return in_background(self._state, "None", lambda: saved.delete(key), "delete_graph")
+
+        return self._state.promised(delete)
+
+    def _saved(self) -> SavedGraphs:
+        cache = self._settings.cache_folder
+        folder = None if cache is None else cache / "graphs"
+        return SavedGraphs(folder, self._state.device.profile, __version__)
 
     # -- end -----------------------------------------------------------------------------------
     def destroy(self) -> None:
@@ -471,16 +493,6 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         """The point after all work queued so far (extension): its ``value`` on the timeline,
         ``done``, ``wait(timeout)`` in seconds."""
         return self._state.lane.fence()
-
-
-def _build_error(error: Exception) -> Exception:
-    if isinstance(error, (InvalidStateError, OperationError)):
-        return error
-    if isinstance(error, MemoryError):
-        return OperationError(f"build: out of memory: {error}")
-    wrapped = OperationError(f"build: {type(error).__name__}: {error}")
-    wrapped.__cause__ = error
-    return wrapped
 
 
 def build_graph(context: MLContext, graph: Graph) -> MLPromise[MLGraph]:

@@ -117,9 +117,4 @@ def open_device(found: Any, settings: Settings) -> DriverDevice:
     except DriverError as error:
         raise NotSupportedError(f"{found.profile.name}: {error}") from error
     compiler = find_compiler(settings.glslang)
-    shaders = (
-        ShaderStore(compiler=compiler)
-        if settings.cache is None
-        else ShaderStore(None if settings.cache == "off" else settings.cache, compiler=compiler)
-    )
-    return DriverDevice(driver, shaders)
+    return DriverDevice(driver, ShaderStore(settings.cache_folder, compiler=compiler))

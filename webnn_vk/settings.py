@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from webnn_vk.codegen.store import default_cache_dir
+
 from . import environment
 
 _GLSLANG = ("auto", "process", "none")
@@ -19,10 +21,11 @@ class Settings:
     Khronos validation layer (``WEBNN_VK_VALIDATE``). ``glslang``: "auto", "process" or "none"
     (``WEBNN_VK_GLSLANG``). ``mask``: device features to pretend absent (``WEBNN_VK_MASK``).
     ``force_cpu``: operators placed on the CPU (``WEBNN_VK_FORCE_CPU``). ``cache``: folder of the
-    shader cache, or "off" (``WEBNN_VK_CACHE``). ``skip_passes``: names of optimisations left out,
-    "fold" or "fuse" for example; one that is unknown or can't be left out is a ValueError when the
-    context is created (``WEBNN_VK_SKIP_PASSES``). ``dump``: a folder that gets, for each graph
-    built, a sub-folder with the graph's text after every pass (``WEBNN_VK_DUMP``).
+    caches of shaders and saved graphs, or "off" (``WEBNN_VK_CACHE``). ``skip_passes``: names of
+    optimisations left out, "fold" or "fuse" for example; one that is unknown or can't be left out
+    is a ValueError when the context is created (``WEBNN_VK_SKIP_PASSES``). ``dump``: a folder that
+    gets, for each graph built, a sub-folder with the graph's text after every pass
+    (``WEBNN_VK_DUMP``).
 
     Given to ``ml.create_context`` or ``adapter.request_device`` they replace the environment's, all
     of them. TypeError and ValueError for what can't be; names of operators, features and passes
@@ -63,6 +66,13 @@ class Settings:
     def called(self, name: str) -> str:
         """How the user calls a setting, for messages."""
         return f"WEBNN_VK_{name.upper()}" if self._environment else name
+
+    @property
+    def cache_folder(self) -> Path | None:
+        """The folder for what is kept between processes, None for none."""
+        if self.cache is None:
+            return default_cache_dir()
+        return None if self.cache == "off" else Path(self.cache)
 
     @property
     def asked_device(self) -> str:

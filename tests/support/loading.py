@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from webnn_vk.graph_making import GraphParts, load_executable
 from webnn_vk.kernels.lowered import LoweredGraph
 from webnn_vk.ml_graph import MLGraph
 from webnn_vk.program import Constants, Program
@@ -31,7 +32,7 @@ def load(context: Any, lowered: LoweredGraph) -> MLGraph:
 
 def set_up(context: Any, program: Program, constants: Constants) -> MLGraph:
     """The graph of a program on a context; raises what its set-up failed with."""
-    executable = context._load(program, constants)
+    executable = load_executable(context._state, GraphParts(program, constants))
     done = threading.Event()
     errors: list[Exception] = []
 

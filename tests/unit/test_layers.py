@@ -35,6 +35,8 @@ LAYERS = (
     ("sharing",),
     ("tensor",),
     ("ml_graph",),
+    ("saved_graphs",),
+    ("graph_making",),
     ("context",),
     ("arithmetic",),
     ("builder", "dlpack_import"),
@@ -50,7 +52,10 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 #: Who may import `vulkan/` (the one place that opens a device) and `codegen/`, which stand beside
 #: the layers.
 USES_VULKAN = {"opening"}
-USES_CODEGEN = {"kernels", "program", "runtime", "opening", "gpu", "tools"}
+USES_CODEGEN = {
+    "kernels", "program", "runtime", "opening", "gpu", "tools", "settings", "saved_graphs",
+    "graph_making",
+}
 
 
 def imports(path: Path, package: str) -> set[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,27 @@ class TensorStorage:
     storage: Any
 
 
+class MappedFile:
+    """A file's bytes as they are now, and which file it is, as it was last written."""
+
+    def __init__(self, path: Path) -> None:
+        with open(path, "rb") as file:
+            about = os.fstat(file.fileno())
+            self.identity = about.st_dev, about.st_ino, about.st_mtime_ns
+            # An empty file can't be mapped.
+            empty = not about.st_size
+            self.data = np.empty(0, np.uint8) if empty else np.memmap(file, np.uint8, "r")
+
+
 @dataclass(frozen=True)
 class FileRange:
-    """``length`` bytes of a file from ``offset`` on, which must not change meanwhile."""
+    """``length`` bytes of a file from ``offset`` on, which must not change meanwhile. ``mapped``:
+    the file, where it is mapped already: then it may be gone from its folder."""
 
     path: Path
     offset: int
     length: int
+    mapped: MappedFile | None = field(default=None, compare=False, repr=False)
 
 
 Reference = HostArray | TensorStorage | FileRange
@@ -67,7 +82,9 @@ class Constants:
         match reference:
             case HostArray(data):
                 return np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-            case FileRange(path, offset, length):
+            case FileRange(path, offset, length, mapped):
+                if mapped is not None:
+                    return mapped.data[offset : offset + length]
                 if offset + length > path.stat().st_size:
                     raise ValueError(f"constant {number}: {path} has no {offset}+{length} bytes")
                 return np.memmap(path, np.uint8, "r", offset, (length,))
@@ -83,8 +100,7 @@ class Constants:
             case TensorStorage(storage):
                 return storage
             case FileRange(path) as part:
-                file = path.stat()
-                return part, file.st_dev, file.st_ino, file.st_mtime_ns
+                return part, (part.mapped or MappedFile(path)).identity
 
     def release(self, number: int) -> None:
         """Let go of one constant. Calling it again does nothing."""

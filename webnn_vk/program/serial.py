@@ -1,8 +1,9 @@
 """A program in files: ``program.json`` for its structure, ``program.bin`` for bytes.
 
-The bytes are those of parameters, push constants and constants; reading maps them, so that weights
-go from the file to the device without a copy in between. What is read is not trusted: anything that
-is not exactly as written here is a ValueError that says what. No code is stored, only names.
+The bytes are those of parameters, push constants, constants and, where they are given, the kernels'
+SPIR-V; reading maps them, so that weights go from the file to the device without a copy in between.
+What is read is not trusted: anything that is not exactly as written here is a ValueError that says
+what. No code of the host's is stored, only names.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,7 +21,7 @@ from webnn_vk.codegen.spec import KernelSpec
 
 from ..data_types import DATA_TYPES, MLOperandDescriptor, check_dimensions
 from ..integers import round_up
-from .constants import Constants, FileRange
+from .constants import Constants, FileRange, MappedFile
 from .program import (
     BarrierStep,
     CopyStep,
@@ -38,32 +39,50 @@ from .program import (
 from .reporting import with_report
 from .verify import verify
 
-FORMAT, VERSION = "webnn_vk program", 1
+FORMAT, VERSION = "webnn_vk program", 2
 TEXT, DATA = "program.json", "program.bin"
 #: Large constants begin at a page, so that a device may use the file's own pages.
 _PAGE, _SMALL = 4096, 16
 
 #: The bytes of a constant tensor's storage.
 Fetch = Callable[[Any], np.ndarray]
+#: The SPIR-V of kernels.
+Modules = Mapping[KernelSpec, bytes]
 
 
 def save(
-    program: Program, constants: Constants, folder: Path, fetch: Fetch | None = None
+    program: Program,
+    constants: Constants,
+    folder: Path,
+    fetch: Fetch | None = None,
+    modules: Modules | None = None,
 ) -> None:
     """Write a program and its constants to a folder that exists. ``fetch`` reads constants that are
-    tensors (TypeError without it); LookupError for constants that were released."""
+    tensors (TypeError without it); LookupError for constants that were released. ``modules``: the
+    SPIR-V of all its kernels, to be written with it."""
     with open(folder / DATA, "wb") as file:
         writer = _Writer(program, file)
-        text = writer.program(constants, fetch)
+        text = writer.program(constants, fetch, modules)
     (folder / TEXT).write_text(json.dumps(text, allow_nan=False, ensure_ascii=True), "utf-8")
 
 
-def load(folder: Path) -> tuple[Program, Constants]:
-    """The program and constants that ``save`` wrote. ValueError for what it did not write, OSError
-    for files that can't be read."""
+@dataclass(frozen=True)
+class Loaded:
+    """What ``save`` wrote: ``modules`` is None when it was given none."""
+
+    program: Program
+    constants: Constants
+    modules: Modules | None
+
+
+def load(folder: Path) -> Loaded:
+    """The program that ``save`` wrote. ValueError for what it did not write, OSError for files that
+    can't be read."""
     try:
         text = json.loads((folder / TEXT).read_text("utf-8"))
-        return _Reader(folder / DATA).program(text)
+        reader = _Reader(folder / DATA)
+        program, constants = reader.program(text)
+        return Loaded(program, constants, reader.modules(text["modules"]))
     except (KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
         raise ValueError(f"{folder / TEXT}: {type(error).__name__}: {error}") from error
 
@@ -74,7 +93,9 @@ class _Writer:
         self._kernels = {spec: number for number, spec in enumerate(program.kernels)}
         self._known: dict[bytes, list[int]] = {}
 
-    def program(self, constants: Constants, fetch: Fetch | None) -> dict[str, Any]:
+    def program(
+        self, constants: Constants, fetch: Fetch | None, modules: Modules | None
+    ) -> dict[str, Any]:
         program = self._program
         stored = []
         for number, descriptor in enumerate(program.constants):
@@ -99,6 +120,9 @@ class _Writer:
             "origins": [[list(o.operators), o.device, o.reason] for o in program.origins],
             "folded": list(program.report.folded),
             "kernels": [spec.to_json() for spec in self._kernels],
+            "modules": None if modules is None else [
+                self._bytes(modules[spec]) for spec in self._kernels
+            ],
             "setup": [
                 [p.target, p.constant, p.packing, p.scratch, list(map(self._step, p.steps))]
                 for p in program.setup
@@ -184,9 +208,9 @@ def _argument(value: Any) -> Any:
 class _Reader:
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._size = path.stat().st_size
-        # An empty file can't be mapped.
-        self._data = np.memmap(path, np.uint8, "r") if self._size else np.empty(0, np.uint8)
+        self._file = MappedFile(path)
+        self._data = self._file.data
+        self._size = len(self._data)
         self._kernels: list[KernelSpec] = []
 
     def program(self, text: Any) -> tuple[Program, Constants]:
@@ -218,9 +242,19 @@ class _Reader:
         verify(program)
         folded = _row(text["folded"], *[str] * len(_list(text["folded"])))
         store = Constants(
-            FileRange(self._path, offset, length) for _, _, offset, length in stored
+            FileRange(self._path, offset, length, self._file) for _, _, offset, length in stored
         )
         return with_report(program, tuple(folded)), store
+
+    def modules(self, places: Any) -> Modules | None:
+        if places is None:
+            return None
+        if len(_list(places)) != len(self._kernels):
+            raise ValueError(f"{len(places)} modules for {len(self._kernels)} kernels")
+        modules = [self._bytes(place) for place in places]
+        if len(set(self._kernels)) != len(modules):
+            raise ValueError("a kernel is there twice")
+        return dict(zip(self._kernels, modules, strict=True))
 
     def _check_place(self, offset: int, length: int) -> None:
         if offset < 0 or length < 0 or offset + length > self._size:

@@ -27,6 +27,7 @@ class CpuExecutable:
         self.build_seconds: dict[str, float] = {}
         self.on_host = True
         self.flops = program.flops
+        self.modules: Mapping[Any, bytes] = {}
         self._storages = {
             number: storage
             for number in range(len(constants))
@@ -51,6 +52,12 @@ class CpuExecutable:
         """See ``work.Executable``."""
         errors = (storage.error for storage in self._storages.values())
         return next((error for error in errors if error is not None), None)
+
+    def contents(self) -> Mapping[int, Storage | np.ndarray]:
+        """See ``work.Executable``."""
+        constants = {**self._arrays, **self._storages}
+        slots = enumerate(self.program.slots)
+        return {n: constants[slot.index] for n, slot in slots if slot.kind == "constant"}
 
 
 class CpuDevice:
@@ -99,7 +106,9 @@ class CpuDevice:
     def stage(self, data: np.ndarray) -> Any:
         return None
 
-    def load(self, program: Program, constants: Constants) -> Executable:
+    def load(
+        self, program: Program, constants: Constants, modules: Mapping[Any, bytes] | None = None
+    ) -> Executable:
         return CpuExecutable(program, constants)
 
     def execute(self, works: Sequence[Work]) -> Batch:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
+
+from webnn_vk.codegen.spec import KernelSpec
 
 from ..device_profile import DeviceProfile
 from ..program import Constants, Program
@@ -63,8 +65,14 @@ class Device(Protocol):
     def stage(self, data: np.ndarray) -> Any:
         """Transfer memory holding a copy of ``data``, or None when copying it is cheaper later."""
 
-    def load(self, program: Program, constants: Constants) -> Executable:
-        """Make everything a program needs (slow: shaders, pipelines, memory)."""
+    def load(
+        self,
+        program: Program,
+        constants: Constants,
+        modules: Mapping[KernelSpec, bytes] | None = None,
+    ) -> Executable:
+        """Make everything a program needs (slow: shaders, pipelines, memory). ``modules``: the
+        SPIR-V of all its kernels, where it is at hand."""
 
     def execute(self, works: Sequence[Work]) -> Batch:
         """Start work, in order; DeviceLostError when the device is lost. What concerns one work

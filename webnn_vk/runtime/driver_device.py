@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -48,10 +48,15 @@ class DriverDevice(DriverMemory):
         staged.flush()
         return staged
 
-    def load(self, program: Program, constants: Constants) -> Executable:
+    def load(
+        self,
+        program: Program,
+        constants: Constants,
+        modules: Mapping[Any, bytes] | None = None,
+    ) -> Executable:
         self.bury()
         with translated():
-            return DriverExecutable(self, program, constants)
+            return DriverExecutable(self, program, constants, modules)
 
     # -- running -------------------------------------------------------------------------------
     def execute(self, works: Sequence[Work]) -> Batch:

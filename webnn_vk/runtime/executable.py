@@ -43,7 +43,13 @@ Bind = Callable[[Range], tuple[Any, int, int]]
 class DriverExecutable:
     """A program on one device: pipelines, intermediates, constants and recordings."""
 
-    def __init__(self, device: DriverMemory, program: Program, constants: Constants) -> None:
+    def __init__(
+        self,
+        device: DriverMemory,
+        program: Program,
+        constants: Constants,
+        modules: Mapping[Any, bytes] | None = None,
+    ) -> None:
         self.device = device
         self.program = program
         self.build_seconds: dict[str, float] = {}
@@ -51,7 +57,9 @@ class DriverExecutable:
         self.flops = program.flops
         start = time.perf_counter()
         specs = program.kernels
-        modules = dict(zip(specs, device.shaders.get(specs), strict=True))
+        if modules is None:
+            modules = dict(zip(specs, device.shaders.get(specs), strict=True))
+        self.modules = modules
         self._stage("shaders", start)
         start = time.perf_counter()
         self._pipelines = self._make_pipelines(modules)
@@ -117,6 +125,22 @@ class DriverExecutable:
         """See ``work.Executable``."""
         errors = (storage.error for storage in self._storages.values())
         return next((e for e in [*self._setup_errors, *errors] if e is not None), None)
+
+    def contents(self) -> Mapping[int, Storage | np.ndarray]:
+        """See ``work.Executable``."""
+        contents: dict[int, Storage | np.ndarray] = dict(self._storages)
+        for number, slot in enumerate(self.program.slots):
+            if slot.kind == "constant" and slot.index in self._host_constants:
+                contents[number] = self._host_constants[slot.index]
+        copied = {part.target for part in self.program.setup} - contents.keys()
+        if copied:
+            # Constants for the CPU: whatever else lies in that memory, no dispatch writes these.
+            self._host.invalidate()
+            memory = np.frombuffer(self._host.mapped, np.uint8)
+            for number in copied:
+                slot = self.program.slots[number]
+                contents[number] = memory[slot.offset : slot.offset + slot.size].copy()
+        return contents
 
     def _record_part(
         self, steps: Iterable[DeviceStep], places: Mapping[int, tuple[Any, int]]

@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from webnn_vk.codegen.spec import KernelSpec
+
 from ..driver.errors import DriverError
 from ..errors import DOMException, OperationError, UnknownError
 from ..program import Program
@@ -83,6 +85,8 @@ class Executable(Protocol):
     flops: int
     #: Whether the host computes some of its steps.
     on_host: bool
+    #: The SPIR-V of its kernels.
+    modules: Mapping[KernelSpec, bytes]
 
     def set_up(self, order: Order, *after: Work) -> None:
         """Queue, on ``order``, the work that has to be over before the first dispatch (constants
@@ -91,6 +95,10 @@ class Executable(Protocol):
 
     def setup_error(self) -> Exception | None:
         """What the set-up failed with, once it is over."""
+
+    def contents(self) -> Mapping[int, Storage | np.ndarray]:
+        """What the set-up has put in place and every dispatch reads, by slot: memory to be read in
+        the order of work, or the bytes."""
 
 
 @dataclass(slots=True)

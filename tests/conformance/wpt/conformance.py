@@ -6,7 +6,8 @@
 prints ``passed failed skipped cpu_steps`` and fails when a case fails, a step runs on the CPU of
 a Vulkan device, or a skip is not listed in ``skipped.json``. Variants: ``default``; ``unfolded``
 turns every optional pass off; ``inputs`` gives the vectors' constants as inputs too, so
-that the kernels compute everything.
+that the kernels compute everything; ``saved`` saves each graph, loads it again, and wants the same
+bits of both.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import webnn_vk
 from tests.conformance.wpt import suite
 from webnn_vk import MLContext, MLGraphBuilder, Settings
 
-VARIANTS = ("default", "unfolded", "inputs")
+VARIANTS = ("default", "unfolded", "inputs", "saved")
 #: What ``unfolded`` leaves out: every pass that can be.
 ALL_PASSES = ("fold", "fold_pad", "fold_batch_norm", "order", "fuse", "absorb", "pack")
 SPEC_TYPES = frozenset(
@@ -61,7 +62,7 @@ class Tally:
 def settings_for(device: str, variant: str) -> Settings:
     """The environment's settings on ``device`` with what the variant turns off."""
     settings = replace(Settings.from_environment(), device=device)
-    if variant != "default":
+    if variant in ("unfolded", "inputs"):
         settings = replace(settings, skip_passes=ALL_PASSES)
     return settings
 
@@ -120,11 +121,11 @@ def build(
     return operands, fed
 
 
-def run_case(context: MLContext, case: dict[str, Any], inputs_only: bool) -> tuple[str | None, Any]:
+def run_case(context: MLContext, case: dict[str, Any], variant: str) -> tuple[str | None, Any]:
     """(why it fails or None, the graph's report)."""
     graph = case["graph"]
     builder = MLGraphBuilder(context)
-    operands, fed = build(builder, graph, inputs_only)
+    operands, fed = build(builder, graph, variant == "inputs")
     expected = graph["expectedOutputs"]
     for name, resource in expected.items():
         wanted = (resource["descriptor"]["dataType"], tuple(resource["descriptor"]["shape"]))
@@ -137,7 +138,23 @@ def run_case(context: MLContext, case: dict[str, Any], inputs_only: bool) -> tup
             ok, worst, limit = suite.comparer().check(results[name], resource, case["tolerance"])
             if not ok:
                 return f"{name}: {worst} exceeds {limit}", compiled.report()
+        if variant == "saved":
+            return compare_saved(context, compiled, used, results), compiled.report()
         return None, compiled.report()
+
+
+def compare_saved(
+    context: MLContext, graph: Any, feeds: dict[str, Any], results: dict[str, np.ndarray]
+) -> str | None:
+    """Why the graph, saved and loaded again, is not the same one, or None."""
+    context.save_graph("conformance", graph).result()
+    with context.load_graph("conformance").result() as loaded:
+        if (loaded.inputs, loaded.outputs) != (graph.inputs, graph.outputs):
+            return f"loaded {loaded} instead of {graph}"
+        for name, array in context.compute(loaded, feeds).items():
+            if array.tobytes() != results[name].tobytes():
+                return f"{name} differs after loading"
+    return None
 
 
 def run(
@@ -153,7 +170,7 @@ def run(
             tally.failures.append(f"{title}: skipped, but not in {suite.SKIPPED_FILE.name}")
         return None
     try:
-        error, report = run_case(context, case, variant == "inputs")
+        error, report = run_case(context, case, variant)
     except Exception as caught:
         error, report = f"{type(caught).__name__}: {caught}", None
     on_cpu = report.count("cpu") if report is not None and context.device_info.is_vulkan else 0

@@ -48,7 +48,11 @@ def contexts():
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize(
     ("device", "variant"),
-    [("cpu", "default"), ("vulkan", "default"), ("vulkan", "unfolded"), ("vulkan", "inputs")],
+    [
+        ("cpu", "default"), ("vulkan", "default"), ("vulkan", "unfolded"), ("vulkan", "inputs"),
+        pytest.param("cpu", "saved", marks=pytest.mark.long),
+        pytest.param("vulkan", "saved", marks=pytest.mark.long),
+    ],
 )
 def test_vectors(contexts, device, variant, file):
     if device == "vulkan":

@@ -22,7 +22,7 @@ CHILD = """
 import sys
 from pathlib import Path
 import numpy as np
-import webnn_vk.context, webnn_vk.graph.ir, webnn_vk.passes, webnn_vk.kernels, webnn_vk.builder
+import webnn_vk.graph_making, webnn_vk.graph.ir, webnn_vk.passes, webnn_vk.kernels, webnn_vk.builder
 from tests.support.loading import set_up
 from webnn_vk.program.serial import load
 from webnn_vk.tools.devices import open_context
@@ -30,13 +30,14 @@ from webnn_vk.tools.devices import open_context
 def refuse(*args, **named):
     raise AssertionError("this process compiles nothing")
 
-webnn_vk.context.compile_program = webnn_vk.kernels.plan = refuse
+webnn_vk.graph_making.compile_program = webnn_vk.kernels.plan = refuse
 webnn_vk.graph.ir.Graph.__init__ = webnn_vk.graph.ir.Node.__init__ = refuse
 webnn_vk.builder.MLGraphBuilder.__init__ = refuse
 folder = Path(sys.argv[1])
 feeds = dict(np.load(folder / "feeds.npz"))
 with open_context("vulkan") as context:
-    graph = set_up(context, *load(folder))
+    saved = load(folder)
+    graph = set_up(context, saved.program, saved.constants)
     np.savez(folder / "results.npz", **context.compute(graph, feeds))
     print(graph.report().count("cpu"), graph.report().count("vulkan"))
 """
@@ -87,6 +88,9 @@ def test_another_process_gets_the_same_bits(vulkan_context, monkeypatch, tmp_pat
         assert array.any()
         np.testing.assert_array_equal(got[key].view(np.uint8), array.view(np.uint8))
     # And once more here, from the file.
-    again = vulkan_context.compute(set_up(vulkan_context, *load(tmp_path)), feeds)
+    saved = load(tmp_path)
+    again = vulkan_context.compute(
+        set_up(vulkan_context, saved.program, saved.constants), feeds
+    )
     for key, array in wanted.items():
         np.testing.assert_array_equal(again[key].view(np.uint8), array.view(np.uint8))

@@ -162,7 +162,8 @@ def test_a_saved_program_is_packed_again_and_shared(context, tmp_path):
     value = constant(20, 30)
     lowered = shown(context, [Packed(value, Transposed(2))])
     save(*assemble(lowered, context._state.device.profile), tmp_path)
-    graphs = [set_up(context, *read_back(tmp_path)) for _ in range(2)]
+    saved = [read_back(tmp_path) for _ in range(2)]
+    graphs = [set_up(context, each.program, each.constants) for each in saved]
     assert len(context._state.device.packed.storages) == 1
     for graph in graphs:
         got = run(context, graph)["packed0"]

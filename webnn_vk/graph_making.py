@@ -1,0 +1,154 @@
+"""Graphs of a context: made ready on a thread of their own from what was compiled or saved, and
+written as they stand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from webnn_vk.codegen.spec import KernelSpec
+
+from . import background
+from .context_state import ContextState
+from .errors import DOMException, InvalidStateError, OperationError
+from .graph import Graph
+from .ml_graph import MLGraph
+from .program import Constants, Program, Target, TensorStorage, compile_program, serial
+from .program.settled import settled
+from .promise import MLPromise
+from .runtime import Executable, Read, Run, Storage
+from .runtime.storage import DeviceLostError
+from .saved_graphs import SavedGraphs
+
+
+@dataclass
+class GraphParts:
+    """What a graph is made of. ``unused``: inputs that were described and that nothing reads;
+    ``modules``: the SPIR-V of the kernels, where it is at hand."""
+
+    program: Program
+    constants: Constants
+    unused: frozenset[str] = frozenset()
+    modules: Mapping[KernelSpec, bytes] | None = None
+
+
+def compiled(graph: Graph, target: Target) -> GraphParts:
+    """A graph compiled; see ``compile_program``."""
+    unused = graph.unused
+    return GraphParts(*compile_program(graph, target), unused)
+
+
+def loaded(saved: SavedGraphs, key: str) -> GraphParts:
+    """A graph that was saved under a key; see ``SavedGraphs.load``."""
+    start = time.perf_counter()
+    parts, unused = saved.load(key)
+    parts.program.report.build_seconds["load"] = time.perf_counter() - start
+    return GraphParts(parts.program, parts.constants, unused, parts.modules)
+
+
+def write_graph(state: ContextState, executable: Executable, folder: Path) -> None:
+    """Write a program that is set up, with its constants as they lie on the device. Each is read in
+    the context's order of work, one at a time."""
+    form = settled(executable.program)
+    contents = executable.contents()
+
+    def fetch(slot: int) -> np.ndarray:
+        held = contents[slot]
+        data = held if isinstance(held, np.ndarray) else _read(state, held)
+        return data[: sizes[slot]]
+
+    described = zip(form.sources, form.program.constants, strict=True)
+    sizes = {slot: descriptor.byte_length for slot, descriptor in described}
+    constants = Constants(TensorStorage(slot) for slot in form.sources)
+    modules = {spec: executable.modules[spec] for spec in form.program.kernels}
+    serial.save(form.program, constants, folder, fetch, modules)
+
+
+def _read(state: ContextState, storage: Storage) -> np.ndarray:
+    promise: MLPromise[np.ndarray] = state.new_promise("the bytes of a weight")
+    state.lane.enqueue(Read(storage, promise.resolve, promise.reject))
+    return promise.result()
+
+
+def make_graph(
+    state: ContextState, prepare: Callable[[], GraphParts], what: str
+) -> MLPromise[MLGraph]:
+    """The graph of ``prepare()``, which runs on a thread of its own: other work on the timeline
+    goes on meanwhile. ``what`` names the call in errors."""
+    promise: MLPromise[MLGraph] = state.new_promise("an MLGraph")
+
+    def failed(error: Exception) -> None:
+        promise.reject(_as_rejection(error, what))
+
+    def make() -> None:
+        try:
+            with state.timeline.building():
+                parts = prepare()
+                executable = load_executable(state, parts)
+            report = parts.program.report
+            report.build_seconds.update(executable.build_seconds)
+            graph = MLGraph(state, executable, report, parts.unused)
+            del parts
+            state.register(graph)
+
+            def set_up() -> None:
+                error = executable.setup_error()
+                if error is None:
+                    promise.resolve(graph)
+                else:
+                    failed(error)
+
+            executable.set_up(state.lane, Run(set_up, failed))
+        except DeviceLostError as error:
+            state.timeline.lose(str(error))
+            promise.reject(InvalidStateError(f"the context is lost: {error}"))
+        except Exception as error:
+            failed(error)
+
+    if not background.start(make, what):
+        promise.reject(InvalidStateError("the interpreter is exiting"))
+    return promise
+
+
+def load_executable(state: ContextState, parts: GraphParts) -> Executable:
+    """What runs, still to be set up; see ``Device.load``."""
+    try:
+        return state.device.load(parts.program, parts.constants, parts.modules)
+    except MemoryError:
+        # Once what runs now is over, what was destroyed before is given back.
+        state.lane.fence().wait()
+        return state.device.load(parts.program, parts.constants, parts.modules)
+
+
+def in_background(
+    state: ContextState, of: str, call: Callable[[], Any], what: str = "call"
+) -> MLPromise[Any]:
+    """A promise ``of`` the result of ``call()`` on a thread of its own."""
+    promise = state.new_promise(of)
+
+    def run() -> None:
+        try:
+            promise.resolve(call())
+        except Exception as error:
+            promise.reject(_as_rejection(error, what))
+
+    if not background.start(run, what):
+        promise.reject(InvalidStateError("the interpreter is exiting"))
+    return promise
+
+
+def _as_rejection(error: Exception, what: str) -> Exception:
+    if isinstance(error, (DOMException, TypeError)) and what != "build":
+        return error
+    if isinstance(error, (InvalidStateError, OperationError)):
+        return error
+    if isinstance(error, MemoryError):
+        return OperationError(f"{what}: out of memory: {error}")
+    wrapped = OperationError(f"{what}: {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
