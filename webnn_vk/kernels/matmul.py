@@ -107,14 +107,11 @@ class Matmul(Family):
         tiled = [
             Schedule(
                 "matmul_tiled",
-                (("LX", lanes), ("LY", lanes), ("TM", tile), ("TN", tile), ("BK", 16)),
+                (("LX", lanes), ("LY", lanes), ("TM", tile), ("TN", tile), ("BK", steps)),
             )
-            for side, lanes, tile in ((32, 8, 4), (64, 16, 4), (128, 16, 8))
-            if side == 32
-            or (
-                lanes * lanes <= profile.max_workgroup_invocations
-                and 2 * 16 * (side + 1) * 4 <= profile.max_shared_memory
-            )
+            for side, lanes, tile, steps in ((32, 8, 4, 16), (64, 16, 4, 16), (128, 16, 8, 16))
+            if lanes * lanes <= profile.max_workgroup_invocations
+            and _tile_bytes(p, side, steps) <= profile.max_shared_memory
         ]
         return direct + tiled
 
@@ -164,9 +161,9 @@ class Matmul(Family):
             for vector in flags:
                 yield spec("matvec", False, vector, vector)
             for tb in flags:
-                yield spec("matmul_tiled", tb, False, False)
                 for va, vb in itertools.product(flags, flags):
                     yield spec("matmul", tb, va, vb)
+                    yield spec("matmul_tiled", tb, va, vb)
                 if data_type == "float16":
                     # Sums over parts of the inner dimension.
                     for kernel in ("matmul", *(["matvec"] if not tb else [])):
@@ -252,6 +249,13 @@ def _bind(
 
 # Sums that go through a scratch buffer are rare: one kernel for them on every device.
 _DIRECT = Schedule("matmul", (("LX", 8), ("LY", 8), ("TM", 4), ("TN", 4)))
+
+
+def _tile_bytes(p: Product, side: int, steps: int) -> int:
+    """Shared memory of the kernel with tiles: two of each operand, and one vector more a row where
+    vectors lie along the inner dimension."""
+    padded = (not p.a_transposed) + p.b_transposed
+    return 2 * side * (2 * steps * 4 + padded * VECTOR_BYTES)
 
 
 def tile_shape(p: Product, schedule: Schedule) -> tuple[int, int]:
@@ -360,8 +364,11 @@ def _spec(
             "out_vector": out_vector,
         }
     elif kernel == "matmul_tiled":
-        options |= {"b_transposed": b_transposed}
-        a_vector = b_vector = False
+        out_vector = b_vector and not b_transposed and DATA_TYPES[out_type].size <= 4
+        options |= {
+            "b_transposed": b_transposed, "a_vector": a_vector, "b_vector": b_vector,
+            "out_vector": out_vector,
+        }
     else:
         options |= {"vector": a_vector}
         b_vector = a_vector and not a_transposed
