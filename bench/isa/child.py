@@ -91,7 +91,21 @@ def compile_all(
 
 
 def _plain(blocks: Sequence[listing.Block]) -> dict[str, Any]:
-    found = listing.mix(blocks)
+    loop = listing.main_loop(blocks)
+    found = _counts(listing.mix(blocks))
+    return found | {"loop": _counts(listing.mix(loop)) | _order(loop) if loop else None}
+
+
+def _order(loop: Sequence[listing.Block]) -> dict[str, Any]:
+    """What the table says of a loop beside its counts: the share of multiply-adds, and how many of
+    them come before the last load of memory is issued."""
+    instructions = [i for block in loop for i in block.instructions]
+    loads = [n for n, i in enumerate(instructions) if i.kind is listing.Kind.MEMORY]
+    before = sum(i.multiply_adds for i in instructions[: loads[-1]]) if loads else 0
+    return {"fma_share": listing.fma_share(listing.mix(loop)), "before_loads": before}
+
+
+def _counts(found: listing.Mix) -> dict[str, Any]:
     return {
         "instructions": found.instructions,
         "kinds": {kind.value: found.kinds[kind] for kind in listing.Kind},

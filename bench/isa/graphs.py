@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 from unittest import mock
@@ -33,12 +34,34 @@ def _minilm(batch: int, length: int) -> Callable[[Any], Any]:
     return build
 
 
+#: Rows, columns and inner dimension of the products.
+PRODUCT = 1024
+
+
+def _products(data_type: str) -> Callable[[Any], Any]:
+    """The four ways in which operands of a product may lie, on inputs (nothing is packed)."""
+
+    def build(context: Any) -> Any:
+        builder = webnn_vk.MLGraphBuilder(context)
+        shape = {"data_type": data_type, "shape": [PRODUCT, PRODUCT]}
+        outputs = {}
+        for ta, tb in itertools.product((False, True), repeat=2):
+            name = f"{'t' if ta else 'n'}{'t' if tb else 'n'}"
+            a, b = builder.input(f"a_{name}", shape), builder.input(f"b_{name}", shape)
+            outputs[name] = builder.gemm(a, b, a_transpose=ta, b_transpose=tb, label=name)
+        return builder.build(outputs)
+
+    return build
+
+
 #: Name → what ends with `MLGraphBuilder.build` on the context that it is given.
 GRAPHS: Mapping[str, Callable[[Any], Any]] = {
     "minilm_1x32": _minilm(1, 32),
     "minilm_8x64": _minilm(8, 64),
     "mobilenet_v2": mobilenet_v2.build,
     "recurrent": recurrent.build,
+    "products_f32": _products("float32"),
+    "products_f16": _products("float16"),
 }
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -202,3 +202,29 @@ def mix(blocks: Iterable[Block]) -> Mix:
         Counter(i.width for i in memory if not i.stores),
         Counter(i.width for i in memory if i.stores),
     )
+
+
+def loops(blocks: Sequence[Block]) -> list[tuple[Block, ...]]:
+    """The loops: each the blocks from where a branch goes back to, to the branch. Outer ones have
+    the blocks of inner ones too."""
+    found = []
+    for last, block in enumerate(blocks):
+        for first in range(last + 1):
+            if blocks[first].number in block.targets:
+                found.append(tuple(blocks[first : last + 1]))
+    return found
+
+
+def main_loop(blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """The loop with most multiply-adds, the innermost of such; no blocks where none has any."""
+    candidates = [(mix(loop).multiply_adds, -len(loop), loop) for loop in loops(blocks)]
+    best = max(candidates, key=lambda each: each[:2], default=(0, 0, ()))
+    return best[2] if best[0] else ()
+
+
+def fma_share(loop: Mix) -> float:
+    """Multiply-add instructions of all that the vector unit, shared memory and memory issue."""
+    issued = sum(
+        loop.kinds[kind] for kind in (Kind.FMA, Kind.VECTOR, Kind.LDS, Kind.MEMORY)
+    )
+    return loop.kinds[Kind.FMA] / issued if issued else 0.0

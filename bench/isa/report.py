@@ -13,7 +13,7 @@ from . import Judgement, judge
 
 TITLES = (
     "kernel", "VGPR", "SGPR", "LDS", "spills", "waves", "instr", "FMA", "vector", "scalar",
-    "LDS by bytes", "loads by bytes", "stores by bytes",
+    "LDS by bytes", "loads by bytes", "stores by bytes", "loop's FMAs", "share",
 )
 
 
@@ -35,7 +35,9 @@ def main(chips: Sequence[str], parts: Sequence[str], json_file: Path | None, isa
 
 def rows(judgement: Judgement) -> list[list[str]]:
     """A row of `TITLES` for each kernel: counts of instructions of the whole kernel, not of what
-    runs. "LDS by bytes" 4×11: eleven LDS instructions of 4 bytes a lane."""
+    runs. "LDS by bytes" 4×11: eleven LDS instructions of 4 bytes a lane. The last two are of the
+    loop with most multiply-adds: how many, and which share they have of the instructions that the
+    vector unit, LDS and memory issue in it."""
     return [_row(kernel) for kernel in judgement.kernels]
 
 
@@ -44,7 +46,7 @@ def _row(kernel: dict[str, Any]) -> list[str]:
     if kernel["error"]:
         return [name, *["-"] * (len(TITLES) - 1)]
     found, mix = kernel["statistics"], kernel["mix"]
-    kinds = mix["kinds"]
+    kinds, loop = mix["kinds"], mix["loop"]
     return [
         name,
         str(found["VGPRs"]),
@@ -57,6 +59,7 @@ def _row(kernel: dict[str, Any]) -> list[str]:
         str(kinds["vector"]),
         str(kinds["scalar"] + kinds["scalar_memory"]),
         *(_widths(mix[what]) for what in ("lds", "loads", "stores")),
+        *((str(loop["multiply_adds"]), f"{loop['fma_share']:.0%}") if loop else ("-", "-")),
     ]
 
 

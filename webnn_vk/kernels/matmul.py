@@ -109,7 +109,7 @@ class Matmul(Family):
                 "matmul_tiled",
                 (("LX", lanes), ("LY", lanes), ("TM", tile), ("TN", tile), ("BK", steps)),
             )
-            for side, lanes, tile, steps in ((32, 8, 4, 16), (64, 16, 4, 16), (128, 16, 8, 16))
+            for side, lanes, tile, steps in ((32, 8, 4, 16), (64, 16, 4, 16), (128, 16, 8, 8))
             if lanes * lanes <= profile.max_workgroup_invocations
             and _tile_bytes(p, side, steps) <= profile.max_shared_memory
         ]

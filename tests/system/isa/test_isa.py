@@ -68,6 +68,26 @@ def test_the_listing_is_read(chip, radv, tmp_path):
     assert {len(row) for row in rows} == {len(report.TITLES)}
 
 
+@pytest.mark.parametrize("chip", CHIPS)
+def test_products_mostly_multiply(chip, radv):
+    """Float32 products of 1024³: in the loop that runs once per tile at least 85 % of what is
+    issued are multiply-adds, all that is moved is moved by 16 bytes a lane, and what is multiplied
+    next is asked for before this tile is multiplied."""
+    judgement = judge(chip, ["products_f32", "products_f16"])
+    assert not judgement.failed and not judgement.spilling
+    names = [kernel["name"] for kernel in judgement.kernels]
+    assert len(names) == 8 and all(name.startswith("matmul_tiled") for name in names)
+    for kernel in judgement.kernels:
+        loop = kernel["mix"]["loop"]
+        assert loop["multiply_adds"] == 8 * 8 * 8
+        assert loop["before_loads"] <= 8 * 8
+        assert set(loop["lds"]) == {"16"}
+        single = kernel["part"] == "products_f32"
+        assert set(loop["loads"]) == {"16" if single else "8"}
+        # Halves are converted by integer arithmetic, exactly.
+        assert loop["fma_share"] >= (0.85 if single else 0.75)
+
+
 # Tiles of 16 × 16 sums an invocation need more registers than there are.
 GREEDY = """
 from bench.isa.null_device import NullDevice

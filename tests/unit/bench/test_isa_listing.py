@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from bench.isa.listing import Kind, mix, parse
+from bench.isa.listing import Kind, fma_share, loops, main_loop, mix, parse
 
 # Begin, inner loop and end of a matrix product, shortened.
 GFX10 = """\
@@ -143,3 +143,23 @@ def test_instructions(opcode, kind, width, multiply_adds):
 def test_what_is_no_instruction_is_an_error(text):
     with pytest.raises(ValueError, match="instruction"):
         parse(text)
+
+
+def test_loops():
+    blocks = parse(GFX10)
+    assert [[block.number for block in loop] for loop in loops(blocks)] == [[2]]
+    loop = mix(main_loop(blocks))
+    # v_pk_fma_f16 is one instruction of two.
+    assert loop.multiply_adds == 4 and loop.kinds[Kind.FMA] == 3
+    assert fma_share(loop) == 3 / 6
+    outer = parse(GFX10.replace("BB3:\n", "\ts_cbranch_scc1 BB1\nBB3:\n"))
+    assert [[block.number for block in loop] for loop in loops(outer)] == [[1, 2], [2]]
+    # The inner one has as many.
+    assert [block.number for block in main_loop(outer)] == [2]
+    assert main_loop(parse(GFX11)) == () and fma_share(mix(())) == 0
+
+
+def test_loops_of_one_latch_each():
+    """Two branches back in one block are two loops."""
+    text = "BB0:\n\tv_nop\nBB1:\n\ts_cbranch_scc1 BB0\n\ts_branch BB1\n"
+    assert [[b.number for b in loop] for loop in loops(parse(text))] == [[0, 1], [1]]

@@ -28,7 +28,7 @@ def _planned(profile: str, a: tuple[int, ...], b: tuple[int, ...], **arguments):
 def test_plans() -> None:
     (gpu,) = _planned("nvidia_h200", (4096, 1024), (1024, 4096))
     assert gpu.kernel == "matmul_tiled" and gpu.groups == (32 * 32, 1, 1)
-    assert gpu.constants == {"LX": 16, "LY": 16, "TM": 8, "TN": 8, "BK": 16}
+    assert gpu.constants == {"LX": 16, "LY": 16, "TM": 8, "TN": 8, "BK": 8}
     assert gpu.flops == 2 * 4096 * 4096 * 1024
     (small,) = _planned("nvidia_h200", (64, 64), (64, 64))
     assert small.constants["LX"] * small.constants["TN"] == 32
