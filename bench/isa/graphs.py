@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from unittest import mock
 
+import numpy as np
+
 import webnn_vk
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.graph import Graph
@@ -54,6 +56,23 @@ def _products(data_type: str) -> Callable[[Any], Any]:
     return build
 
 
+def _convolutions(context: Any) -> Any:
+    """3×3 over 64 and 256 channels, in both layouts, with constant filters."""
+    builder = webnn_vk.MLGraphBuilder(context)
+    outputs = {}
+    for layout, (channels, side) in itertools.product(("nchw", "nhwc"), ((64, 56), (256, 14))):
+        shape = {"n": 8, "c": channels, "h": side, "w": side}
+        name = f"{layout}_{channels}"
+        x = builder.input(name + "_x", {
+            "data_type": "float32", "shape": [shape[dimension] for dimension in layout],
+        })
+        taps = np.ones((channels, channels, 3, 3), np.float32)
+        outputs[name] = builder.conv2d(
+            x, builder.constant(taps), padding=[1, 1, 1, 1], input_layout=layout, label=name
+        )
+    return builder.build(outputs)
+
+
 #: Name → what ends with `MLGraphBuilder.build` on the context that it is given.
 GRAPHS: Mapping[str, Callable[[Any], Any]] = {
     "minilm_1x32": _minilm(1, 32),
@@ -62,6 +81,7 @@ GRAPHS: Mapping[str, Callable[[Any], Any]] = {
     "recurrent": recurrent.build,
     "products_f32": _products("float32"),
     "products_f16": _products("float16"),
+    "convolutions": _convolutions,
 }
 
 

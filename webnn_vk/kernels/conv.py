@@ -1,6 +1,7 @@
 """Convolutions: conv2d and conv_transpose2d in every layout.
 
-There are three ways: a 1×1 convolution with stride 1 is computed as a matrix product; the template
+There are four ways: a 1×1 convolution with stride 1 is computed as a matrix product; the template
+``conv_tiled`` computes others as products too, with tiles in shared memory (GPUs);
 ``conv_depthwise`` serves groups of one input channel; ``conv`` serves the rest. In a transposed
 convolution too, each output gathers the inputs that reach it. All accumulate in float32.
 """
@@ -8,7 +9,7 @@ convolution too, each output gathers the inputs that reach it. All accumulate in
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
@@ -22,7 +23,7 @@ from .choose import choose
 from .dispatch import Dispatch, Packed
 from .expression import used_features
 from .family import Family
-from .matmul import MATMUL, Product, pack_panels
+from .matmul import MATMUL, Product, pack_panels, tile_bytes
 from .node import KernelNode
 from .packing import is_weight, permuted
 from .portions import bound, dispatch
@@ -32,11 +33,13 @@ from .schedule import Schedule, Tuned
 _SIZES = ("N", "IC", "OC", "G", "H", "W", "OH", "OW")
 _PARAMS = {
     "conv": _SIZES + ("KH", "KW", "SH", "SW", "DH", "DW", "PH", "PW"),
+    "conv_tiled": _SIZES + ("KH", "KW", "SH", "SW", "DH", "DW", "PH", "PW"),
     "conv_depthwise": _SIZES + ("PH",),
 }
 _STRIDES = ("xc", "xw", "yc", "ys", "fg", "fo", "fc", "fw")
 _CONSTANTS = {
     "conv": ("TC", "TP", "CHANNEL_LANES"),
+    "conv_tiled": ("TM", "TN", "BK"),
     "conv_depthwise": ("TP", "KH", "KW", "SH", "SW", "DH", "DW", "PW"),
 }
 # Loads and multiplications that the depthwise kernel unrolls at most.
@@ -115,8 +118,21 @@ class Conv(Family):
                 (8, 1, 4, 8, 0), (8, 1, 8, 8, 0), (16, 8, 4, 4, 0), (16, 8, 4, 4, 1)
             )
         ]
-        if g.transposed or g.IC > 1:
+        if g.transposed:
             return direct
+        if g.IC > 1:
+            return direct + [
+                Schedule("conv_tiled", (
+                    ("LX", x), ("LY", y), ("TM", tm), ("TN", tn), ("BK", steps)
+                ))
+                for x, y, tm, tn, steps in (
+                    (8, 8, 4, 4, 16), (16, 16, 4, 4, 16), (16, 16, 8, 4, 8), (16, 16, 4, 8, 8),
+                    (16, 16, 8, 8, 8),
+                )
+                if x * y <= profile.max_workgroup_invocations
+                and tile_bytes(y * tm, x * tn, steps, g.channels_last, False)
+                <= profile.max_shared_memory
+            ]
         rows = _stores_rows(g, profile)
         return direct + [
             Schedule("conv_depthwise", (("LX", 64), ("TP", tall)))
@@ -137,7 +153,9 @@ class Conv(Family):
             return pack_panels(self, node, profile, tuned)
         if not is_weight(kernel):
             return node
-        order = _filter_order(problem)
+        order = _filter_order(problem, choose(
+            "conv", self.candidates(problem, profile), problem, profile, tuned
+        ))
         layout = node.arguments["filter_layout"]
         if not order or [d for d in order if d in layout] == list(layout):
             return node
@@ -163,14 +181,26 @@ class Conv(Family):
         if schedule.kernel == "conv_depthwise":
             vector = whole and _stores_rows(g, profile)
             constants, groups = _depthwise_tiles(g, schedule, vector)
+        elif schedule.kernel == "conv_tiled":
+            vector = whole and g.channels_last and not g.IC % 4
+            constants, groups = dict(schedule.numbers), _tiled_groups(g, schedule)
         else:
             channels = g.IC, g.fg, g.fo, g.fw
             vector = whole and g.xc == g.fc == 1 and not any(n % 4 for n in channels)
             constants, groups = dict(schedule.numbers), _direct_groups(g, schedule)
         check_iterations(g.KH * (1 + g.KW * (1 + g.IC / (4 if vector else 1))), profile)
+        options: dict[str, bool] = {"vector": vector}
+        if schedule.kernel == "conv_tiled":
+            options |= {
+                "channels_last": g.channels_last,
+                "filter_vector": whole and g.fo == 1
+                and not any(n % 4 for n in (g.fg, g.fc, g.fw, g.OC)),
+                "out_vector": whole and DATA_TYPES[g.data_types[1]].size <= 4
+                and not (g.OC if g.channels_last else g.OH * g.OW) % 4,
+            }
         spec = _spec(
             schedule.kernel, tuple(b.buffer for b in bounds), g.transposed,
-            values["c"] is not None, vector, profile.features, extra,
+            values["c"] is not None, options, profile.features, extra,
         )
         numbers = dict(g.numbers)
         params = {name: numbers[name] for name in _PARAMS[schedule.kernel] + _STRIDES}
@@ -190,19 +220,27 @@ class Conv(Family):
             buffers = (*(Buffer(n, data_type) for n in names), Buffer("out", data_type, "w"))
             extra = fused.nothing(data_type)
             for vector in flags:
-                yield _spec("conv_depthwise", buffers, False, addend, vector, features, extra)
+                options = {"vector": vector}
+                yield _spec("conv_depthwise", buffers, False, addend, options, features, extra)
                 for transposed in flags:
-                    yield _spec("conv", buffers, transposed, addend, vector, features, extra)
+                    yield _spec("conv", buffers, transposed, addend, options, features, extra)
+            for last, vector, filter_vector, out_vector in itertools.product(flags, repeat=4):
+                if last or not vector:
+                    options = {
+                        "vector": vector, "channels_last": last, "filter_vector": filter_vector,
+                        "out_vector": out_vector,
+                    }
+                    yield _spec("conv_tiled", buffers, False, addend, options, features, extra)
 
 
-def _filter_order(problem: Geometry | Product) -> str:
+def _filter_order(problem: Geometry | Product, schedule: Schedule) -> str:
     """The order of the filter's dimensions that the kernel reads best; "" where any will do."""
     if isinstance(problem, Product):
         # A product of filter and pixels: rows of input channels.
         return "oihw"
     if problem.IC == 1:
         return ""
-    if problem.channels_last:
+    if problem.channels_last and schedule.kernel == "conv":
         # Input channels side by side are loaded four at a time.
         return "ohwi"
     return "hwio"
@@ -251,6 +289,20 @@ def _direct_groups(g: Geometry, schedule: Schedule) -> int:
     return g.G * channel_tiles * ceil_divide(pixels, along * schedule["TP"])
 
 
+def _tiled_groups(g: Geometry, schedule: Schedule) -> int:
+    """Workgroups of the kernel with tiles."""
+    rows, columns = _tiled_extents(g)
+    row_tiles = ceil_divide(rows, schedule["LY"] * schedule["TM"])
+    return g.G * row_tiles * ceil_divide(columns, schedule["LX"] * schedule["TN"])
+
+
+def _tiled_extents(g: Geometry) -> tuple[int, int]:
+    """Rows and columns of a convolution as a product: pixels and channels where these come last,
+    else channels and pixels."""
+    pixels = g.N * g.OH * g.OW
+    return (pixels, g.OC) if g.channels_last else (g.OC, pixels)
+
+
 def _is_product(node: KernelNode, g: Geometry) -> bool:
     return (
         (g.G, g.KH, g.KW, g.SH, g.SW) == (1, 1, 1, 1, 1)
@@ -284,16 +336,24 @@ def _product(node: KernelNode, g: Geometry) -> Product:
 
 
 def _spec(
-    kernel: str, buffers: tuple[Buffer, ...], transposed: bool, addend: bool, vector: bool,
-    features: frozenset[str], extra: fused.Epilogue,
+    kernel: str, buffers: tuple[Buffer, ...], transposed: bool, addend: bool,
+    vectors: Mapping[str, bool], features: frozenset[str], extra: fused.Epilogue,
 ) -> KernelSpec:
-    if vector:
-        wide = ("x", "w") if kernel == "conv" else ("x", "out")
-        buffers = tuple(
-            Buffer(b.name, b.data_type, b.access, 4) if b.name in wide else b for b in buffers
-        )
+    """``vectors``: options that say what is loaded and stored 4 elements at a time, and along
+    what."""
+    wide: set[str] = set()
+    if kernel == "conv_tiled":
+        names = (("x", "vector"), ("w", "filter_vector"), ("out", "out_vector"))
+        wide = {name for name, option in names if vectors[option]}
+    elif vectors["vector"]:
+        wide = {"x", "w"} if kernel == "conv" else {"x", "out"}
+    buffers = tuple(
+        Buffer(b.name, b.data_type, b.access, 4) if b.name in wide else b for b in buffers
+    )
     buffers += extra.buffers
-    options = ("transposed", transposed), ("addend", addend), ("vector", vector)
+    options = (("addend", addend), *vectors.items())
+    if kernel != "conv_tiled":
+        options = (("transposed", transposed), *options)
     return KernelSpec(
         f"{kernel}.comp.j2",
         buffers,

@@ -111,7 +111,8 @@ class Matmul(Family):
             )
             for side, lanes, tile, steps in ((32, 8, 4, 16), (64, 16, 4, 16), (128, 16, 8, 8))
             if lanes * lanes <= profile.max_workgroup_invocations
-            and _tile_bytes(p, side, steps) <= profile.max_shared_memory
+            and tile_bytes(side, side, steps, not p.a_transposed, p.b_transposed)
+            <= profile.max_shared_memory
         ]
         return direct + tiled
 
@@ -251,11 +252,14 @@ def _bind(
 _DIRECT = Schedule("matmul", (("LX", 8), ("LY", 8), ("TM", 4), ("TN", 4)))
 
 
-def _tile_bytes(p: Product, side: int, steps: int) -> int:
-    """Shared memory of the kernel with tiles: two of each operand, and one vector more a row where
-    vectors lie along the inner dimension."""
-    padded = (not p.a_transposed) + p.b_transposed
-    return 2 * side * (2 * steps * 4 + padded * VECTOR_BYTES)
+def tile_bytes(
+    rows: int, columns: int, steps: int, a_along_k: bool, b_along_k: bool
+) -> int:
+    """Shared memory of the kernels with tiles (``lib/tiles``): two of each operand, and one vector
+    more a row where vectors lie along the inner dimension."""
+    a = rows * (steps * 4 + a_along_k * VECTOR_BYTES)
+    b = columns * (steps * 4 + b_along_k * VECTOR_BYTES)
+    return 2 * (a + b)
 
 
 def tile_shape(p: Product, schedule: Schedule) -> tuple[int, int]:

@@ -8,9 +8,14 @@ import pytest
 from tests.support.cases.conv import OPERATORS, random_case
 from tests.support.comparing import WAYS, assert_close, profile_for, random_array
 from tests.support.drivers import require_vulkan
+from tests.support.profiles import stored_profile
 from tests.support.running import node_of
-from webnn_vk.data_types import FLOAT_TYPES
-from webnn_vk.kernels import plan
+from webnn_vk.data_types import FLOAT_TYPES, MLOperandDescriptor
+from webnn_vk.kernels import KernelNode, Schedule, plan
+from webnn_vk.kernels.conv import Conv, geometry
+from webnn_vk.kernels.heuristics.gpu import Gpu
+
+FILTERS = ("hwio", "oihw", "ohwi", "ihwo")
 
 # Sums of up to 200 products of numbers up to 2, of which float32 keeps 24 bits each.
 _ERROR = 5e-5
@@ -67,6 +72,67 @@ def test_depthwise_rows_of_vectors(left: int, stride: int, data_type: str) -> No
         (dispatch,) = plan(node, profile_for("software"))
         assert dispatch.kernel == "conv_depthwise" and dispatch.spec.buffers[0].width == 4
         assert_close(node, arrays, profile_for("software"), _ERROR)
+
+
+def tilings() -> list[Schedule]:
+    shapes = (1, 8, 5, 5), (8, 8, 3, 3)
+    node, _ = node_of("conv2d", *(MLOperandDescriptor("float32", shape) for shape in shapes))
+    problem = geometry(KernelNode.of(node))
+    candidates = Conv().candidates(problem, stored_profile("amd_rdna3"))
+    return [schedule for schedule in candidates if schedule.kernel == "conv_tiled"]
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize("schedule", tilings(), ids=str)
+def test_tiles_in_shared_memory(schedule: Schedule, layout: str, monkeypatch) -> None:
+    """Every tile size, with channels and pixels that fill tiles and that don't, loaded one by one
+    and in vectors, in every order of the filter; zeros and what is beside the input included."""
+    require_vulkan()
+    profile = profile_for("discrete")
+    monkeypatch.setattr(Gpu, "conv", lambda self, *problem: schedule)
+    rng = np.random.default_rng(len(layout) + schedule["TM"])
+    used = set()
+    cases = list(enumerate((
+        (16, 64, 1, (9, 12)), (3, 5, 1, (7, 9)), (12, 20, 2, (8, 8)), (20, 131, 1, (5, 6)),
+        (8, 4, 3, (4, 15)),
+    )))
+    # The first loads and stores vectors; of the others some for each, to save time.
+    turn = tilings().index(schedule) + (layout == "nhwc")
+    chosen = [cases[0], cases[1 + turn % 4], cases[1 + (turn + 1) % 4]]
+    for case, (inputs, outputs, groups, size) in chosen:
+        data_type = FLOAT_TYPES[case % 2]
+        shape = {"n": 2, "c": inputs * groups, "h": size[0], "w": size[1]}
+        taps = {"o": outputs * groups, "i": inputs, "h": 3, "w": 1 + case % 3}
+        order = FILTERS[case % len(FILTERS)]
+        options = {"strides": [1 + case % 2, 1], "dilations": [1, 1 + case % 2]}
+        node, arrays = node_of(
+            "conv2d", random_array(rng, data_type, tuple(shape[d] for d in layout)),
+            random_array(rng, data_type, tuple(taps[d] for d in order)), groups=groups,
+            input_layout=layout, filter_layout=order, padding=[1, case % 2, case % 3, 0],
+            bias=random_array(rng, data_type, (outputs * groups,)), **options,
+        )
+        (dispatch,) = plan(node, profile)
+        assert dispatch.kernel == "conv_tiled"
+        used.add(tuple(b.width for b in dispatch.spec.buffers))
+        assert_close(node, arrays, profile, _ERROR)
+    assert len(used) > 1 and any(widths[1] == 4 for widths in used)
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_weights_of_tiles_that_are_no_numbers(value: float, monkeypatch) -> None:
+    """Beside the input they make NaN of zeros; past the last channel there is nothing."""
+    require_vulkan()
+    profile = profile_for("discrete")
+    rng = np.random.default_rng(2)
+    for layout, shape in (("nchw", (1, 18, 5, 6)), ("nhwc", (1, 5, 6, 18))):
+        w = random_array(rng, "float32", (20, 18, 3, 3))
+        w[3, 17, 0, 2] = w[19, 0, 1, 1] = value
+        node, arrays = node_of(
+            "conv2d", random_array(rng, "float32", shape), w, input_layout=layout,
+            padding=[1, 1, 1, 1],
+        )
+        assert [d.kernel for d in plan(node, profile)] == ["conv_tiled"]
+        assert_close(node, arrays, profile, _ERROR)
 
 
 def test_padding_is_zero_whatever_the_corner_holds() -> None:

@@ -24,6 +24,8 @@ class Gpu(Rules):
     many_rows = 8192
     #: Workgroups that few long rows are cut into, and the shortest piece worth it, in elements.
     row_groups, shortest_chunk = 512, 16384
+    #: Output channels from which on a convolution goes by tiles.
+    tiled_channels = 16
     #: Outputs below each other that an invocation of a depthwise convolution computes.
     depthwise_rows = (4, 1)
 
@@ -74,15 +76,30 @@ class Gpu(Rules):
     def conv(
         self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
     ) -> Schedule:
-        """Depthwise kernels where they fit, else 16 x 8 invocations along whichever dimension,
-        channels or pixels, lies side by side in memory."""
+        """Depthwise kernels where they fit. From a tile's depth of channels on, tiles in shared
+        memory, those that cost least of which enough are left to fill the device. Else 16 x 8
+        invocations along whichever dimension, channels or pixels, lies side by side in memory."""
         depthwise = [c for c in candidates if c.kernel == "conv_depthwise"]
         for tall in self.depthwise_rows:
             for candidate in depthwise:
                 if candidate["TP"] == tall:
                     return candidate
+        tiled = [c for c in candidates if c.kernel == "conv_tiled" and problem.IC >= c["BK"]]
+        if tiled and problem.OC >= self.tiled_channels:
+            return min(tiled, key=lambda candidate: self._tiling_cost(candidate, problem))
         channels = int(problem.channels_last and problem.OC >= 16)
         return next(
             c for c in candidates
             if c.kernel == "conv" and c["LX"] == 16 and c["CHANNEL_LANES"] == channels
         )
+
+    def _tiling_cost(self, candidate: Schedule, problem: Any) -> tuple[int, float]:
+        """How many workgroups lack to fill the device; what is computed, edges included, with what
+        has to be read for it from shared memory: (1/TM + 1/TN) elements a multiply-add."""
+        pixels = problem.N * problem.OH * problem.OW
+        extents = (pixels, problem.OC) if problem.channels_last else (problem.OC, pixels)
+        tile = candidate["LY"] * candidate["TM"], candidate["LX"] * candidate["TN"]
+        rows, columns = (ceil_divide(n, side) for n, side in zip(extents, tile, strict=True))
+        tiles = problem.G * rows * columns
+        reads = 1 / candidate["TM"] + 1 / candidate["TN"]
+        return max(self.product_tiles - tiles, 0), tiles * tile[0] * tile[1] * (1 + reads)
