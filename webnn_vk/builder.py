@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .arithmetic import Arithmetic
-from .buffers import as_bytes
+from .buffers import as_bytes, check_byte_order
 from .context import MLContext, build_graph
 from .context_state import context_state
 from .data_types import (
@@ -23,6 +23,7 @@ from .data_types import (
     cast_loss,
     cast_number,
     check_dimensions,
+    items,
     shown,
     to_data_type,
     to_descriptor,
@@ -116,7 +117,7 @@ class MLGraphBuilder(PublicDir):
         unique; ``descriptor`` is an MLOperandDescriptor or a mapping with data_type and shape."""
         if not isinstance(name, str):
             raise TypeError(f"input: the name has to be a str, not {type(name).__name__}")
-        described = _plain(to_descriptor(descriptor))
+        described = _plain(to_descriptor(descriptor, what="input"))
         self._check_can_build("input")
         if not name:
             raise TypeError("input: the name is empty")
@@ -141,12 +142,17 @@ class MLGraphBuilder(PublicDir):
             case (np.ndarray() | np.generic() as array,):
                 if array.dtype == np.bool_:
                     array = np.asarray(array).view(np.uint8)
-                described = MLOperandDescriptor(str(array.dtype), array.shape)
+                check_byte_order(array, "constant")
+                described = to_descriptor(
+                    {"data_type": str(array.dtype), "shape": array.shape}, what="constant"
+                )
                 return self._constant_buffer(described, array)
             case (str() | type() | np.dtype() as data_type, value):
                 return self._constant_number(to_data_type(data_type, "constant"), value)
             case (descriptor, buffer):
-                return self._constant_buffer(_plain(to_descriptor(descriptor)), buffer)
+                return self._constant_buffer(
+                    _plain(to_descriptor(descriptor, what="constant")), buffer
+                )
         raise TypeError(
             "constant: (descriptor, buffer), (data_type, value), (tensor) or (array) is expected, "
             f"not ({', '.join(map(kind_of, args))})"
@@ -398,8 +404,8 @@ def _to_operands(value: Any, many: bool, what: str) -> Any:
     if many:
         if isinstance(value, MLOperand) or not isinstance(value, (list, tuple)):
             raise TypeError(f"{what}: a sequence of operands is expected")
-        return [_to_operands(v, False, f"{what}[{i}]") for i, v in enumerate(value)]
-    if value is not None and not isinstance(value, MLOperand):
+        return [_to_operands(v, False, f"{what}[{i}]") for i, v in enumerate(items(value, what))]
+    if not isinstance(value, MLOperand):
         raise TypeError(f"{what}: an MLOperand is expected, not {kind_of(value)}")
     return value
 

@@ -122,7 +122,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         UnknownError when the device has no memory for it, InvalidStateError when lost."""
 
         def create() -> MLPromise[MLTensor]:
-            wanted = self._checked(to_descriptor(descriptor, MLTensorDescriptor), "create_tensor")
+            wanted = self._checked(descriptor, "create_tensor", MLTensorDescriptor)
             if wanted.importable_to_web_gpu:
                 return self._create_importable(wanted)
             return self._create(wanted, None, constant=False)
@@ -137,7 +137,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         does, and with TypeError when the data does not fit."""
 
         def create() -> MLPromise[MLTensor]:
-            wanted = self._checked(to_descriptor(descriptor), "create_constant_tensor")
+            wanted = self._checked(descriptor, "create_constant_tensor")
             copied = as_bytes(input_data, wanted, "create_constant_tensor").copy()
             plain = MLTensorDescriptor(wanted.data_type, wanted.shape)
             return self._create(plain, copied, constant=True)
@@ -157,7 +157,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
 
         def create() -> MLPromise[MLTensor]:
             what = "import_constant_tensor"
-            wanted = self._checked(to_descriptor(descriptor), what)
+            wanted = self._checked(descriptor, what)
             try:
                 with self._state.timeline.building():
                     storage = host_memory.share(self._state.device, wanted, buffer, what)
@@ -171,11 +171,17 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
 
         return self._state.promised(create)
 
-    def _checked(self, descriptor: MLOperandDescriptor, what: str) -> Any:
-        error = check_dimensions(descriptor, self._state.device.max_tensor_byte_length)
+    def _checked(
+        self,
+        descriptor: Any,
+        what: str,
+        kind: type[MLOperandDescriptor] = MLOperandDescriptor,
+    ) -> Any:
+        wanted = to_descriptor(descriptor, kind, what)
+        error = check_dimensions(wanted, self._state.device.max_tensor_byte_length)
         if error is not None:
-            raise TypeError(f"{what}: {descriptor}: {error}")
-        return descriptor
+            raise TypeError(f"{what}: {wanted}: {error}")
+        return wanted
 
     def _create(
         self,
@@ -273,7 +279,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
 
         def create() -> MLPromise[MLTensor]:
             what = "create_exportable_tensor"
-            wanted = self._checked(to_descriptor(descriptor, MLTensorDescriptor), what)
+            wanted = self._checked(descriptor, what, MLTensorDescriptor)
             wanted = replace(wanted, importable_to_web_gpu=gpu_device is not None)
             exchange = exchange_for(self._state, gpu_device)
             return self._create(wanted, None, constant=False, exchange=exchange)

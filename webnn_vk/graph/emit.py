@@ -116,10 +116,10 @@ def bind_call(
     call = Call({}, {}, label)
     for p in operator.parameters:
         value, what = bound.arguments[p.name], f"{call.where(operator)}: {p.name}"
-        if p.is_operand:
+        if p.is_operand and not (value is None and p.default is None):
             call.operands[p.name] = convert_operand(value, p.argument is Operands, what)
         elif value is None and p.default is None:
-            call.arguments[p.name] = None
+            (call.operands if p.is_operand else call.arguments)[p.name] = None
         else:
             try:
                 call.arguments[p.name] = p.argument.convert(value, what)
