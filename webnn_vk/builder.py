@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import threading
 import warnings
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -105,7 +106,7 @@ class MLGraphBuilder(PublicDir):
         self._nodes: list[Node] = []
         # The values of the operands handed out, by their numbers.
         self._values: list[Value] = []
-        # Constants by type, shape and a part of their bytes: equal ones are stored once.
+        # Constants by type, shape and a checksum of their bytes: equal ones are stored once.
         self._constants: dict[Any, list[Value]] = {}
         # Of two threads that build at once, the second finds the graph built.
         self._building = threading.Lock()
@@ -181,7 +182,7 @@ class MLGraphBuilder(PublicDir):
 
     def _constant_value(self, descriptor: MLOperandDescriptor, given: np.ndarray) -> MLOperand:
         """A constant with a copy of these bytes, or the one that there is already."""
-        key = (descriptor, given[:256].tobytes(), given[-256:].tobytes())
+        key = descriptor, zlib.crc32(given)
         with self._numbering:
             equal = self._constants.setdefault(key, [])
             for value in equal:
