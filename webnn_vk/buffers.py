@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .data_types import MLOperandDescriptor, shown
+from .errors import reason
 from .promise import MLPromise
 
 
@@ -61,7 +62,7 @@ def _converted(data: Any, descriptor: MLOperandDescriptor, what: str) -> np.ndar
         # A list of both halves of uint64 becomes float64, which can't hold them: objects can.
         exact = np.asarray(data, None if expected.kind == "f" else object)
     except Exception as error:  # of an object in the list too
-        raise TypeError(f"{what}: no array of {descriptor.data_type}: {error}") from error
+        raise TypeError(f"{what}: no array of {descriptor.data_type}: {reason(error)}") from error
     if expected.kind == "f":
         if exact.dtype.kind not in "biuf":
             raise TypeError(f"{what}: numbers are expected for {descriptor}")
@@ -197,4 +198,4 @@ def _as_array(data: Any, what: str) -> np.ndarray:
 
 
 def _unusable(data: Any, error: Exception, what: str) -> TypeError:
-    return TypeError(f"{what}: the {type(data).__name__} gives no buffer: {error}")
+    return TypeError(f"{what}: the {type(data).__name__} gives no buffer: {reason(error)}")

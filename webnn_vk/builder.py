@@ -24,6 +24,7 @@ from .data_types import (
     cast_loss,
     cast_number,
     check_dimensions,
+    entries,
     items,
     shown,
     to_data_type,
@@ -257,9 +258,7 @@ class MLGraphBuilder(PublicDir):
         return build_graph(self._context, graph)
 
     def _graph(self, outputs: Mapping[str, MLOperand]) -> Graph:
-        if not isinstance(outputs, Mapping):
-            given = type(outputs).__name__
-            raise TypeError(f"build: a mapping of outputs is expected, not {given}")
+        outputs = entries(outputs, "build: outputs:")
         for name, operand in outputs.items():
             if not isinstance(name, str) or not isinstance(operand, MLOperand):
                 raise TypeError(
@@ -412,7 +411,7 @@ def _to_operands(value: Any, many: bool, what: str) -> Any:
 
 
 def _method(record: Operator) -> Any:
-    def method(self: MLGraphBuilder, *args: Any, **options: Any) -> Any:
+    def method(self: MLGraphBuilder, /, *args: Any, **options: Any) -> Any:
         return self._apply(record, args, options)
 
     method.__name__ = record.name

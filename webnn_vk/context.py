@@ -15,6 +15,7 @@ from .data_types import (
     MLOperandDescriptor,
     MLTensorDescriptor,
     check_dimensions,
+    entries,
     to_descriptor,
 )
 from .device_info import DeviceInfo
@@ -329,11 +330,12 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         read."""
         context = self._state
         check_graph(graph, context, "dispatch")
-        for given in (inputs, outputs):
-            # Asking an abstract class costs more than all that follows.
-            if type(given) is not dict and not isinstance(given, Mapping):
-                raise TypeError("dispatch: inputs and outputs are mappings of names to tensors")
-        executable = executable_of(graph)
+        # Asking an abstract class costs more than all that follows.
+        if type(inputs) is not dict:
+            inputs = entries(inputs, "dispatch: inputs are tensors by name:")
+        if type(outputs) is not dict:
+            outputs = entries(outputs, "dispatch: outputs are tensors by name:")
+        executable = executable_of(graph, "dispatch")
         tensors = [*inputs.values(), *outputs.values()]
         states = [owned(tensor, context, "dispatch") for tensor in tensors]
         if len({id(t) for t in tensors}) != len(tensors):
@@ -380,9 +382,8 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
     ) -> dict[str, np.ndarray]:
         """The inputs' bytes by name."""
         check_graph(graph, self._state, what)
-        executable_of(graph)
-        if not isinstance(inputs, Mapping):
-            raise TypeError(f"{what}: inputs is a mapping of names to arrays")
+        executable_of(graph, what)
+        inputs = entries(inputs, f"{what}: inputs are arrays by name:")
         check_names(inputs, graph.inputs, f"{what}: inputs", unused_inputs(graph))
         return {
             name: as_bytes(data, graph.inputs[name], f"{what}: input {sanitize(name)!r}")

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .errors import sanitize
+from .errors import reason, sanitize
 
 #: The data types' names, for type checkers.
 MLOperandDataType = Literal[
@@ -91,7 +91,10 @@ def _numpy_name(value: Any) -> str | None:
         )
     if not given:
         return None
-    dtype = np.dtype(value)
+    try:
+        dtype = np.dtype(value)
+    except TypeError:  # an abstract type, such as np.generic
+        return None
     return dtype.name if dtype.isnative else None
 
 
@@ -108,10 +111,23 @@ def items(value: Any, what: str) -> list[Any]:
     try:
         found = list(islice(value, MAX_ITEMS + 1))
     except Exception as error:
-        raise TypeError(f"{what}: {_describe(value)} gives no items: {error}") from error
+        raise TypeError(f"{what}: {_describe(value)} gives no items: {reason(error)}") from error
     if len(found) > MAX_ITEMS:
         raise TypeError(f"{what}: {type(value).__name__} of more than {MAX_ITEMS} items")
     return found
+
+
+def entries(value: Any, what: str) -> dict[Any, Any]:
+    """The names and values of a mapping, however it was made; TypeError for anything else, and when
+    taking them fails."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{what} a mapping is expected, not {_describe(value)}")
+    try:
+        return dict(value.items())
+    except Exception as error:
+        raise TypeError(
+            f"{what} the {type(value).__name__} gives no names and values: {reason(error)}"
+        ) from error
 
 
 def is_sequence(value: Any) -> bool:
@@ -144,7 +160,7 @@ def to_bool(value: Any, what: str) -> bool:
         return bool(value)
     except Exception as error:
         raise TypeError(
-            f"{what}: a bool is expected, not {type(value).__name__}: {error}"
+            f"{what}: a bool is expected, not {type(value).__name__}: {reason(error)}"
         ) from error
 
 
@@ -241,7 +257,7 @@ def to_descriptor(
         raise TypeError(f"{what}: {error}") from error.__cause__
     except Exception as error:  # of a mapping of the caller's
         where = f"{what}: " if what else ""
-        raise TypeError(f"{where}the descriptor can't be read: {error}") from error
+        raise TypeError(f"{where}the descriptor can't be read: {reason(error)}") from error
 
 
 def _descriptor_of(value: Any, kind: type[MLOperandDescriptor]) -> MLOperandDescriptor:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..data_types import DATA_TYPES, MLOperandDescriptor
+from ..errors import reason
 from ..ops import ALL_OPERATORS, Operator
 from ..ops.arguments import Operands
 from ..ops.hints import negative_hint, option_hint
@@ -126,6 +127,8 @@ def bind_call(
             except TypeError as error:
                 hint = negative_hint(operator.name, p.name, value, call.operands)
                 raise TypeError(f"{error}{hint}") from None
+            except Exception as error:  # of the caller's own objects
+                raise TypeError(f"{what}: it can't be converted: {reason(error)}") from error
     return call
 
 
