@@ -41,7 +41,7 @@ FLOAT_TYPES = ("float32", "float16")
 MAX_RANK = 8
 MAX_DIMENSION = 2**31 - 1
 #: Items of a sequence that an argument may have: one that never ends is refused.
-MAX_ITEMS = 2**20
+MAX_ITEMS = 2**16
 
 
 def to_u32(value: Any, what: str) -> int:
