@@ -7,6 +7,11 @@ from dataclasses import dataclass
 
 _LONGEST_STATEMENT = 20_000
 
+# A directive that reads a file, with the comments and blanks that may stand in it.
+_INCLUDE = re.compile(r"#(?:\s|\0|/\*.*?\*/)*include", re.DOTALL)
+# What compilers join lines by: a backslash at the end of one.
+_JOINED_LINES = re.compile(r"\\[ \t\f\v]*(?:\r\n|\n|\r)")
+
 
 class GlslError(RuntimeError):
     """GLSL that does not compile. `log` is the compiler's, `text` the whole source."""
@@ -25,7 +30,8 @@ class CompilerUnavailable(RuntimeError):
 class Source:
     """One shader to compile: its GLSL and the name that errors mention.
 
-    Raises ValueError for what could crash a compiler: a zero byte, an extremely long statement.
+    Raises ValueError for what could crash a compiler, a zero byte or an extremely long statement,
+    and for `#include`: the text may be anyone's, and compilers open whatever file it names.
     """
 
     text: str
@@ -35,6 +41,14 @@ class Source:
         # A C string ends there: the library would compile the part before.
         if "\0" in self.text:
             raise ValueError(f"{self.name}: the GLSL contains a zero byte")
+        # In comments too, and whether lines are joined or not: where a comment ends is for the
+        # compiler to say, and none is needed for our own shaders.
+        for text in (self.text, _JOINED_LINES.sub("", self.text)):
+            if _INCLUDE.search(text):
+                raise ValueError(
+                    f"{self.name}: the GLSL has an #include; no file is read, so put the text in "
+                    "its place"
+                )
         # glslang walks a + b + c + … by recursion: 100,000 terms overflow the stack.
         longest = max(map(len, self.text.split(";")))
         if longest > _LONGEST_STATEMENT:

@@ -14,7 +14,7 @@ import importlib.util
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -140,11 +140,24 @@ def _sha256(path: Path) -> str:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except OSError as error:
+        raise ModelError(f"cannot read the model: {error.strerror}: {path}") from None
+    except RecursionError:
+        raise ModelError(f"{path} is nested too deeply") from None
+    except ValueError as error:  # of UTF-8 and of JSON, and integers of thousands of digits
         raise ModelError(f"{path} is not JSON: {error}") from None
     if not isinstance(content, dict):
         raise ModelError(f"{path} holds no JSON object")
     return content
+
+
+def _shown(value: Any) -> str:
+    """A value of a file for a message, in a line."""
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # nested deeply, thousands of digits
+        return f"a {type(value).__name__}"
+    return text if len(text) < 100 else f"{text[:100]}…"
 
 
 def _read_config(folder: Path) -> Config:
@@ -154,20 +167,20 @@ def _read_config(folder: Path) -> Config:
     def size(key: str) -> int:
         value = raw.get(key)
         if type(value) is not int or value < 1:
-            raise ModelError(f"{path}: {key} is {value!r}, a positive integer is needed")
+            raise ModelError(f"{path}: {key} is {_shown(value)}, a positive integer is needed")
         return value
 
     if raw.get("model_type") != "bert":
-        raise ModelError(f"{path}: model_type is {raw.get('model_type')!r}, 'bert' is supported")
+        raise ModelError(f"{path}: model_type is {_shown(raw.get('model_type'))}, 'bert' is supported")
     if raw.get("position_embedding_type", "absolute") != "absolute":
         raise ModelError(f"{path}: position_embedding_type has to be 'absolute'")
     if raw.get("hidden_act") not in ("gelu", "relu"):
         raise ModelError(
-            f"{path}: hidden_act is {raw.get('hidden_act')!r}, 'gelu' and 'relu' are supported"
+            f"{path}: hidden_act is {_shown(raw.get('hidden_act'))}, 'gelu' and 'relu' are supported"
         )
     epsilon = raw.get("layer_norm_eps", 1e-12)
-    if not isinstance(epsilon, float):
-        raise ModelError(f"{path}: layer_norm_eps is {epsilon!r}, a number is needed")
+    if not isinstance(epsilon, float) or not math.isfinite(epsilon):
+        raise ModelError(f"{path}: layer_norm_eps is {_shown(epsilon)}, a number is needed")
     pooling = folder / "1_Pooling" / "config.json"
     if pooling.is_file() and not _read_json(pooling).get("pooling_mode_mean_tokens"):
         raise ModelError(f"{pooling}: only mean pooling (pooling_mode_mean_tokens) is supported")
@@ -190,16 +203,17 @@ def _read_config(folder: Path) -> Config:
     return config
 
 
-def _weight_shapes(config: Config) -> dict[str, tuple[int, ...]]:
-    """Every weight of the encoder by its name in model.safetensors, with its shape."""
+def _weight_shapes(config: Config) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Every weight of the encoder by its name in model.safetensors, with its shape. One after the
+    other: a wrong configuration may have any number of layers."""
     hidden, inner = config.hidden_size, config.intermediate_size
-    shapes: dict[str, tuple[int, ...]] = {
+    yield from {
         "embeddings.word_embeddings.weight": (config.vocabulary, hidden),
         "embeddings.position_embeddings.weight": (config.positions, hidden),
         "embeddings.token_type_embeddings.weight": (config.token_types, hidden),
         "embeddings.LayerNorm.weight": (hidden,),
         "embeddings.LayerNorm.bias": (hidden,),
-    }
+    }.items()
     for layer in range(config.layers):
         prefix = f"encoder.layer.{layer}."
         for name, rows, columns in (
@@ -210,12 +224,11 @@ def _weight_shapes(config: Config) -> dict[str, tuple[int, ...]]:
             ("intermediate.dense", inner, hidden),
             ("output.dense", hidden, inner),
         ):
-            shapes[f"{prefix}{name}.weight"] = (rows, columns)
-            shapes[f"{prefix}{name}.bias"] = (rows,)
+            yield f"{prefix}{name}.weight", (rows, columns)
+            yield f"{prefix}{name}.bias", (rows,)
         for name in ("attention.output.LayerNorm", "output.LayerNorm"):
-            shapes[f"{prefix}{name}.weight"] = (hidden,)
-            shapes[f"{prefix}{name}.bias"] = (hidden,)
-    return shapes
+            yield f"{prefix}{name}.weight", (hidden,)
+            yield f"{prefix}{name}.bias", (hidden,)
 
 
 def _read_weights(path: Path, config: Config) -> dict[str, np.ndarray]:
@@ -226,7 +239,7 @@ def _read_weights(path: Path, config: Config) -> dict[str, np.ndarray]:
         names = set(file.keys())
         # Checkpoints of a model with a head keep the encoder under "bert.".
         prefix = "bert." if "bert.embeddings.word_embeddings.weight" in names else ""
-        for name, shape in _weight_shapes(config).items():
+        for name, shape in _weight_shapes(config):
             if prefix + name not in names:
                 raise ModelError(f"{path} lacks the weight {prefix + name} of shape {shape}")
             entry = file.get_slice(prefix + name)

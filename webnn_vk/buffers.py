@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .data_types import MLOperandDescriptor
+from .data_types import MLOperandDescriptor, shown
+from .errors import reason
 from .promise import MLPromise
 
 
@@ -23,7 +24,8 @@ def as_bytes(
     the integers of its width (all as raw bits); otherwise the element type has to match, and the
     byte length always. Beyond the IDL: a bool array fits uint8, and numbers or (nested) lists of
     them become the descriptor's type, where it can hold them; with ``in_place`` they don't, as the
-    caller needs the memory itself. Raises TypeError.
+    caller needs the memory itself. Elements are in the machine's byte order, whatever their type.
+    Raises TypeError.
     """
     if _is_numbers(data) and not in_place:
         data = _converted(data, descriptor, what)
@@ -57,21 +59,22 @@ def _converted(data: Any, descriptor: MLOperandDescriptor, what: str) -> np.ndar
         # An empty or mixed list says nothing about its type; integers beyond 64 bits become
         # objects.
         array = np.asarray(data, expected if expected.kind == "f" else None)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise TypeError(f"{what}: no array of {descriptor.data_type}: {error}") from None
+        # A list of both halves of uint64 becomes float64, which can't hold them: objects can.
+        exact = np.asarray(data, None if expected.kind == "f" else object)
+    except Exception as error:  # of an object in the list too
+        raise TypeError(f"{what}: no array of {descriptor.data_type}: {reason(error)}") from error
     if expected.kind == "f":
-        if np.asarray(data).dtype.kind not in "biuf":
+        if exact.dtype.kind not in "biuf":
             raise TypeError(f"{what}: numbers are expected for {descriptor}")
         return array
     if array.dtype.kind == "b" and expected == np.uint8:
         return array.view(np.uint8)
-    # A list of both halves of uint64 becomes float64, which can't hold them: objects can.
-    exact = np.asarray(data, object)
     limits = np.iinfo(expected)
     for number in exact.flat:
         if not _fits(number, limits):
             raise TypeError(
-                f"{what}: {number!r} is no {descriptor.data_type} ({limits.min} … {limits.max})"
+                f"{what}: {shown(number)} is no {descriptor.data_type} "
+                f"({limits.min} … {limits.max})"
             )
     return exact.astype(expected)
 
@@ -120,8 +123,9 @@ def _other_order(given: Sequence[int], expected: Sequence[int]) -> str:
 
 def _checked_type(data: Any, descriptor: MLOperandDescriptor, what: str) -> np.ndarray:
     array = _as_array(data, what)
-    if array.dtype == object:
+    if array.dtype.hasobject:
         raise TypeError(f"{what}: a buffer of numbers is expected, not {type(data).__name__}")
+    check_byte_order(array, what)
     expected = descriptor.numpy_dtype
     if array.dtype == np.bool_ and descriptor.data_type == "uint8":
         return array.view(np.uint8)
@@ -139,6 +143,17 @@ def _checked_type(data: Any, descriptor: MLOperandDescriptor, what: str) -> np.n
             f"for {descriptor}; given is {_described(array)}"
         )
     return array
+
+
+def check_byte_order(array: np.ndarray, what: str) -> None:
+    """TypeError unless the elements are in the machine's byte order: nothing that takes arrays
+    swaps bytes or takes swapped ones for raw bits."""
+    if not array.dtype.isnative:
+        raise TypeError(
+            f"{what}: elements are {array.dtype.str!r}, not in this machine's byte order: "
+            f"array.astype({array.dtype.name!r}) converts them, array.view(np.uint8) gives the "
+            "raw bytes"
+        )
 
 
 def writable_bytes(output: Any, descriptor: MLOperandDescriptor, what: str) -> np.ndarray:
@@ -172,9 +187,15 @@ def _as_array(data: Any, what: str) -> np.ndarray:
             f"{what}: an object with the buffer protocol is expected (a NumPy array, bytes, "
             f"array.array), not {type(data).__name__}"
         ) from None
+    except Exception as error:  # released, closed, or what an object of the caller's raises
+        raise _unusable(data, error, what) from error
     if not view.c_contiguous:
         raise TypeError(f"{what}: the buffer is not contiguous")
     try:
         return np.asarray(view)
-    except (ValueError, BufferError) as error:
-        raise TypeError(f"{what}: {error}") from None
+    except Exception as error:  # a format that NumPy doesn't know: ValueError, NotImplementedError
+        raise _unusable(data, error, what) from error
+
+
+def _unusable(data: Any, error: Exception, what: str) -> TypeError:
+    return TypeError(f"{what}: the {type(data).__name__} gives no buffer: {reason(error)}")

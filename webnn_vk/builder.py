@@ -9,13 +9,14 @@ from __future__ import annotations
 import inspect
 import threading
 import warnings
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from .arithmetic import Arithmetic
-from .buffers import as_bytes
+from .buffers import as_bytes, check_byte_order
 from .context import MLContext, build_graph
 from .context_state import context_state
 from .data_types import (
@@ -23,6 +24,8 @@ from .data_types import (
     cast_loss,
     cast_number,
     check_dimensions,
+    entries,
+    items,
     shown,
     to_data_type,
     to_descriptor,
@@ -104,7 +107,7 @@ class MLGraphBuilder(PublicDir):
         self._nodes: list[Node] = []
         # The values of the operands handed out, by their numbers.
         self._values: list[Value] = []
-        # Constants by type, shape and a part of their bytes: equal ones are stored once.
+        # Constants by type, shape and a checksum of their bytes: equal ones are stored once.
         self._constants: dict[Any, list[Value]] = {}
         # Of two threads that build at once, the second finds the graph built.
         self._building = threading.Lock()
@@ -116,7 +119,7 @@ class MLGraphBuilder(PublicDir):
         unique; ``descriptor`` is an MLOperandDescriptor or a mapping with data_type and shape."""
         if not isinstance(name, str):
             raise TypeError(f"input: the name has to be a str, not {type(name).__name__}")
-        described = _plain(to_descriptor(descriptor))
+        described = _plain(to_descriptor(descriptor, what="input"))
         self._check_can_build("input")
         if not name:
             raise TypeError("input: the name is empty")
@@ -141,12 +144,17 @@ class MLGraphBuilder(PublicDir):
             case (np.ndarray() | np.generic() as array,):
                 if array.dtype == np.bool_:
                     array = np.asarray(array).view(np.uint8)
-                described = MLOperandDescriptor(str(array.dtype), array.shape)
+                check_byte_order(array, "constant")
+                described = to_descriptor(
+                    {"data_type": str(array.dtype), "shape": array.shape}, what="constant"
+                )
                 return self._constant_buffer(described, array)
             case (str() | type() | np.dtype() as data_type, value):
                 return self._constant_number(to_data_type(data_type, "constant"), value)
             case (descriptor, buffer):
-                return self._constant_buffer(_plain(to_descriptor(descriptor)), buffer)
+                return self._constant_buffer(
+                    _plain(to_descriptor(descriptor, what="constant")), buffer
+                )
         raise TypeError(
             "constant: (descriptor, buffer), (data_type, value), (tensor) or (array) is expected, "
             f"not ({', '.join(map(kind_of, args))})"
@@ -175,7 +183,7 @@ class MLGraphBuilder(PublicDir):
 
     def _constant_value(self, descriptor: MLOperandDescriptor, given: np.ndarray) -> MLOperand:
         """A constant with a copy of these bytes, or the one that there is already."""
-        key = (descriptor, given[:256].tobytes(), given[-256:].tobytes())
+        key = descriptor, zlib.crc32(given)
         with self._numbering:
             equal = self._constants.setdefault(key, [])
             for value in equal:
@@ -250,9 +258,7 @@ class MLGraphBuilder(PublicDir):
         return build_graph(self._context, graph)
 
     def _graph(self, outputs: Mapping[str, MLOperand]) -> Graph:
-        if not isinstance(outputs, Mapping):
-            given = type(outputs).__name__
-            raise TypeError(f"build: a mapping of outputs is expected, not {given}")
+        outputs = entries(outputs, "build: outputs:")
         for name, operand in outputs.items():
             if not isinstance(name, str) or not isinstance(operand, MLOperand):
                 raise TypeError(
@@ -398,14 +404,14 @@ def _to_operands(value: Any, many: bool, what: str) -> Any:
     if many:
         if isinstance(value, MLOperand) or not isinstance(value, (list, tuple)):
             raise TypeError(f"{what}: a sequence of operands is expected")
-        return [_to_operands(v, False, f"{what}[{i}]") for i, v in enumerate(value)]
-    if value is not None and not isinstance(value, MLOperand):
+        return [_to_operands(v, False, f"{what}[{i}]") for i, v in enumerate(items(value, what))]
+    if not isinstance(value, MLOperand):
         raise TypeError(f"{what}: an MLOperand is expected, not {kind_of(value)}")
     return value
 
 
 def _method(record: Operator) -> Any:
-    def method(self: MLGraphBuilder, *args: Any, **options: Any) -> Any:
+    def method(self: MLGraphBuilder, /, *args: Any, **options: Any) -> Any:
         return self._apply(record, args, options)
 
     method.__name__ = record.name

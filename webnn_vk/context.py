@@ -15,6 +15,7 @@ from .data_types import (
     MLOperandDescriptor,
     MLTensorDescriptor,
     check_dimensions,
+    entries,
     to_descriptor,
 )
 from .device_info import DeviceInfo
@@ -122,7 +123,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         UnknownError when the device has no memory for it, InvalidStateError when lost."""
 
         def create() -> MLPromise[MLTensor]:
-            wanted = self._checked(to_descriptor(descriptor, MLTensorDescriptor), "create_tensor")
+            wanted = self._checked(descriptor, "create_tensor", MLTensorDescriptor)
             if wanted.importable_to_web_gpu:
                 return self._create_importable(wanted)
             return self._create(wanted, None, constant=False)
@@ -137,7 +138,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         does, and with TypeError when the data does not fit."""
 
         def create() -> MLPromise[MLTensor]:
-            wanted = self._checked(to_descriptor(descriptor), "create_constant_tensor")
+            wanted = self._checked(descriptor, "create_constant_tensor")
             copied = as_bytes(input_data, wanted, "create_constant_tensor").copy()
             plain = MLTensorDescriptor(wanted.data_type, wanted.shape)
             return self._create(plain, copied, constant=True)
@@ -157,7 +158,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
 
         def create() -> MLPromise[MLTensor]:
             what = "import_constant_tensor"
-            wanted = self._checked(to_descriptor(descriptor), what)
+            wanted = self._checked(descriptor, what)
             try:
                 with self._state.timeline.building():
                     storage = host_memory.share(self._state.device, wanted, buffer, what)
@@ -171,11 +172,17 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
 
         return self._state.promised(create)
 
-    def _checked(self, descriptor: MLOperandDescriptor, what: str) -> Any:
-        error = check_dimensions(descriptor, self._state.device.max_tensor_byte_length)
+    def _checked(
+        self,
+        descriptor: Any,
+        what: str,
+        kind: type[MLOperandDescriptor] = MLOperandDescriptor,
+    ) -> Any:
+        wanted = to_descriptor(descriptor, kind, what)
+        error = check_dimensions(wanted, self._state.device.max_tensor_byte_length)
         if error is not None:
-            raise TypeError(f"{what}: {descriptor}: {error}")
-        return descriptor
+            raise TypeError(f"{what}: {wanted}: {error}")
+        return wanted
 
     def _create(
         self,
@@ -273,7 +280,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
 
         def create() -> MLPromise[MLTensor]:
             what = "create_exportable_tensor"
-            wanted = self._checked(to_descriptor(descriptor, MLTensorDescriptor), what)
+            wanted = self._checked(descriptor, what, MLTensorDescriptor)
             wanted = replace(wanted, importable_to_web_gpu=gpu_device is not None)
             exchange = exchange_for(self._state, gpu_device)
             return self._create(wanted, None, constant=False, exchange=exchange)
@@ -323,11 +330,12 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         read."""
         context = self._state
         check_graph(graph, context, "dispatch")
-        for given in (inputs, outputs):
-            # Asking an abstract class costs more than all that follows.
-            if type(given) is not dict and not isinstance(given, Mapping):
-                raise TypeError("dispatch: inputs and outputs are mappings of names to tensors")
-        executable = executable_of(graph)
+        # Asking an abstract class costs more than all that follows.
+        if type(inputs) is not dict:
+            inputs = entries(inputs, "dispatch: inputs are tensors by name:")
+        if type(outputs) is not dict:
+            outputs = entries(outputs, "dispatch: outputs are tensors by name:")
+        executable = executable_of(graph, "dispatch")
         tensors = [*inputs.values(), *outputs.values()]
         states = [owned(tensor, context, "dispatch") for tensor in tensors]
         if len({id(t) for t in tensors}) != len(tensors):
@@ -374,9 +382,8 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
     ) -> dict[str, np.ndarray]:
         """The inputs' bytes by name."""
         check_graph(graph, self._state, what)
-        executable_of(graph)
-        if not isinstance(inputs, Mapping):
-            raise TypeError(f"{what}: inputs is a mapping of names to arrays")
+        executable_of(graph, what)
+        inputs = entries(inputs, f"{what}: inputs are arrays by name:")
         check_names(inputs, graph.inputs, f"{what}: inputs", unused_inputs(graph))
         return {
             name: as_bytes(data, graph.inputs[name], f"{what}: input {sanitize(name)!r}")

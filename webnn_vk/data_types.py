@@ -7,9 +7,12 @@ import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
+
+from .errors import reason, sanitize
 
 #: The data types' names, for type checkers.
 MLOperandDataType = Literal[
@@ -37,6 +40,8 @@ ALL_TYPES = tuple(DATA_TYPES)
 FLOAT_TYPES = ("float32", "float16")
 MAX_RANK = 8
 MAX_DIMENSION = 2**31 - 1
+#: Items of a sequence that an argument may have: one that never ends is refused.
+MAX_ITEMS = 2**16
 
 
 def to_u32(value: Any, what: str) -> int:
@@ -54,12 +59,13 @@ def _to_integer(value: Any, what: str, low: int, high: int) -> int:
         raise TypeError(f"{what}: an integer is expected, not a bool ({value})")
     if isinstance(value, (float, np.floating)):
         if not math.isfinite(value) or value != int(value):
-            raise TypeError(f"{what}: an integer is expected, not {value!r}")
+            raise TypeError(f"{what}: an integer is expected, not {shown(value)}")
         value = int(value)
     try:
         number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{what}: an integer is expected, not {_describe(value)}") from None
+    except Exception as error:  # of the caller's own __index__ too
+        cause = None if isinstance(error, TypeError) else error
+        raise TypeError(f"{what}: an integer is expected, not {_describe(value)}") from cause
     if not low <= number <= high:
         raise TypeError(f"{what}: {shown(number)} is outside {low} … {high}")
     return number
@@ -85,7 +91,10 @@ def _numpy_name(value: Any) -> str | None:
         )
     if not given:
         return None
-    dtype = np.dtype(value)
+    try:
+        dtype = np.dtype(value)
+    except TypeError:  # an abstract type, such as np.generic
+        return None
     return dtype.name if dtype.isnative else None
 
 
@@ -93,7 +102,32 @@ def to_shape(value: Any, what: str) -> tuple[int, ...]:
     """A sequence of ``[EnforceRange] unsigned long`` as a tuple."""
     if isinstance(value, (str, bytes, Mapping)) or not is_sequence(value):
         raise TypeError(f"{what}: a sequence of integers is expected, not {_describe(value)}")
-    return tuple(to_u32(d, f"{what}[{i}]") for i, d in enumerate(value))
+    return tuple(to_u32(d, f"{what}[{i}]") for i, d in enumerate(items(value, what)))
+
+
+def items(value: Any, what: str) -> list[Any]:
+    """The items of a sequence, however it was made; TypeError when taking them fails, or doesn't
+    end where its length says."""
+    try:
+        found = list(islice(value, MAX_ITEMS + 1))
+    except Exception as error:
+        raise TypeError(f"{what}: {_describe(value)} gives no items: {reason(error)}") from error
+    if len(found) > MAX_ITEMS:
+        raise TypeError(f"{what}: {type(value).__name__} of more than {MAX_ITEMS} items")
+    return found
+
+
+def entries(value: Any, what: str) -> dict[Any, Any]:
+    """The names and values of a mapping, however it was made; TypeError for anything else, and when
+    taking them fails."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{what} a mapping is expected, not {_describe(value)}")
+    try:
+        return dict(value.items())
+    except Exception as error:
+        raise TypeError(
+            f"{what} the {type(value).__name__} gives no names and values: {reason(error)}"
+        ) from error
 
 
 def is_sequence(value: Any) -> bool:
@@ -102,17 +136,32 @@ def is_sequence(value: Any) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A number for a message. Python refuses to write integers of thousands of digits."""
+    """A value for a message, in a line of some length at most, whatever its ``repr`` does: Python
+    writes no integers of thousands of digits, and objects of callers may raise."""
     if isinstance(value, int) and value.bit_length() > 4096:
         return f"an integer of {value.bit_length()} bits"
-    return repr(value)
+    try:
+        text = sanitize(repr(value))
+    except Exception:
+        return f"an object of {type(value).__name__}"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+_SHOWN = 480
 
 
 def _describe(value: Any) -> str:
+    return f"{type(value).__name__} {shown(value)}"
+
+
+def to_bool(value: Any, what: str) -> bool:
+    """WebIDL ``boolean``: the truth of any value; TypeError where it has none (an array)."""
     try:
-        return f"{type(value).__name__} {shown(value)}"[:80]
-    except ValueError:  # an integer of thousands of digits in it
-        return type(value).__name__
+        return bool(value)
+    except Exception as error:
+        raise TypeError(
+            f"{what}: a bool is expected, not {type(value).__name__}: {reason(error)}"
+        ) from error
 
 
 def _list(names: Iterable[str]) -> str:
@@ -185,18 +234,33 @@ class MLTensorDescriptor(MLOperandDescriptor):
     def __post_init__(self) -> None:
         super().__post_init__()
         for flag in _FLAGS:
-            object.__setattr__(self, flag, bool(getattr(self, flag)))
+            object.__setattr__(self, flag, to_bool(getattr(self, flag), flag))
 
 
 _FLAGS = ("readable", "writable", "importable_to_web_gpu")
 
 
-def to_descriptor(value: Any, kind: type[MLOperandDescriptor] = MLOperandDescriptor) -> Any:
-    """The descriptor dataclass ``kind`` from itself or from any mapping with its keys."""
+def to_descriptor(
+    value: Any, kind: type[MLOperandDescriptor] = MLOperandDescriptor, what: str = ""
+) -> Any:
+    """The descriptor dataclass ``kind`` from itself or from any mapping with its keys. ``what``
+    names the call in messages. TypeError for anything else, and where the mapping fails."""
     if isinstance(value, kind):
         return value
-    if isinstance(value, MLOperandDescriptor):
-        return kind(value.data_type, value.shape)
+    try:
+        if isinstance(value, MLOperandDescriptor):
+            return kind(value.data_type, value.shape)
+        return _descriptor_of(value, kind)
+    except TypeError as error:
+        if not what:
+            raise
+        raise TypeError(f"{what}: {error}") from error.__cause__
+    except Exception as error:  # of a mapping of the caller's
+        where = f"{what}: " if what else ""
+        raise TypeError(f"{where}the descriptor can't be read: {reason(error)}") from error
+
+
+def _descriptor_of(value: Any, kind: type[MLOperandDescriptor]) -> MLOperandDescriptor:
     if not isinstance(value, Mapping):
         raise TypeError(
             f"a descriptor is expected ({kind.__name__} or a mapping with data_type and shape), "

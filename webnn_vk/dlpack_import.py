@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from .buffers import check_byte_order
 from .context import MLContext
 from .context_state import context_state
-from .data_types import ALL_TYPES, MLTensorDescriptor
+from .data_types import ALL_TYPES, MLTensorDescriptor, shown
+from .errors import DOMException, reason
 from .interop.dlpack import KDL_CPU
+from .promise import kind_of
 from .runtime.mapping import HostMapping
 from .tensor import MLTensor
 from .tensor_state import tensor_state
@@ -30,7 +33,7 @@ def from_dlpack(
     see, and what ``create_tensor`` rejects with.
     """
     if not isinstance(context, MLContext):
-        raise TypeError(f"from_dlpack: an MLContext is expected, not {type(context).__name__}")
+        raise TypeError(f"from_dlpack: an MLContext is expected, not {kind_of(context)}")
     array = _array_of(x)
     try:
         if array.dtype == np.bool_:
@@ -40,10 +43,13 @@ def from_dlpack(
                 f"from_dlpack: {array.dtype} is not a data type of tensors; one of "
                 f"{', '.join(ALL_TYPES)} is expected"
             )
-        descriptor = MLTensorDescriptor(
-            array.dtype.name, array.shape, readable=readable, writable=writable
-        )
-        tensor = context.create_tensor(descriptor).result()
+        try:
+            descriptor = MLTensorDescriptor(
+                array.dtype.name, array.shape, readable=readable, writable=writable
+            )
+            tensor = context.create_tensor(descriptor).result()
+        except TypeError as error:
+            raise TypeError(f"from_dlpack: {error}") from error.__cause__
         storage = tensor_state(tensor).storage_of("from_dlpack")
         state = context_state(context)
         with state.timeline.building():
@@ -71,18 +77,23 @@ class _OnHost:
 
 def _array_of(x: Any) -> np.ndarray:
     if isinstance(x, np.ndarray):
+        check_byte_order(x, "from_dlpack")
         return x
-    if not hasattr(x, "__dlpack__"):
-        raise TypeError(
-            f"from_dlpack: an object with __dlpack__ is expected, not {type(x).__name__}"
-        )
-    elsewhere = x.__dlpack_device__()[0] not in _HOST_TYPES
-    if not elsewhere:
-        return np.from_dlpack(x)
+    if not hasattr(type(x), "__dlpack__"):
+        raise TypeError(f"from_dlpack: an object with __dlpack__ is expected, not {kind_of(x)}")
+    try:
+        where = x.__dlpack_device__()
+        if where[0] in _HOST_TYPES:
+            return np.from_dlpack(x)
+    except Exception as error:  # whatever the producer raises
+        documented = isinstance(error, (BufferError, DOMException))
+        kind = type(error) if documented else TypeError
+        raise kind(f"from_dlpack: {type(x).__name__}: {reason(error)}") from error
     try:
         return np.from_dlpack(_OnHost(x))
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        # A TypeError comes from producers that don't know dl_device.
+    except DOMException as error:
+        raise type(error)(f"from_dlpack: {error}") from error
+    except Exception as error:  # a TypeError of producers that don't know dl_device
         raise BufferError(
-            f"from_dlpack: {type(x).__name__} on DLPack device {x.__dlpack_device__()}: {error}"
+            f"from_dlpack: {type(x).__name__} on DLPack device {shown(where)}: {reason(error)}"
         ) from error

@@ -54,6 +54,16 @@ def sanitize(text: str) -> str:
     return "".join(c if c.isprintable() and c not in _BIDI else ascii(c)[1:-1] for c in text)
 
 
+def reason(error: BaseException) -> str:
+    """What an error says, for the message of another; its type where it says nothing. It may be
+    one of a caller's object, with any text or none."""
+    try:
+        text = sanitize(str(error))
+    except Exception:
+        text = ""
+    return text or type(error).__name__
+
+
 def nearest(word: str, words: Iterable[str]) -> str:
     """What to add to a message about an unknown name: the known ones that it may stand for. The
     IDL's spelling (convTranspose2d) counts as near."""

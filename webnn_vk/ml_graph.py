@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from .context_state import ContextState
-from .data_types import MLOperandDescriptor
+from .data_types import MLOperandDescriptor, shown
 from .errors import InvalidStateError, sanitize
 from .face import AsyncManager, PublicDir, html_table
 from .program import GraphReport
@@ -91,12 +91,16 @@ def check_names(
     """TypeError unless both have the same keys; ``unused`` are inputs that the builder had and the
     graph has not, as no output depends on them."""
     if given.keys() != expected.keys():
-        names = sorted(sanitize(str(name)) for name in given)
+        names = sorted(_named(name) for name in given)
         idle = sorted(sanitize(name) for name in given if name in unused and name not in expected)
         raise TypeError(
             f"{what} {names} were given, {sorted(map(sanitize, expected))} are expected"
             + (f"; no output depends on {idle}: leave it out" if idle else "")
         )
+
+
+def _named(name: Any) -> str:
+    return sanitize(name) if isinstance(name, str) else shown(name)
 
 
 def check_graph(graph: Any, context: ContextState, what: str) -> None:
@@ -107,11 +111,11 @@ def check_graph(graph: Any, context: ContextState, what: str) -> None:
         raise TypeError(f"{what}: the graph belongs to another context")
 
 
-def executable_of(graph: MLGraph) -> Executable:
-    """What runs; InvalidStateError when the graph was destroyed."""
+def executable_of(graph: MLGraph, what: str) -> Executable:
+    """What runs; InvalidStateError when the graph was destroyed. ``what`` names the call."""
     executable = graph._executable
     if executable is None:
-        raise InvalidStateError("the graph was destroyed")
+        raise InvalidStateError(f"{what}: the graph was destroyed")
     return executable
 
 

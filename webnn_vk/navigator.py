@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from . import background
 from .context import MLContext
+from .data_types import shown, to_bool
 from .device_info import DeviceInfo
 from .device_profile import check_feature
 from .driver import DriverError, DriverUnavailable
@@ -54,10 +55,10 @@ class ML:
         none; a variable of the environment with nonsense in it), NotSupportedError when the device
         asked for can't be used.
         """
-        if power_preference not in POWER_PREFERENCES:
+        if type(power_preference) is not str or power_preference not in POWER_PREFERENCES:
             return MLPromise.rejected(
                 TypeError(
-                    f"power_preference: {power_preference!r} is not one of "
+                    f"power_preference: {shown(power_preference)} is not one of "
                     f"{', '.join(POWER_PREFERENCES)}"
                 )
             )
@@ -70,7 +71,8 @@ class ML:
                 if gpu_device is not None:
                     promise.resolve(_context_on(gpu_device, chosen))
                     return
-                promise.resolve(_create(chosen, power_preference, bool(accelerated)))
+                wanted = to_bool(accelerated, "create_context: accelerated")
+                promise.resolve(_create(chosen, power_preference, wanted))
             except Exception as error:
                 promise.reject(error)
 

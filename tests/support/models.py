@@ -32,7 +32,7 @@ def capture(context: Any, build: Callable[[], Any]) -> Graph:
 
 def minilm(context: Any, batch: int = 4, length: int = 32) -> Graph:
     """The sentence encoder with weights of zero in constant tensors."""
-    shapes = sentence_encoder._weight_shapes(MINILM)
+    shapes = dict(sentence_encoder._weight_shapes(MINILM))
     zeros = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
     model = sentence_encoder.Model(Path(), MINILM, zeros, tokenizer=None)
     weights = sentence_encoder.Weights(context, model)

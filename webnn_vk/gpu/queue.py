@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..buffers import check_byte_order
 from ..promise import MLPromise
 from ..runtime import Fence, Read, Run, Write
 from .buffer import GPUBuffer, alive, check_range, integer, usable
@@ -48,8 +49,8 @@ class GPUQueue:
         size: int | None = None,
     ) -> None:
         """Replace bytes of a buffer (usage COPY_DST) from ``buffer_offset`` on. ``data``, anything
-        contiguous with the buffer protocol, is copied before the call returns; ``data_offset`` and
-        ``size`` choose some of its bytes."""
+        contiguous with the buffer protocol in the machine's byte order, is copied before the call
+        returns; ``data_offset`` and ``size`` choose some of its bytes."""
         what = "write_buffer"
         view = byte_view(data, what)
         start = integer(data_offset, f"{what}: data_offset")
@@ -109,4 +110,5 @@ def byte_view(data: Any, what: str) -> np.ndarray:
         array = np.array(None)
     if array.dtype.hasobject:
         raise TypeError(f"{what}: a buffer of numbers is expected, not {type(data).__name__}")
+    check_byte_order(array, what)
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

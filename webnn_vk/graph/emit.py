@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..data_types import DATA_TYPES, MLOperandDescriptor
+from ..errors import reason
 from ..ops import ALL_OPERATORS, Operator
 from ..ops.arguments import Operands
 from ..ops.hints import negative_hint, option_hint
@@ -116,16 +117,18 @@ def bind_call(
     call = Call({}, {}, label)
     for p in operator.parameters:
         value, what = bound.arguments[p.name], f"{call.where(operator)}: {p.name}"
-        if p.is_operand:
+        if p.is_operand and not (value is None and p.default is None):
             call.operands[p.name] = convert_operand(value, p.argument is Operands, what)
         elif value is None and p.default is None:
-            call.arguments[p.name] = None
+            (call.operands if p.is_operand else call.arguments)[p.name] = None
         else:
             try:
                 call.arguments[p.name] = p.argument.convert(value, what)
             except TypeError as error:
                 hint = negative_hint(operator.name, p.name, value, call.operands)
                 raise TypeError(f"{error}{hint}") from None
+            except Exception as error:  # of the caller's own objects
+                raise TypeError(f"{what}: it can't be converted: {reason(error)}") from error
     return call
 
 

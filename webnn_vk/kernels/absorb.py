@@ -56,9 +56,17 @@ def _into_readers(graph: KernelGraph) -> KernelGraph:
         if isinstance(node, KernelNode) and not apart:
             node = _read_through(node, origins)
         if not apart:
-            origins |= _origin(node)
+            origins |= {v: _behind_views(a, origins) for v, a in _origin(node).items()}
         nodes.append(node)
     return replace(graph, nodes=tuple(nodes))
+
+
+def _behind_views(access: Access, origins: Mapping[Value, Access]) -> Access:
+    """A view's origin, past the views before it: their readers need not walk a chain of them."""
+    before = origins.get(access.value)
+    if before is None or not (access.is_dense and before.is_dense):
+        return access
+    return compose(access, before) or access
 
 
 def _read_through(node: KernelNode, origins: Mapping[Value, Access]) -> KernelNode:

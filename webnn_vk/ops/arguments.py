@@ -12,7 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from ..data_types import is_sequence, shown, to_data_type, to_i32, to_shape, to_u32
+from ..data_types import (
+    is_sequence,
+    items,
+    shown,
+    to_bool,
+    to_data_type,
+    to_i32,
+    to_shape,
+    to_u32,
+)
 
 
 class Argument:
@@ -58,9 +67,7 @@ class _DataType(Argument):
 
 class _Bool(Argument):
     python = "bool"
-
-    def convert(self, value: Any, what: str) -> bool:
-        return bool(value)
+    convert = staticmethod(to_bool)
 
 
 class _Number(Argument):
@@ -75,7 +82,7 @@ class _Number(Argument):
             return int(value)
         if isinstance(value, (float, np.floating)):
             return float(value)
-        raise TypeError(f"{what}: a number is expected, not {type(value).__name__} {value!r}")
+        raise TypeError(f"{what}: a number is expected, not {type(value).__name__} {shown(value)}")
 
 
 class _Double(_Number):
@@ -126,7 +133,7 @@ class SequenceOf(Argument):
         if isinstance(value, (str, bytes)) or not is_sequence(value):
             given = f"{type(value).__name__} {shown(value)}"
             raise TypeError(f"{what}: a sequence is expected, not {given}")
-        return tuple(self.item.convert(v, f"{what}[{i}]") for i, v in enumerate(value))
+        return tuple(self.item.convert(v, f"{what}[{i}]") for i, v in enumerate(items(value, what)))
 
 
 class _U32OrShape(Argument):

@@ -35,8 +35,9 @@ def negative_hint(
     input = first[0] if isinstance(first, list) and first else first
     if not hasattr(input, "shape"):
         return ""
-    numbers = list(value) if isinstance(value, (list, tuple)) else [value]
-    if not all(isinstance(n, int) for n in numbers):
+    # Nothing that a caller's own class could answer.
+    numbers = list(value) if type(value) in (list, tuple) else [value]
+    if not all(type(n) is int for n in numbers):
         return ""
     rank = len(input.shape)
     if name in ("axis", "axes", "permutation") and any(n < 0 for n in numbers):

@@ -82,16 +82,37 @@ def _(
     axes: tuple[int, ...],
 ) -> np.ndarray:
     x = input
-    # The later axis first, as the kernel does: interpolated integers then round alike.
-    for axis, size in sorted(zip(axes, sizes, strict=True), reverse=True):
-        positions = source_positions(x.shape[axis], size, mode)
-        if mode == "nearest-neighbor":
-            x = np.take(x, positions[0], axis)
-            continue
-        left, right, t = positions
-        t = t.reshape([-1 if i == axis else 1 for i in range(4)])
-        x = np.take(x, left, axis) * (1 - t) + np.take(x, right, axis) * t
-    return np.rint(x) if mode == "linear" and out.data_type in ("uint8", "int8") else x
+    pairs = sorted(zip(axes, sizes, strict=True))
+    if mode == "nearest-neighbor":
+        # The axis first that shrinks more: nothing outgrows both input and output.
+        for axis, size in sorted(pairs, key=lambda pair: pair[1] / input.shape[pair[0]]):
+            x = np.take(x, source_positions(x.shape[axis], size, mode)[0], axis)
+        return x
+    (early, new_early), (late, new_late) = pairs
+    top = source_positions(x.shape[early], new_early, mode)
+    side = source_positions(x.shape[late], new_late, mode)
+    # The later axis first, as the kernel does: interpolated integers then round alike. Where that
+    # is the larger way, the elements that it would be done for are picked before.
+    if x.shape[early] * new_late <= new_early * x.shape[late]:
+        x = _between(np.take(x, side[0], late), np.take(x, side[1], late), side[2], late)
+        x = _between(np.take(x, top[0], early), np.take(x, top[1], early), top[2], early)
+    else:
+        rows = (np.take(x, positions, early) for positions in top[:2])
+        x = _between(
+            *(
+                _between(np.take(row, side[0], late), np.take(row, side[1], late), side[2], late)
+                for row in rows
+            ),
+            top[2],
+            early,
+        )
+    return np.rint(x) if out.data_type in ("uint8", "int8") else x
+
+
+def _between(a: np.ndarray, b: np.ndarray, t: np.ndarray, axis: int) -> np.ndarray:
+    """From ``a`` (where ``t`` is 0) to ``b`` along an axis."""
+    t = t.reshape([-1 if i == axis else 1 for i in range(4)])
+    return a * (1 - t) + b * t
 
 
 resample2d.lowers_to(Resample())

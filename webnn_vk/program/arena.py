@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+
 from ..integers import round_up
 
 ALIGNMENT = 256
@@ -10,57 +12,62 @@ ALIGNMENT = 256
 class ArenaPlanner:
     """Hands out (block, offset) for sizes in bytes; what is freed is reused at once.
 
-    A block never exceeds ``block_limit``; one that is full is followed by another.
+    A block never exceeds ``block_limit``; one that is full is followed by another. A call looks at
+    the ranges that it changes alone, however many are free.
     """
 
     def __init__(self, block_limit: int) -> None:
         self.block_limit = block_limit
         self.sizes: list[int] = []
-        # Free ranges (offset, size) of each block below its size, in order of offset.
-        self._free: list[list[tuple[int, int]]] = []
+        # Free ranges as (length, block, offset), the smallest first; and for each block where they
+        # start and where they end.
+        self._free: list[tuple[int, int, int]] = []
+        self._starts: list[dict[int, int]] = []
+        self._ends: list[dict[int, int]] = []
 
     def allocate(self, size: int) -> tuple[int, int]:
+        """The place of so many bytes: the smallest free range that holds them, else a block grows,
+        by less where it ends in a free range. MemoryError for more than a block may have."""
         size = round_up(size, ALIGNMENT)
         if size > self.block_limit:
             raise MemoryError(f"{size} bytes exceed the device's allocation of {self.block_limit}")
-        best = min(
-            (
-                (length, block, i)
-                for block, ranges in enumerate(self._free)
-                for i, (_, length) in enumerate(ranges)
-                if length >= size
-            ),
-            default=None,
-        )
-        if best is not None:
-            length, block, i = best
-            offset, _ = self._free[block].pop(i)
+        best = bisect_left(self._free, (size,))
+        if best < len(self._free):
+            length, block, offset = self._free[best]
+            self._take(length, block, offset)
             if length > size:
-                self._free[block].insert(i, (offset + size, length - size))
+                self._give(length - size, block, offset + size)
             return block, offset
         for block, end in enumerate(self.sizes):
-            # Grow a block, using the free range at its end if there is one.
-            ranges = self._free[block]
-            tail = bool(ranges) and sum(ranges[-1]) == end
-            start = ranges[-1][0] if tail else end
+            start = self._ends[block].get(end, end)
             if start + size <= self.block_limit:
-                if tail:
-                    ranges.pop()
+                if start < end:
+                    self._take(end - start, block, start)
                 self.sizes[block] = start + size
                 return block, start
         self.sizes.append(size)
-        self._free.append([])
+        self._starts.append({})
+        self._ends.append({})
         return len(self.sizes) - 1, 0
 
     def free(self, block: int, offset: int, size: int) -> None:
-        size = round_up(size, ALIGNMENT)
-        ranges = self._free[block]
-        ranges.append((offset, size))
-        ranges.sort()
-        merged: list[tuple[int, int]] = []
-        for start, length in ranges:
-            if merged and sum(merged[-1]) == start:
-                merged[-1] = (merged[-1][0], merged[-1][1] + length)
-            else:
-                merged.append((start, length))
-        self._free[block] = merged
+        """Bytes that ``allocate`` gave may be had again; neighbouring free ranges become one."""
+        start, end = offset, offset + round_up(size, ALIGNMENT)
+        before = self._ends[block].get(start)
+        if before is not None:
+            self._take(start - before, block, before)
+            start = before
+        after = self._starts[block].get(end)
+        if after is not None:
+            self._take(after - end, block, end)
+            end = after
+        self._give(end - start, block, start)
+
+    def _take(self, length: int, block: int, offset: int) -> None:
+        del self._free[bisect_left(self._free, (length, block, offset))]
+        del self._starts[block][offset], self._ends[block][offset + length]
+
+    def _give(self, length: int, block: int, offset: int) -> None:
+        insort(self._free, (length, block, offset))
+        self._starts[block][offset] = offset + length
+        self._ends[block][offset + length] = offset

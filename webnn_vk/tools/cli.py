@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
 import warnings
@@ -61,6 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     options = parser.parse_args(arguments)
     # What changes where work runs is said in one line, without the place in our code.
+    # Where stdout can't write a character, it is written in ASCII.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     warnings.showwarning = lambda message, *_: print(message, file=sys.stderr)
     try:
         status = options.run(options)

@@ -52,6 +52,15 @@ def read_sentences(path: Path) -> list[str]:
     return sentences
 
 
+def check_text(text: str, what: str) -> None:
+    """`ToolError` unless an argument is text: Python hands on bytes that are no UTF-8 as halves of
+    characters."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ToolError(f"{what} is not UTF-8 text") from None
+
+
 @dataclass(frozen=True)
 class Measured:
     """One device's embeddings of sentences (the last row: the question) and its times, seconds."""
@@ -108,6 +117,7 @@ def run(
     question: str, file: Path | None, folder: Path | None, device: str | None, top: int
 ) -> None:
     """The demo, printed to stdout; `ToolError` for input that can't be used."""
+    check_text(question, "the question")
     sentences = read_sentences(file or example_sentences())
     model = read_model(folder)
     texts = [*sentences, question]

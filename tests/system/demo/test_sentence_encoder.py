@@ -133,7 +133,7 @@ def small(tmp_path):
     random = np.random.default_rng(3)
     weights = {
         name: random.standard_normal(shape, np.float32)
-        for name, shape in sentence_encoder._weight_shapes(read).items()
+        for name, shape in sentence_encoder._weight_shapes(read)
     }
     save_file(weights, tmp_path / "model.safetensors")
     return tmp_path

@@ -39,7 +39,6 @@ BROKEN = {
     "unclosed comment": "#version 450\n/* void main() {}",
     "unknown extension": "#version 450\n#extension GL_NO_such : require\nvoid main() {}\n",
     "recursion": "#version 450\nint f(int i) { return f(i); }\nvoid main() { f(1); }\n",
-    "include": "#version 450\n#include \"x\"\nvoid main() {}\n",
     "macro": "#version 450\n#define A(x) x\nvoid main() { A( }\n",
 }
 

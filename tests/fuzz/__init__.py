@@ -1,0 +1,1 @@
+"""`python -m tests.fuzz`: calls with everything that fits and everything that doesn't."""

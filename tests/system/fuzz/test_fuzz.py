@@ -1,0 +1,55 @@
+"""The fuzzer for some seconds, with --long until it has made a million calls."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.paths import ROOT
+
+
+@pytest.mark.parametrize(
+    ("calls", "seconds"), [(10**9, 20), pytest.param(10**6, 5400, marks=pytest.mark.long)]
+)
+def test_every_call_is_answered_as_documented(calls, seconds, vulkan):
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.fuzz", "--seed", "7", "--seconds", str(seconds),
+         "--calls", str(calls), "--patience", "60"],
+        capture_output=True, text=True, cwd=ROOT, timeout=seconds + 240,
+    )
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "every call answered as documented" in done.stdout
+    counts = {kind: int(count) for kind, count in re.findall(
+        r"(\w+) (\d+)", re.search(r"outcomes: (.*)", done.stdout)[1])}
+    # Neither are all calls refused, nor all taken; and both devices have had their share.
+    assert counts["accepted"] > 100 and counts["TypeError"] > 100
+    made, where = re.search(r": (\d+) calls .*; (.*)", done.stdout).groups()
+    assert "cpu" in where and "vulkan" in where
+    assert seconds < 60 or int(made) >= calls
+
+
+def test_a_failure_is_found_and_made_small(tmp_path):
+    """With a defect put there: descriptors of rank 4 make ``create_tensor`` raise."""
+    code = (
+        "import sys, webnn_vk as webnn\n"
+        "from tests.fuzz.__main__ import main\n"
+        "right = webnn.MLContext.create_tensor\n"
+        "def wrong(self, descriptor):\n"
+        "    if len(dict(descriptor).get('shape', ())) == 4: raise KeyError('planted')\n"
+        "    return right(self, descriptor)\n"
+        "webnn.MLContext.create_tensor = wrong\n"
+        "sys.argv[1:] = ['--device', 'cpu', '--seed', '1', '--uses', '1', '--seconds', '60']\n"
+        "sys.exit(main())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT,
+                          timeout=240)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "create_tensor raised KeyError('planted'), not its promise" in done.stdout + done.stderr
+    fewest = done.stdout.split("the fewest calls that show it")[1]
+    assert re.findall(r"^  \d+: (\w+)\(", fewest, re.MULTILINE) == ["create_tensor"]
+    again = re.search(r"again: python (-m tests.fuzz --seed 1 --replay \S+)", fewest)[1]
+    # Without the defect the same calls are answered.
+    assert subprocess.run([sys.executable, *again.split(), "--uses", "1"], cwd=ROOT,
+                          capture_output=True, timeout=240).returncode == 0
