@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -38,6 +39,7 @@ from .ml_graph import (
     match,
     unused_inputs,
 )
+from .notices import say_once
 from .program import Constants, Program, Target, compile_program
 from .promise import MLPromise
 from .runtime import (
@@ -50,7 +52,7 @@ from .runtime import (
     Timeline,
     Write,
 )
-from .runtime.storage import DeviceLostError
+from .runtime.storage import DeviceLostError, ShadersMissing
 from .settings import Settings
 from .sharing import exchange_for
 from .tensor import MLTensor
@@ -418,10 +420,11 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
             try:
                 with self._state.timeline.building():
                     unused = graphs[0].unused
-                    program, constants = compile_program(graphs.pop(), self._target)
+                    program, constants = self._compile(graphs)
                     executable = self._load(program, constants)
                 report = program.report
-                report.build_seconds.update(executable.build_seconds)
+                for stage, seconds in executable.build_seconds.items():
+                    report.build_seconds[stage] = report.build_seconds.get(stage, 0) + seconds
                 compiled = MLGraph(self._state, executable, report, unused)
                 self._state.register(compiled)
 
@@ -442,6 +445,25 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         if not background.start(build, "build"):
             promise.reject(InvalidStateError("the interpreter is exiting"))
         return promise
+
+    def _compile(self, graphs: list[Graph]) -> tuple[Program, Constants]:
+        """The only graph's program, of kernels that need no compiler where that fails."""
+        graph, device = graphs.pop(), self._state.device
+        program, constants = compile_program(graph, self._target)
+        start = time.perf_counter()
+        try:
+            device.find_shaders(program)
+        except ShadersMissing as error:
+            say_once(
+                f"{error}; graphs run unfused from precompiled shaders, and on the CPU where "
+                "there are none"
+            )
+            target = replace(self._target, has_compiler=False, available=device.available)
+            if error.for_good:
+                self._target = target
+            program, constants = compile_program(graph, target)
+        program.report.build_seconds["shaders"] = time.perf_counter() - start
+        return program, constants
 
     def _load(self, program: Program, constants: Constants) -> Executable:
         try:

@@ -5,7 +5,6 @@ Named after ``navigator.ml``: a module called ``ml`` would take the instance's p
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -19,6 +18,7 @@ from .errors import InvalidStateError, NotSupportedError
 from .gpu.adapter import GPUDevice
 from .gpu.device_state import device_state
 from .interop import wgpu
+from .notices import say_once
 from .opening import FoundDevice, choose, find_devices, open_device
 from .program import check_forced, check_skip
 from .promise import MLPromise, kind_of
@@ -120,7 +120,7 @@ def _check(settings: Settings) -> None:
 def _create(settings: Settings, power_preference: str, accelerated: bool) -> MLContext:
     choice = choose(settings, power_preference=power_preference, accelerated=accelerated)
     if choice.unasked:
-        _say_once(choice.reason)
+        say_once(choice.reason)
     if choice.found is None:
         return _cpu_context(settings, accelerated)
     return _vulkan_context(choice.found, settings, accelerated)
@@ -165,7 +165,7 @@ def _gpu_context(
 ) -> MLContext:
     shaders = timeline.device.shaders
     if not shaders.has_compiler:
-        _say_once(_without_compiler(info.name, shaders.has_pack))
+        say_once(_without_compiler(info.name, shaders.has_pack))
     return MLContext(
         timeline,
         info,
@@ -198,13 +198,3 @@ def _cpu_context(settings: Settings, accelerated: bool) -> MLContext:
 def _cpu_info(device: CpuDevice) -> DeviceInfo:
     limits = {"max_tensor_byte_length": device.max_tensor_byte_length}
     return DeviceInfo(device.name, "numpy", limits=limits)
-
-
-_said: set[str] = set()
-
-
-def _say_once(message: str) -> None:
-    """One clear line for each situation that changes where work runs."""
-    if message not in _said:
-        _said.add(message)
-        warnings.warn(f"webnn_vk: {message}", RuntimeWarning, stacklevel=2)

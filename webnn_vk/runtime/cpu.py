@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from webnn_vk.codegen.spec import KernelSpec
+
 from ..data_types import MAX_DIMENSION
 from ..program import Constants, HostSegment, Program
 from .device import Batch
@@ -98,6 +100,12 @@ class CpuDevice:
 
     def stage(self, data: np.ndarray) -> Any:
         return None
+
+    def find_shaders(self, program: Program) -> None:
+        pass
+
+    def available(self, spec: KernelSpec) -> bool:
+        return False
 
     def load(self, program: Program, constants: Constants) -> Executable:
         return CpuExecutable(program, constants)

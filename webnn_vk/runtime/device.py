@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from webnn_vk.codegen.spec import KernelSpec
+
 from ..device_profile import DeviceProfile
 from ..program import Constants, Program
 from .storage import Storage
@@ -62,6 +64,13 @@ class Device(Protocol):
 
     def stage(self, data: np.ndarray) -> Any:
         """Transfer memory holding a copy of ``data``, or None when copying it is cheaper later."""
+
+    def find_shaders(self, program: Program) -> None:
+        """Have a program's shaders at hand, compiled if need be. ShadersMissing when the compiler
+        failed: a program of those that need none may still be had."""
+
+    def available(self, spec: KernelSpec) -> bool:
+        """Whether a shader is there without a compiler."""
 
     def load(self, program: Program, constants: Constants) -> Executable:
         """Make everything a program needs (slow: shaders, pipelines, memory)."""

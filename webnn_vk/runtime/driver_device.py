@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from webnn_vk.codegen.spec import KernelSpec
+from webnn_vk.codegen.store import ShaderUnavailable
+
 from ..driver import (
     BarrierCommand,
     Command,
@@ -24,7 +27,7 @@ from .device import Batch
 from .driver_memory import DriverMemory, translated
 from .executable import DriverExecutable
 from .host import Arrays
-from .storage import DeviceLostError, again, poisoned
+from .storage import DeviceLostError, ShadersMissing, again, poisoned
 from .work import Allocate, Await, Executable, Read, Run, RunGraph, SetUp, Submit, Work, Write
 
 #: Transfers move in pieces of this many bytes, so that staging memory stays small.
@@ -47,6 +50,17 @@ class DriverDevice(DriverMemory):
         np.frombuffer(staged.mapped, np.uint8)[: data.nbytes] = data
         staged.flush()
         return staged
+
+    def find_shaders(self, program: Program) -> None:
+        try:
+            self.shaders.get(program.kernels)
+        except ShaderUnavailable as error:
+            if not error.failed:
+                raise
+            raise ShadersMissing(str(error), not self.shaders.has_compiler) from error
+
+    def available(self, spec: KernelSpec) -> bool:
+        return self.shaders.available(spec, compiling=False)
 
     def load(self, program: Program, constants: Constants) -> Executable:
         self.bury()

@@ -13,6 +13,15 @@ class DeviceLostError(Exception):
     """The device is gone and everything on it; the message says why."""
 
 
+class ShadersMissing(Exception):
+    """A program's shaders can't be had, since the GLSL compiler failed; the message says how.
+    ``for_good``: it is not tried again."""
+
+    def __init__(self, message: str, for_good: bool) -> None:
+        self.for_good = for_good
+        super().__init__(message)
+
+
 class Storage:
     """A tensor's memory. Python's references are its lifetime: tensors, queued work, work in
     flight and graphs that use it hold it, and the memory is given back after the last of them.
