@@ -116,10 +116,14 @@ def open_device(found: Any, settings: Settings) -> DriverDevice:
         raise TypeError(f"mask: {error}") from None
     except DriverError as error:
         raise NotSupportedError(f"{found.profile.name}: {error}") from error
-    compiler = find_compiler(settings.glslang)
-    shaders = (
-        ShaderStore(compiler=compiler)
-        if settings.cache is None
-        else ShaderStore(None if settings.cache == "off" else settings.cache, compiler=compiler)
-    )
-    return DriverDevice(driver, shaders)
+    try:
+        compiler = find_compiler(settings.glslang)
+        shaders = (
+            ShaderStore(compiler=compiler)
+            if settings.cache is None
+            else ShaderStore(None if settings.cache == "off" else settings.cache, compiler=compiler)
+        )
+        return DriverDevice(driver, shaders)
+    except BaseException:
+        driver.close()
+        raise

@@ -15,6 +15,7 @@ from webnn_vk.codegen.spec import KernelSpec
 
 from ..data_types import MAX_DIMENSION
 from ..program import Constants, HostSegment, Program
+from . import reclaim
 from .device import Batch
 from .host import Arrays, run_host_segment
 from .storage import Storage, again, poisoned
@@ -82,7 +83,7 @@ class CpuDevice:
         return Storage(data.nbytes, data, lambda gone: None)
 
     def _allocate(self, size: int) -> np.ndarray:
-        backing = np.empty(size, np.uint8)
+        backing = reclaim.insist(lambda: np.empty(size, np.uint8))
         with self._lock:
             self._bury()
             self._in_use += size

@@ -19,6 +19,7 @@ from ..driver import (
     DriverError,
     FillCommand,
     OutOfDeviceMemory,
+    OutOfHostMemory,
     Recording,
 )
 from ..integers import padded
@@ -43,7 +44,7 @@ class DriverDevice(DriverMemory):
         if data.nbytes > PIECE_BYTES:
             return None
         try:
-            staged = self.driver.allocate(data.nbytes, host=True, label="staging")
+            staged = self.find(data.nbytes, host=True, label="staging")
         except DriverError:
             # The timeline thread will try again when earlier work has given memory back.
             return None
@@ -208,14 +209,14 @@ class _Run:
         if self._staged_bytes + size > STAGED_BYTES:
             self._finish()
         try:
-            staged = self.driver.allocate(size, host=True, label="staging")
-        except OutOfDeviceMemory:
+            staged = self.device.find(size, host=True, label="staging")
+        except (OutOfDeviceMemory, OutOfHostMemory):
             staged = None
         if staged is None:
             # What earlier work holds may be enough.
             self._finish()
             self.device.settle()
-            staged = self.driver.allocate(size, host=True, label="staging")
+            staged = self.device.find(size, host=True, label="staging")
         self._keep(staged)
         return staged
 

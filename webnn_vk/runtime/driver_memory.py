@@ -25,6 +25,7 @@ from ..driver import (
 )
 from ..errors import InvalidStateError, NotSupportedError, UnknownError
 from ..integers import padded
+from . import reclaim
 from .packed import PackedForms
 from .storage import DeviceLostError, Storage
 
@@ -66,6 +67,7 @@ class DriverMemory:
         self._graveyard: deque[tuple[int, Any]] = deque()
         #: Guards every executable's recordings.
         self.lock = threading.Lock()
+        reclaim.watch(self)
 
     @property
     def max_tensor_byte_length(self) -> int:
@@ -100,7 +102,12 @@ class DriverMemory:
     def allocate(self, size: int, exportable: bool = False) -> Any:
         """The driver's allocation for a tensor of ``size`` bytes; its errors are the driver's."""
         self.bury()
-        return self.driver.allocate(padded(size), exportable=exportable, label="tensor")
+        return self.find(padded(size), exportable=exportable, label="tensor")
+
+    def find(self, size: int, **options: Any) -> Any:
+        """The driver's ``allocate``, for want of memory tried again when all devices of the process
+        have given back what nobody uses."""
+        return reclaim.insist(lambda: self.driver.allocate(size, **options))
 
     def add(self, executable: Remembers) -> None:
         """Tell ``executable`` of tensors that are gone, for as long as it lives."""
@@ -121,6 +128,14 @@ class DriverMemory:
             with self.lock:
                 for executable in executables:
                     executable.forget(serial)
+
+    def reclaim(self) -> None:
+        """See ``reclaim.Keeps``."""
+        try:
+            self.bury()
+            self.driver.reclaim()
+        except DriverError:
+            pass  # lost or closed: all is given back
 
     def memory_in_use(self) -> int:
         self.bury()

@@ -11,7 +11,13 @@ from typing import Any
 
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.driver.commands import BarrierCommand, Command, DispatchCommand
-from webnn_vk.driver.errors import DeviceLost, DriverClosed, OutOfDeviceMemory
+from webnn_vk.driver.errors import (
+    DeviceLost,
+    DriverClosed,
+    ForkedProcess,
+    OutOfDeviceMemory,
+    OutOfHostMemory,
+)
 from webnn_vk.driver.resources import MemoryUse, PipelineRequest
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan import instance as process
@@ -98,7 +104,7 @@ class VulkanDriver:
             try:
                 return self._guarded(lambda: self._memory.allocate(
                     size, host=host, exportable=exportable, label=label))
-            except OutOfDeviceMemory:
+            except (OutOfDeviceMemory, OutOfHostMemory):
                 # What is done by now may hold enough.
                 if last or not self._reap():
                     raise
@@ -107,6 +113,18 @@ class VulkanDriver:
     def memory_in_use(self) -> MemoryUse:
         self._reap()
         return self._memory.use()
+
+    def reclaim(self, *, pipelines: bool = True) -> None:
+        self._reap()
+        try:
+            self._guarded(lambda: self._give_back(pipelines))
+        except (DriverClosed, ForkedProcess):
+            pass
+
+    def _give_back(self, pipelines: bool) -> None:
+        if pipelines:
+            self._pipelines.trim(0)
+        self._memory.trim()
 
     # -- pipelines ----------------------------------------------------------------------------
     def pipeline(self, spirv: bytes, *, binding_count: int, push_size: int = 0,

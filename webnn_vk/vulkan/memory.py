@@ -246,6 +246,12 @@ class Allocator:
         """Flushes or invalidates a range of non-coherent memory."""
         self._source.synchronise(held.block.native, held.offset, held.size, to_device=to_device)
 
+    def trim(self) -> None:
+        """Gives empty blocks back to the system."""
+        with self._lock:
+            self._take_back()
+            self._trim()
+
     def use(self) -> MemoryUse:
         """What is allocated now."""
         with self._lock:

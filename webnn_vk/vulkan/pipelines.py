@@ -90,9 +90,9 @@ class PipelineStore:
         self.trim()
         return [there.result() if isinstance(there, Future) else there for there in pipelines]
 
-    def trim(self) -> None:
-        """Destroys what nobody has used for longest, beyond `MAX_IDLE`. Never blocks."""
-        if not self._ended or not self._lock.acquire(blocking=False):
+    def trim(self, keep: int = MAX_IDLE) -> None:
+        """Destroys what nobody has used for longest, beyond `keep`. Never blocks."""
+        if not (self._ended or len(self._idle) > keep) or not self._lock.acquire(blocking=False):
             return
         try:
             while self._ended:
@@ -101,7 +101,7 @@ class PipelineStore:
                 if parts and latest is reference:  # else it found a new user meanwhile
                     del self._used[reference.key]
                     self._idle[reference.key] = parts
-            while len(self._idle) > MAX_IDLE:
+            while len(self._idle) > keep:
                 self._destroy(self._idle.popitem(last=False)[1])
         finally:
             self._lock.release()
