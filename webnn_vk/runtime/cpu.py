@@ -15,7 +15,7 @@ from ..data_types import MAX_DIMENSION
 from ..program import Constants, HostSegment, Program
 from .device import Batch
 from .host import Arrays, run_host_segment
-from .storage import Storage, again, poisoned
+from .storage import Gone, Storage, again, heed, poisoned
 from .work import Allocate, Await, Executable, Order, Read, Run, RunGraph, Work, Write
 
 
@@ -62,7 +62,7 @@ class CpuDevice:
         self.name = f"CPU ({platform.processor() or platform.machine()}, NumPy {np.__version__})"
         self.settle: Callable[[], None] = lambda: None
         self._in_use = 0
-        self._graveyard: deque[tuple[int, np.ndarray]] = deque()
+        self._graveyard: deque[Gone] = deque()
         self._lock = threading.Lock()
 
     @property
@@ -70,26 +70,26 @@ class CpuDevice:
         return MAX_DIMENSION
 
     def create_storage(self, size: int, *, exportable: bool = False) -> Storage:
-        return Storage(size, self._allocate(size), self._graveyard.append)
+        storage = self.promise_storage(size)
+        storage.backing = np.empty(size, np.uint8)
+        return storage
 
     def promise_storage(self, size: int) -> Storage:
-        return Storage(size, None, self._graveyard.append)
-
-    def import_storage(self, data: np.ndarray) -> Storage:
-        # Not ours: it isn't counted.
-        return Storage(data.nbytes, data, lambda gone: None)
-
-    def _allocate(self, size: int) -> np.ndarray:
-        backing = np.empty(size, np.uint8)
+        storage = Storage(size, None, self._graveyard.append)
         with self._lock:
             self._bury()
             self._in_use += size
-        return backing
+        return storage
+
+    def import_storage(self, data: np.ndarray) -> Storage:
+        # Not ours: it isn't counted.
+        return Storage(data.nbytes, data, heed)
 
     def _bury(self) -> None:
         while self._graveyard:
-            _, backing = self._graveyard.popleft()
-            self._in_use -= backing.nbytes
+            gone = self._graveyard.popleft()
+            heed(gone)
+            self._in_use -= gone.size
 
     def memory_in_use(self) -> int:
         with self._lock:
@@ -114,7 +114,7 @@ class CpuDevice:
     def _run(self, work: Work, batch: Batch) -> None:
         match work:
             case Allocate(storage):
-                storage.backing = self._allocate(storage.size)
+                storage.backing = np.empty(storage.size, np.uint8)
             case Write(storage, data):
                 if storage.backing is None:
                     return
@@ -165,6 +165,10 @@ class CpuDevice:
 
     def wait(self, batch: Batch) -> None:
         pass
+
+    def rest(self) -> None:
+        """See ``device.Device``."""
+        self.memory_in_use()
 
     def close(self) -> None:
         pass

@@ -133,6 +133,8 @@ class Submit:
     reads: Sequence[Storage] = ()
     wait: Sequence[tuple[Any, int]] = ()
     signal: Sequence[tuple[Any, int]] = ()
+    #: By who has the memories to itself (see ``Lend``).
+    by_holder: bool = False
 
     def fail(self, error: Exception) -> None:
         error = _as(OperationError, error)
@@ -177,4 +179,25 @@ class SetUp:
         self.failed(error)
 
 
-Work = Allocate | Write | Read | RunGraph | Run | Submit | Await | SetUp
+@dataclass(slots=True)
+class Lend:
+    """From here on ``storage`` is not the lane's to use, until ``Return``. A call that had found it
+    free and was overtaken by the one that lends it fails."""
+
+    storage: Storage
+
+    def fail(self, error: Exception) -> None:
+        pass  # the lane takes no more work
+
+
+@dataclass(slots=True)
+class Return:
+    """``storage`` is the lane's again."""
+
+    storage: Storage
+
+    def fail(self, error: Exception) -> None:
+        pass  # the lane takes no more work
+
+
+Work = Allocate | Write | Read | RunGraph | Run | Submit | Await | SetUp | Lend | Return
