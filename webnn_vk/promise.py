@@ -48,8 +48,8 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
     waiting in a forked child, where nothing resolves it any more.
     """
 
-    # Of Future only the attributes that ``concurrent.futures.wait`` and ``as_completed`` look at are
-    # used, for them alone: its methods take a Condition, which an interrupt can leave locked.
+    # Of Future only the attributes that ``concurrent.futures.wait`` and ``as_completed`` look at
+    # are used, for them alone: its methods take a Condition, which an interrupt can leave locked.
     def __init__(self, of: str = "") -> None:
         self._condition: Any = threading.RLock()
         self._state = "RUNNING"

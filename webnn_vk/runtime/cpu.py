@@ -12,11 +12,24 @@ from typing import Any
 import numpy as np
 
 from ..data_types import MAX_DIMENSION
+from ..errors import InvalidStateError
 from ..program import Constants, HostSegment, Program
 from .device import Batch
 from .host import Arrays, run_host_segment
 from .storage import Gone, Storage, again, heed, poisoned
-from .work import Allocate, Await, Executable, Order, Read, Run, RunGraph, Work, Write
+from .work import (
+    LENT,
+    Allocate,
+    Await,
+    Executable,
+    Order,
+    Read,
+    Refuse,
+    Run,
+    RunGraph,
+    Work,
+    Write,
+)
 
 
 class CpuExecutable:
@@ -132,6 +145,8 @@ class CpuDevice:
                 batch.completions.append((work, function))
             case Await(wait):
                 wait()
+            case Refuse():
+                raise InvalidStateError(LENT)
             case RunGraph(executable, inputs, outputs):
                 error = poisoned(inputs.values())
                 if error is not None:

@@ -6,10 +6,10 @@ submit for all that is waiting), a second one waits for their ends and resolves 
 the next batch takes them together. What the host has to do in between (CPU steps of a graph, waits
 for another timeline) runs on a thread of its lane's own where there are other lanes, which go on.
 
-A call changes nothing but the inbox, by one call into C: a signal handler may interrupt it anywhere,
-raise, or call in itself. The schedule belongs to whichever of the library's threads has the turn:
-the starting thread keeps it while it waits for messages, and while that one is busy on the device,
-who has put a message that matters (a batch is over, the end) takes it.
+A call changes nothing but the inbox, by one call into C: a signal handler may interrupt it
+anywhere, raise, or call in itself. The schedule belongs to whichever of the library's threads has
+the turn: the starting thread keeps it while it waits for messages, and while that one is busy on
+the device, who has put a message that matters (a batch is over, the end) takes it.
 """
 
 from __future__ import annotations
