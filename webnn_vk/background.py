@@ -1,19 +1,35 @@
-"""Threads of the library's own, and the end of the interpreter, which waits for them."""
+"""Threads of the library's own, and the end of the interpreter, which waits for them.
+
+Signal handlers run in the main thread, between any two steps of Python code: what changes in
+several steps, or under a lock, must not be done there. ``shielded`` has it done by another thread
+while the main thread waits; an interrupt ends the waiting only.
+"""
 
 from __future__ import annotations
 
+import _thread
 import atexit
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from .gate import Gate
+
+T = TypeVar("T")
 
 #: How long the exit of the interpreter waits for work in flight, in seconds.
 EXIT_SECONDS = 20.0
+#: How long a thread without a job stays, in seconds.
+_IDLE_SECONDS = 10.0
+_MAX_IDLE = 8
 
-#: Called at exit with the seconds left, before and after the threads of ``start`` were joined.
+#: Called at exit with the seconds left, before and after the jobs of ``start`` were waited for.
 closers: list[Callable[[float], Any]] = []
-_running: set[threading.Thread] = set()
 _ended = False
 
 
@@ -26,28 +42,187 @@ def on_timeline() -> bool:
     return isinstance(threading.current_thread(), TimelineThread)
 
 
-def start(function: Callable[..., Any], name: str, *arguments: Any) -> bool:
+class _Job:
+    """A call on a worker: what it returned or raised, once ``over``."""
+
+    __slots__ = ("_call", "error", "name", "over", "ran", "refused", "result")
+
+    def __init__(
+        self, function: Callable[[], Any], name: str, refused: Callable[[Exception], Any]
+    ) -> None:
+        self._call: Callable[[], Any] | None = function
+        self.name = name
+        # Told when there is no thread to run it on.
+        self.refused = refused
+        self.over = Gate()
+        self.ran = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        """What a worker does with it."""
+        _running.add(self)
+        watch_exit()
+        call, self._call, self.ran = self._call, None, True
+        assert call is not None
+        try:
+            self.result = call()
+        except BaseException as error:
+            self.error = error
+        # What was given to it goes before anyone sees its end.
+        del call
+        _running.discard(self)
+        self.over.set()
+
+    def refuse(self, error: Exception) -> None:
+        """There is no thread for it."""
+        self._call = None
+        self.refused(error)
+        self.over.set()
+
+
+def _ignore(error: Exception) -> None:
+    pass
+
+
+class _Worker:
+    """A thread that takes one job after the other."""
+
+    def __init__(self, first: _Job) -> None:
+        self.jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._first: _Job | None = first
+        self.thread = threading.Thread(target=self._work, name="webnn_vk-worker", daemon=True)
+        _workers.add(self)
+        try:
+            self.thread.start()
+        except BaseException:
+            _workers.discard(self)
+            raise
+
+    def _work(self) -> None:
+        job, self._first = self._first, None
+        try:
+            while job is not None:
+                self.thread.name = f"webnn_vk-{job.name}"
+                job.run()
+                # Not kept until the next one comes.
+                job = None
+                self.thread.name = "webnn_vk-worker"
+                job = self._next()
+        finally:
+            _workers.discard(self)
+
+    def _next(self) -> _Job | None:
+        if len(_idle) >= _MAX_IDLE:
+            return None
+        _idle.append(self)
+        while True:
+            try:
+                return self.jobs.get(timeout=_IDLE_SECONDS)
+            except Empty:
+                pass
+            try:
+                _idle.remove(self)
+            except ValueError:
+                # Someone has taken this worker and was interrupted, or is about to give it a job.
+                try:
+                    return self.jobs.get(timeout=_IDLE_SECONDS)
+                except Empty:
+                    _idle.append(self)
+            else:
+                return None
+
+
+def _serve() -> None:
+    """Start workers: the main thread can't, since ``Thread.start`` may be interrupted half-way."""
+    while True:
+        job = _starts.get()
+        try:
+            _Worker(job)
+        except Exception as error:
+            job.refuse(error)
+        del job
+
+
+def _reset() -> None:
+    """Nothing is running: at import, and in the child of a fork, where no thread is left."""
+    global _running, _workers, _idle, _starts, _server, _ended
+    _running = set()
+    _workers = set()
+    _idle = []
+    _starts = SimpleQueue()
+    _server = []
+    _ended = False
+
+
+_running: set[_Job]
+_workers: set[_Worker]
+_idle: list[_Worker]
+_starts: SimpleQueue[_Job]
+_server: list[int]
+_reset()
+os.register_at_fork(after_in_child=_reset)
+
+
+def _hand_over(job: _Job) -> None:
+    """Give a job to a worker that has none, or to a new one."""
+    try:
+        worker = _idle.pop()
+    except IndexError:
+        if not _server:
+            try:
+                # Two of them do no harm.
+                _server.append(_thread.start_new_thread(_serve, ()))
+            except RuntimeError as error:
+                job.refuse(error)
+                return
+        _starts.put(job)
+    else:
+        worker.jobs.put(job)
+
+
+def start(
+    function: Callable[..., Any],
+    name: str,
+    *arguments: Any,
+    refused: Callable[[Exception], Any] = _ignore,
+) -> bool:
     """Run ``function`` on a thread of its own; False when the interpreter is past its exit, where
-    a new thread would never run (and destructors may still come here)."""
+    a new thread would never run (and destructors may still come here). ``refused`` is told when
+    the process can have no more threads. What the function raises is printed."""
     if _ended:
         return False
 
-    def run() -> None:
+    def call() -> None:
         try:
             function(*arguments)
-        finally:
-            _running.discard(thread)
+        except BaseException:
+            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), None)))
 
-    # Daemonic: threading would otherwise wait without limit, and before our own end.
-    thread = threading.Thread(target=run, name=f"webnn_vk-{name}", daemon=True)
-    watch_exit()
-    _running.add(thread)
-    try:
-        thread.start()
-    except BaseException:
-        _running.discard(thread)
-        raise
+    _hand_over(_Job(call, name, refused))
     return True
+
+
+def shielded(function: Callable[..., T], *arguments: Any) -> T:
+    """``function(*arguments)``, which runs to its end whatever signals come: from the main thread
+    it is called on another one. What is raised meanwhile by a signal handler ends the waiting; the
+    result is let go then."""
+    if threading.get_ident() != threading.main_thread().ident or _ended:
+        return function(*arguments)
+    job = _Job(partial(function, *arguments), "call", _ignore)
+    try:
+        _hand_over(job)
+        job.over.wait()
+        if not job.ran:
+            # The process can have no more threads: without the shield then.
+            return function(*arguments)
+        if job.error is not None:
+            raise job.error
+        result: T = job.result
+        return result
+    finally:
+        # An error's traceback must not hold the job, which holds the error.
+        del job
 
 
 def watch_exit() -> None:
@@ -61,9 +236,20 @@ def _exit() -> None:
     end = time.monotonic() + EXIT_SECONDS
     for closer in closers:
         closer(max(end - time.monotonic(), 0))
-    for thread in _running.copy():
-        thread.join(max(end - time.monotonic(), 0))
-    for closer in closers:  # what those threads have made
+    quiet = 0
+    while quiet < 2 and time.monotonic() < end:
+        # Twice: a worker may just have taken a job.
+        quiet = 0 if _busy() else quiet + 1
+        time.sleep(0.001)
+    for closer in closers:  # what those jobs have made
         closer(max(end - time.monotonic(), 0))
     global _ended
     _ended = True
+
+
+def _busy() -> bool:
+    workers = _workers.copy()
+    return bool(_running or not _starts.empty() or not all(w.jobs.empty() for w in workers))
+
+
+atexit.register(_exit)

@@ -60,6 +60,10 @@ from .tensor_state import Exchange, TensorState, owned
 
 __all__ = ["MLContext", "MLContextLostInfo"]
 
+#: Data of up to so many bytes is copied twice: that takes less time than memory for its transfer,
+#: which the timeline finds then.
+_SMALL_BYTES = 1 << 14
+
 
 class MLContext(PublicDir, ContextBase, AsyncManager):
     """A device and the strict order of work on it; made by ``ml.create_context``.
@@ -129,7 +133,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
                 return self._create_importable(wanted)
             return self._create(wanted, None, constant=False)
 
-        return self._state.promised(create)
+        return background.shielded(self._state.promised, create)
 
     def create_constant_tensor(
         self, descriptor: MLOperandDescriptor | Mapping[str, Any], input_data: Any
@@ -144,7 +148,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
             plain = MLTensorDescriptor(wanted.data_type, wanted.shape)
             return self._create(plain, copied, constant=True)
 
-        return self._state.promised(create)
+        return background.shielded(self._state.promised, create)
 
     def import_constant_tensor(
         self, descriptor: MLOperandDescriptor | Mapping[str, Any], buffer: Any
@@ -171,7 +175,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
             self._state.register(tensor)
             return MLPromise.resolved(MLTensor(tensor))
 
-        return self._state.promised(create)
+        return background.shielded(self._state.promised, create)
 
     def _checked(self, descriptor: MLOperandDescriptor, what: str) -> Any:
         error = check_dimensions(descriptor, self._state.device.max_tensor_byte_length)
@@ -234,12 +238,16 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         if not tensor.writable:
             raise TypeError(f"write_tensor: {tensor!r} was not created with writable=True")
         view = as_bytes(input_data, state.descriptor, "write_tensor")
-        with self._state.timeline.building():
-            staged = self._state.device.stage(view)
+        staged = None
+        if view.nbytes > _SMALL_BYTES:
+            staged = background.shielded(self._stage, view)
         copied = view.copy() if staged is None else None
-        with self._state.order:
-            state.use("write_tensor")  # destroyed or lent meanwhile
-            self._state.lane.enqueue(Write(storage, copied, staged))
+        state.use("write_tensor")  # destroyed or lent meanwhile
+        self._state.lane.enqueue(Write(storage, copied, staged))
+
+    def _stage(self, view: np.ndarray) -> Any:
+        with self._state.timeline.building():
+            return self._state.device.stage(view)
 
     def read_tensor(self, tensor: MLTensor, output: Any = None) -> MLPromise[Any]:
         """A readable tensor's contents once all work before is done (§8.3.4): a NumPy array of
@@ -280,7 +288,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
             exchange = exchange_for(self._state, gpu_device)
             return self._create(wanted, None, constant=False, exchange=exchange)
 
-        return self._state.promised(create)
+        return background.shielded(self._state.promised, create)
 
     def create_exportable_semaphore(self) -> GPUSemaphore:
         """A semaphore that orders the context's work with that of CUDA, another device or process,
@@ -290,7 +298,8 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         for timeline semaphores (lavapipe), InvalidStateError when the context is lost.
         """
         self._state.check()
-        return GPUSemaphore(self._state.lane, "create_exportable_semaphore")
+        what = "create_exportable_semaphore"
+        return background.shielded(GPUSemaphore, self._state.lane, what)
 
     def _create_importable(self, descriptor: MLTensorDescriptor) -> MLPromise[MLTensor]:
         if self._gpu_device is None:
@@ -334,10 +343,9 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         states = [owned(tensor, context, "dispatch") for tensor in tensors]
         if len({id(t) for t in tensors}) != len(tensors):
             raise TypeError("dispatch: a tensor is given more than once")
-        with context.order:
-            for state in states:
-                state.use("dispatch")
-            context.lane.enqueue(RunGraph(executable, *match(graph, inputs, outputs)))
+        for state in states:
+            state.use("dispatch")
+        context.lane.enqueue(RunGraph(executable, *match(graph, inputs, outputs)))
 
     def compute(self, graph: MLGraph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Run ``graph`` once on arrays and wait for its outputs (extension): name → array.
@@ -346,7 +354,8 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         of more than one dimension has the input's shape. Blocks; ``compute_async`` doesn't.
         TypeError for names and arrays that don't fit, InvalidStateError for a destroyed graph or
         context, OperationError when the run fails."""
-        return self._compute(graph, self._checked_arrays(graph, inputs, "compute"))
+        views = self._checked_arrays(graph, inputs, "compute")
+        return background.shielded(self._compute, graph, views)
 
     def compute_async(
         self, graph: MLGraph, inputs: Mapping[str, Any]
@@ -365,7 +374,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
                 except Exception as error:
                     promise.reject(error)
 
-            if not background.start(run, "compute"):
+            if not background.start(run, "compute", refused=promise.reject):
                 promise.reject(InvalidStateError("the interpreter is exiting"))
             return promise
 
@@ -442,7 +451,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
             except Exception as error:
                 failed(error)
 
-        if not background.start(build, "build"):
+        if not background.start(build, "build", refused=failed):
             promise.reject(InvalidStateError("the interpreter is exiting"))
         return promise
 

@@ -74,7 +74,7 @@ class ML:
             except Exception as error:
                 promise.reject(error)
 
-        if not background.start(create, "create"):
+        if not background.start(create, "create", refused=promise.reject):
             promise.reject(InvalidStateError("the interpreter is exiting"))
         return promise
 

@@ -16,7 +16,7 @@ from tests.support.paths import ROOT
 # From the bottom up; a module may import its own layer and those before it.
 LAYERS = (
     ("environment", "parallel"),
-    ("errors",),
+    ("errors", "gate"),
     ("access", "background", "data_types", "device_profile", "face", "integers", "notices",
      "promise", "settings"),
     ("driver",),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .. import background
 from ..driver import (
     BarrierCommand,
     Command,
@@ -167,6 +168,9 @@ class GPUCommandEncoder:
 
     def finish(self, *, label: str = "") -> GPUCommandBuffer:
         """The recorded commands; the encoder is over."""
+        return background.shielded(self._finish, label)
+
+    def _finish(self, label: str) -> GPUCommandBuffer:
         self._check("finish")
         self._finished = True
         with self._device.translated("finish"):

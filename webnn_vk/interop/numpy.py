@@ -36,7 +36,6 @@ class Rental:
         storage = tensor.rent(self, what)
         self._tensor: TensorState | None = tensor
         self._storage = storage
-        self._context = weakref.ref(tensor.context)
         self._lane = tensor.context.lane
         # A use of the device besides the context's, which may end first.
         self._timeline = tensor.context.timeline
@@ -79,12 +78,8 @@ class Rental:
             self._leave()
 
     def _leave(self) -> None:
-        context = self._context()
-        if context is None or context.lost.done():
-            # The last to leave waits for the device; a destructor should not.
-            background.start(self._timeline.leave, "close", self._user)
-        else:
-            self._timeline.leave(self._user)
+        # The last to leave waits for the device; a destructor should not.
+        background.start(self._timeline.leave, "close", self._user)
 
     def __repr__(self) -> str:
         return "a NumPy view"
@@ -103,7 +98,7 @@ class TensorArray(np.ndarray):
         """Give the tensor back. The arrays must not be used any more: they may show anything that
         the device writes later (but their memory stays, and this one becomes read-only)."""
         if self._rental is not None:
-            self._rental.release()
+            background.shielded(self._rental.release)
             self.flags.writeable = False
 
     def __enter__(self) -> TensorArray:

@@ -82,6 +82,9 @@ class Device(Protocol):
     def wait(self, batch: Batch) -> None:
         """Block until the batch is over; DeviceLostError when it never will be."""
 
+    def rest(self) -> None:
+        """Nothing was called for a while: give back what nobody uses any more."""
+
     def memory_in_use(self) -> int:
         """Bytes of tensors, weights and intermediates."""
 

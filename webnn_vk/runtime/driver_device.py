@@ -22,6 +22,7 @@ from ..driver import (
     OutOfHostMemory,
     Recording,
 )
+from ..errors import InvalidStateError
 from ..integers import padded
 from ..program import Constants, HostSegment, Program
 from .device import Batch
@@ -29,7 +30,20 @@ from .driver_memory import DriverMemory, translated
 from .executable import DriverExecutable
 from .host import Arrays
 from .storage import DeviceLostError, ShadersMissing, again, poisoned
-from .work import Allocate, Await, Executable, Read, Run, RunGraph, SetUp, Submit, Work, Write
+from .work import (
+    LENT,
+    Allocate,
+    Await,
+    Executable,
+    Read,
+    Refuse,
+    Run,
+    RunGraph,
+    SetUp,
+    Submit,
+    Work,
+    Write,
+)
 
 #: Transfers move in pieces of this many bytes, so that staging memory stays small.
 PIECE_BYTES = 32 << 20
@@ -135,6 +149,8 @@ class _Run:
                 storage.backing = self.device.allocate(storage.size, exportable)
             case Await(wait):
                 wait()
+            case Refuse():
+                raise InvalidStateError(LENT)
 
     def end(self) -> None:
         """Submit what is left. When that fails, so do the works in it; those before stand."""

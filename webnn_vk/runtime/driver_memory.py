@@ -27,7 +27,7 @@ from ..errors import InvalidStateError, NotSupportedError, UnknownError
 from ..integers import padded
 from . import reclaim
 from .packed import PackedForms
-from .storage import DeviceLostError, Storage
+from .storage import DeviceLostError, Gone, Storage, heed
 
 
 @contextmanager
@@ -64,7 +64,7 @@ class DriverMemory:
         self.packed = PackedForms()
         # Weak: a destroyed graph goes, whatever tensors it ran on.
         self._executables: set[weakref.ref[Remembers]] = set()
-        self._graveyard: deque[tuple[int, Any]] = deque()
+        self._graveyard: deque[Gone] = deque()
         #: Guards every executable's recordings.
         self.lock = threading.Lock()
         reclaim.watch(self)
@@ -114,20 +114,25 @@ class DriverMemory:
         self._executables.add(weakref.ref(executable, self._executables.discard))
 
     def bury(self) -> None:
-        """Give back the memory of storages that nothing refers to any more."""
+        """Give up what belonged to storages that nothing refers to any more; their memory goes
+        with their last recording."""
         executables = None
         while self._graveyard:
             try:
-                serial, backing = self._graveyard.popleft()
+                gone = self._graveyard.popleft()
             except IndexError:
                 return
-            backing.free()
+            heed(gone)
             if executables is None:
                 alive = [reference() for reference in self._executables.copy()]
                 executables = [executable for executable in alive if executable is not None]
             with self.lock:
                 for executable in executables:
-                    executable.forget(serial)
+                    executable.forget(gone.serial)
+
+    def rest(self) -> None:
+        """See ``device.Device``."""
+        self.memory_in_use()
 
     def reclaim(self) -> None:
         """See ``reclaim.Keeps``."""

@@ -60,7 +60,9 @@ class HostMapping:
         if self._fetch is not None:
             reads = [self._storage]
             lane.enqueue(
-                Submit([self._fetch], keep=self, failed=errors.append, reads=reads)
+                Submit(
+                    [self._fetch], keep=self, failed=errors.append, reads=reads, by_holder=True
+                )
             )
         lane.fence().wait()
         error = self._storage.error or (errors[0] if errors else None)
@@ -74,7 +76,9 @@ class HostMapping:
         if self._allocation is not None:
             self._allocation.flush()
         if self._store is not None:
-            lane.enqueue(Submit([self._store], writes=[self._storage], keep=self))
+            lane.enqueue(
+                Submit([self._store], writes=[self._storage], keep=self, by_holder=True)
+            )
 
 
 def is_host_visible(storage: Storage) -> bool:
