@@ -79,6 +79,8 @@ class CpuDevice:
         self.settle: Callable[[], None] = lambda: None
         self._in_use = 0
         self._graveyard: deque[Gone] = deque()
+        # Whether there was work since the last rest.
+        self._used = False
         self._lock = threading.Lock()
 
     @property
@@ -126,6 +128,7 @@ class CpuDevice:
 
     def execute(self, works: Sequence[Work]) -> Batch:
         batch = Batch(works)
+        self._used = True
         for work in works:
             try:
                 self._run(work, batch)
@@ -191,8 +194,12 @@ class CpuDevice:
         pass
 
     def rest(self) -> None:
-        """See ``device.Device``."""
-        self.memory_in_use()
+        """See ``device.Device``. Its memory goes with the last reference: what stays is the heap's
+        of the C library."""
+        if self._used or self._graveyard:
+            self._used = False
+            self.memory_in_use()
+            reclaim.trim_heap()
 
     def close(self) -> None:
         pass

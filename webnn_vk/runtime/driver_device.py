@@ -85,6 +85,7 @@ class DriverDevice(DriverMemory):
     # -- running -------------------------------------------------------------------------------
     def execute(self, works: Sequence[Work]) -> Batch:
         batch = Batch(works)
+        self._used = True
         run = _Run(self, batch)
         for work in works:
             try:

@@ -67,6 +67,8 @@ class DriverMemory:
         self._graveyard: deque[Gone] = deque()
         #: Guards every executable's recordings.
         self.lock = threading.Lock()
+        # Whether there was work, or an end of a tensor, since the last rest.
+        self._used = False
         reclaim.watch(self)
 
     @property
@@ -117,6 +119,7 @@ class DriverMemory:
         """Give up what belonged to storages that nothing refers to any more; their memory goes
         with their last recording."""
         executables = None
+        self._used = self._used or bool(self._graveyard)
         while self._graveyard:
             try:
                 gone = self._graveyard.popleft()
@@ -132,7 +135,11 @@ class DriverMemory:
 
     def rest(self) -> None:
         """See ``device.Device``."""
-        self.memory_in_use()
+        self.bury()
+        self.driver.reclaim(pipelines=False)
+        if self._used:
+            self._used = False
+            reclaim.trim_heap()
 
     def reclaim(self) -> None:
         """See ``reclaim.Keeps``."""

@@ -15,6 +15,8 @@ from ..driver import OutOfDeviceMemory, OutOfHostMemory
 
 _T = TypeVar("_T")
 
+#: How often ``insist`` tries.
+TRIES = 3
 _SHORTAGES = (MemoryError, OutOfDeviceMemory, OutOfHostMemory)
 
 
