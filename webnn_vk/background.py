@@ -13,11 +13,13 @@ import os
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+from .errors import OperationError
 from .gate import Gate
 
 T = TypeVar("T")
@@ -27,6 +29,8 @@ EXIT_SECONDS = 20.0
 #: How long a thread without a job stays, in seconds.
 _IDLE_SECONDS = 10.0
 _MAX_IDLE = 8
+#: How long until what can't be left undone looks for a thread again, in seconds.
+_RETRY_SECONDS = 0.5
 
 #: Called at exit with the seconds left, before and after the jobs of ``start`` were waited for.
 closers: list[Callable[[float], Any]] = []
@@ -85,6 +89,14 @@ def _ignore(error: Exception) -> None:
     pass
 
 
+def no_threads(error: Exception) -> OperationError:
+    """What is said where the system has no thread left, and what would help."""
+    return OperationError(
+        f"no thread can be started ({error}): the user or the container has as many as it may "
+        "(ulimit -u, pids.max), or too little memory; end some or raise the limit, then try again"
+    )
+
+
 class _Worker:
     """A thread that takes one job after the other."""
 
@@ -136,22 +148,26 @@ class _Worker:
 def _serve() -> None:
     """Start workers: the main thread can't, since ``Thread.start`` may be interrupted half-way."""
     while True:
-        job = _starts.get()
+        try:
+            job = _starts.get(timeout=_RETRY_SECONDS if _put_off else None)
+        except Empty:
+            job = _put_off.popleft()
         try:
             _Worker(job)
         except Exception as error:
-            job.refuse(error)
+            job.refuse(no_threads(error))
         del job
 
 
 def _reset() -> None:
     """Nothing is running: at import, and in the child of a fork, where no thread is left."""
-    global _running, _workers, _idle, _starts, _server, _ended
+    global _running, _workers, _idle, _starts, _server, _put_off, _ended
     _running = set()
     _workers = set()
     _idle = []
     _starts = SimpleQueue()
     _server = []
+    _put_off = deque()
     _ended = False
 
 
@@ -160,6 +176,8 @@ _workers: set[_Worker]
 _idle: list[_Worker]
 _starts: SimpleQueue[_Job]
 _server: list[int]
+# What can't be left undone and found no thread yet.
+_put_off: deque[_Job]
 _reset()
 os.register_at_fork(after_in_child=_reset)
 
@@ -174,7 +192,7 @@ def _hand_over(job: _Job) -> None:
                 # Two of them do no harm.
                 _server.append(_thread.start_new_thread(_serve, ()))
             except RuntimeError as error:
-                job.refuse(error)
+                job.refuse(no_threads(error))
                 return
         _starts.put(job)
     else:
@@ -192,15 +210,25 @@ def start(
     the process can have no more threads. What the function raises is printed."""
     if _ended:
         return False
-
-    def call() -> None:
-        try:
-            function(*arguments)
-        except BaseException:
-            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), None)))
-
-    _hand_over(_Job(call, name, refused))
+    _hand_over(_Job(partial(_call, function, arguments), name, refused))
     return True
+
+
+def eventually(function: Callable[..., Any], name: str, *arguments: Any) -> bool:
+    """``start`` for what can't be left undone: while the process can have no more threads it looks
+    for one again and again. At the exit it is left to the ``closers``."""
+
+    def again(error: Exception) -> None:
+        _put_off.append(_Job(partial(_call, function, arguments), name, again))
+
+    return start(function, name, *arguments, refused=again)
+
+
+def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    try:
+        function(*arguments)
+    except BaseException:
+        threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), None)))
 
 
 def shielded(function: Callable[..., T], *arguments: Any) -> T:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from .data_types import (
     to_data_type,
     to_descriptor,
 )
-from .errors import InvalidStateError, sanitize
+from .errors import InvalidStateError, for_want_of, sanitize
 from .face import PublicDir
 from .graph import Graph, Node, Value
 from .graph.emit import bind_call, make_node
@@ -235,11 +235,14 @@ class MLGraphBuilder(PublicDir):
         try:
             with self._building:
                 graph = self._graph(outputs)
+                undo = self._undo()
                 self._has_built = True
-                for collected in (self._nodes, self._values, self._inputs, self._constants):
+                for collected in self._collected:
                     collected.clear()
         except (TypeError, InvalidStateError) as error:
             return MLPromise.rejected(error)
+        except MemoryError as error:
+            return MLPromise.rejected(for_want_of(error, "build"))
         if graph.unused:
             names = ", ".join(sorted(repr(sanitize(name)) for name in graph.unused))
             warnings.warn(
@@ -247,7 +250,22 @@ class MLGraphBuilder(PublicDir):
                 RuntimeWarning,
                 stacklevel=2,
             )
-        return build_graph(self._context, graph)
+        return build_graph(self._context, graph, undo)
+
+    @property
+    def _collected(self) -> tuple[Any, ...]:
+        return self._nodes, self._values, self._inputs, self._constants
+
+    def _undo(self) -> Callable[[], None]:
+        """Makes the builder what it is now: the build couldn't begin."""
+        before = [collected.copy() for collected in self._collected]
+
+        def undo() -> None:
+            for collected, items in zip(self._collected, before, strict=True):
+                (collected.extend if isinstance(collected, list) else collected.update)(items)
+            self._has_built = False
+
+        return undo
 
     def _graph(self, outputs: Mapping[str, MLOperand]) -> Graph:
         if not isinstance(outputs, Mapping):

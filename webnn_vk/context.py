@@ -414,18 +414,26 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
             for tensor in (*sources.values(), *results.values()):
                 tensor.destroy()
 
-    def _build(self, graph: Graph) -> MLPromise[MLGraph]:
+    def _build(self, graph: Graph, undo: Callable[[], None]) -> MLPromise[MLGraph]:
         """Compile on a thread of its own: other work on the timeline goes on meanwhile."""
-        return self._state.promised(lambda: self._start_build([graph]))
+        return self._state.promised(lambda: self._start_build([graph], [undo]))
 
-    def _start_build(self, graphs: list[Graph]) -> MLPromise[MLGraph]:
-        """``graphs`` is emptied: with its only reference go the constants' host copies."""
+    def _start_build(
+        self, graphs: list[Graph], undo: list[Callable[[], None]]
+    ) -> MLPromise[MLGraph]:
+        """``graphs`` and ``undo`` are emptied: with the only references go the constants' host
+        copies."""
         promise = self._state.new_promise("an MLGraph")
 
         def failed(error: Exception) -> None:
             promise.reject(_build_error(error))
 
+        def refused(error: Exception) -> None:
+            undo.pop()()
+            promise.reject(error)
+
         def build() -> None:
+            undo.clear()
             try:
                 with self._state.timeline.building():
                     unused = graphs[0].unused
@@ -451,7 +459,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
             except Exception as error:
                 failed(error)
 
-        if not background.start(build, "build", refused=failed):
+        if not background.start(build, "build", refused=refused):
             promise.reject(InvalidStateError("the interpreter is exiting"))
         return promise
 
@@ -514,6 +522,9 @@ def _build_error(error: Exception) -> Exception:
     return wrapped
 
 
-def build_graph(context: MLContext, graph: Graph) -> MLPromise[MLGraph]:
-    """Compile a graph for a context: ``MLGraphBuilder.build``."""
-    return context._build(graph)
+def build_graph(
+    context: MLContext, graph: Graph, undo: Callable[[], None] = lambda: None
+) -> MLPromise[MLGraph]:
+    """Compile a graph for a context: ``MLGraphBuilder.build``. ``undo`` is called when there is no
+    thread to do it on."""
+    return context._build(graph, undo)

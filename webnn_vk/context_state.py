@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from . import background
 from .device_info import DeviceInfo
-from .errors import DOMException, InvalidStateError
+from .errors import DOMException, InvalidStateError, UnknownError
 from .promise import MLPromise
 from .runtime import Device, Timeline
 
@@ -73,6 +73,8 @@ class ContextState:
             return call()
         except (TypeError, DOMException) as error:
             return MLPromise.rejected(error)
+        except MemoryError as error:
+            return MLPromise.rejected(UnknownError(f"out of memory: {error}"))
 
     def register(self, member: Member) -> None:
         """Have the loss of the context destroy ``member``. InvalidStateError when it is lost."""
@@ -110,7 +112,7 @@ class ContextState:
     def _destroy(self) -> None:
         self.lose("destroy() was called")
         # The last to leave waits for the device; destroy() should not.
-        background.start(self.lane.leave, "close")
+        background.eventually(self.lane.leave, "close")
 
 
 class ContextBase:

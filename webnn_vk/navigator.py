@@ -14,11 +14,11 @@ from .context import MLContext
 from .device_info import DeviceInfo
 from .device_profile import check_feature
 from .driver import DriverError, DriverUnavailable
-from .errors import InvalidStateError, NotSupportedError
+from .errors import InvalidStateError, NotSupportedError, for_want_of
 from .gpu.adapter import GPUDevice
 from .gpu.device_state import device_state
 from .interop import wgpu
-from .notices import say_once
+from .notices import say_once as _say_once
 from .opening import FoundDevice, choose, find_devices, open_device
 from .program import check_forced, check_skip
 from .promise import MLPromise, kind_of
@@ -52,7 +52,8 @@ class ML:
         ``WEBNN_VK_DEVICE``) names it. Rejects with TypeError for wrong options, ValueError for
         settings that can't be (an operator to force, a pass to skip, a feature to mask that is
         none; a variable of the environment with nonsense in it), NotSupportedError when the device
-        asked for can't be used.
+        asked for can't be used, OperationError when threads, memory or files run out: nothing of
+        the context is left then, and the call may be repeated.
         """
         if power_preference not in POWER_PREFERENCES:
             return MLPromise.rejected(
@@ -72,7 +73,7 @@ class ML:
                     return
                 promise.resolve(_create(chosen, power_preference, bool(accelerated)))
             except Exception as error:
-                promise.reject(error)
+                promise.reject(for_want_of(error, "create_context"))
 
         if not background.start(create, "create", refused=promise.reject):
             promise.reject(InvalidStateError("the interpreter is exiting"))
@@ -120,7 +121,7 @@ def _check(settings: Settings) -> None:
 def _create(settings: Settings, power_preference: str, accelerated: bool) -> MLContext:
     choice = choose(settings, power_preference=power_preference, accelerated=accelerated)
     if choice.unasked:
-        say_once(choice.reason)
+        _say_once(choice.reason)
     if choice.found is None:
         return _cpu_context(settings, accelerated)
     return _vulkan_context(choice.found, settings, accelerated)
@@ -164,16 +165,20 @@ def _gpu_context(
     timeline: Timeline, info: DeviceInfo, settings: Settings, **options: Any
 ) -> MLContext:
     shaders = timeline.device.shaders
-    if not shaders.has_compiler:
-        say_once(_without_compiler(info.name, shaders.has_pack))
-    return MLContext(
-        timeline,
-        info,
-        settings,
-        has_compiler=shaders.has_compiler,
-        available=shaders.available,
-        **options,
-    )
+    try:
+        if not shaders.has_compiler:
+            _say_once(_without_compiler(info.name, shaders.has_pack))
+        return MLContext(
+            timeline,
+            info,
+            settings,
+            has_compiler=shaders.has_compiler,
+            available=shaders.available,
+            **options,
+        )
+    except BaseException:
+        timeline.close_unused()
+        raise
 
 
 def _without_compiler(device: str, has_pack: bool) -> str:
@@ -192,7 +197,12 @@ def _without_compiler(device: str, has_pack: bool) -> str:
 
 def _cpu_context(settings: Settings, accelerated: bool) -> MLContext:
     device = CpuDevice()
-    return MLContext(Timeline(device), _cpu_info(device), settings, accelerated=accelerated)
+    timeline = Timeline(device)
+    try:
+        return MLContext(timeline, _cpu_info(device), settings, accelerated=accelerated)
+    except BaseException:
+        timeline.close_unused()
+        raise
 
 
 def _cpu_info(device: CpuDevice) -> DeviceInfo:

@@ -300,7 +300,7 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
         else:
             waiters = None
         # Their locks are Python's, which an interrupt can leave locked: not on this thread.
-        background.start(self._tell, "tell", waiters)
+        background.eventually(self._tell, "tell", waiters)
 
     def _tell(self, waiters: list[Any] | None) -> None:
         if waiters is None:

@@ -239,7 +239,7 @@ def _leave(leave: Callable[[], None]) -> None:
     if background.on_timeline():
         leave()  # doesn't wait there
     else:
-        background.start(leave, "close")
+        background.eventually(leave, "close")
 
 
 def _take_back(

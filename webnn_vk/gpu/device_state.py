@@ -76,7 +76,7 @@ class DeviceState:
     def _destroy(self) -> None:
         self.end(GPUDeviceLostInfo("destroyed", "destroy() was called"))
         # The last to leave waits for the device; destroy() should not.
-        background.start(self.lane.leave, "close")
+        background.eventually(self.lane.leave, "close")
 
     def end(self, info: GPUDeviceLostInfo) -> None:
         """Tell everyone that the device is lost, once; tensors get their memory back."""

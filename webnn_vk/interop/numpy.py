@@ -79,7 +79,7 @@ class Rental:
 
     def _leave(self) -> None:
         # The last to leave waits for the device; a destructor should not.
-        background.start(self._timeline.leave, "close", self._user)
+        background.eventually(self._timeline.leave, "close", self._user)
 
     def __repr__(self) -> str:
         return "a NumPy view"

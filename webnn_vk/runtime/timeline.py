@@ -209,10 +209,28 @@ class Timeline:
             background.TimelineThread(target=target, name=f"webnn_vk-{name}", daemon=True)
             for target, name in ((self._start_batches, "submit"), (self._finish_batches, "finish"))
         ]
-        for thread in self._threads:
-            thread.start()
+        self._start_threads()
         _live.add(self)
         background.watch_exit()
+
+    def _start_threads(self) -> None:
+        """Both or none; OperationError where the system has no thread left. The device is closed
+        then: there is nothing that would."""
+        started = []
+        try:
+            for thread in self._threads:
+                thread.start()
+                started.append(thread)
+        except BaseException as error:
+            self._closing = True
+            self._inbox.put(_nothing)
+            self._in_flight.put(None)
+            for thread in started:
+                thread.join()
+            self.device.close()
+            if isinstance(error, RuntimeError):
+                raise background.no_threads(error) from error
+            raise
 
     # -- users ---------------------------------------------------------------------------------
     def lane(self, on_lost: Callable[[str], None] = lambda message: None) -> Lane:
@@ -237,6 +255,11 @@ class Timeline:
         if self.forked:
             return
         self._on_lost.pop(user, None)
+        if not self._on_lost:
+            self.close()
+
+    def close_unused(self) -> None:
+        """Close it when nobody has come to use it."""
         if not self._on_lost:
             self.close()
 
@@ -309,7 +332,7 @@ class Timeline:
             return
         if background.on_timeline():
             # The last reference went away on a thread of ours: another one has to wait.
-            background.start(self.close, "close", seconds)
+            background.eventually(self.close, "close", seconds)
             return
         background.shielded(self._close, seconds)
 
@@ -423,7 +446,7 @@ class Timeline:
                     effects += [partial(work.fail, error) for work in what]
             elif type(message) is _Departure:
                 self._departures.discard(message)
-                effects.append(partial(background.start, self.leave, "close", message.user))
+                effects.append(partial(background.eventually, self.leave, "close", message.user))
             else:
                 message()
             message = None
