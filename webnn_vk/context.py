@@ -24,6 +24,7 @@ from .errors import (
     NotSupportedError,
     OperationError,
     UnknownError,
+    for_want_of,
     sanitize,
 )
 from .face import AsyncManager, PublicDir
@@ -52,6 +53,7 @@ from .runtime import (
     Timeline,
     Write,
 )
+from .runtime.staging import SMALL_BYTES, Held
 from .runtime.storage import DeviceLostError, ShadersMissing
 from .settings import Settings
 from .sharing import exchange_for
@@ -59,10 +61,6 @@ from .tensor import MLTensor
 from .tensor_state import Exchange, TensorState, owned
 
 __all__ = ["MLContext", "MLContextLostInfo"]
-
-#: Data of up to so many bytes is copied twice: that takes less time than memory for its transfer,
-#: which the timeline finds then.
-_SMALL_BYTES = 1 << 14
 
 
 class MLContext(PublicDir, ContextBase, AsyncManager):
@@ -143,10 +141,12 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         does, and with TypeError when the data does not fit."""
 
         def create() -> MLPromise[MLTensor]:
-            wanted = self._checked(to_descriptor(descriptor), "create_constant_tensor")
-            copied = as_bytes(input_data, wanted, "create_constant_tensor").copy()
+            what = "create_constant_tensor"
+            wanted = self._checked(to_descriptor(descriptor), what)
+            view = as_bytes(input_data, wanted, what)
+            held = self._state.timeline.staging.hold(view.nbytes, what)
             plain = MLTensorDescriptor(wanted.data_type, wanted.shape)
-            return self._create(plain, copied, constant=True)
+            return self._create(plain, view.copy(), constant=True, held=held)
 
         return background.shielded(self._state.promised, create)
 
@@ -190,6 +190,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         *,
         constant: bool,
         exchange: Exchange | None = None,
+        held: Held | None = None,
     ) -> MLPromise[MLTensor]:
         promise = self._state.new_promise(f"an MLTensor {descriptor}")
         exportable = exchange is not None and exchange.external
@@ -213,7 +214,8 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
                 error = UnknownError(f"{descriptor}: {error}")
             promise.reject(error)
 
-        self._state.lane.enqueue(*works, Write(storage, data), Run(allocated, failed))
+        write = Write(storage, data, held=held)
+        self._state.lane.enqueue(*works, write, Run(allocated, failed))
         return promise
 
     def _new_storage(self, size: int, exportable: bool) -> tuple[Storage, tuple[Allocate, ...]]:
@@ -229,21 +231,28 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
 
     def write_tensor(self, tensor: MLTensor, input_data: Any) -> None:
         """Replace a writable tensor's contents, in order with other work (§8.3.6).
-        ``input_data`` is copied before the call returns. TypeError when the tensor belongs to
-        another context, is not writable, or the data does not fit; InvalidStateError when it was
-        destroyed."""
+        ``input_data`` is copied before the call returns, which waits for the device where too much
+        waits for it already (``runtime.staging.STAGING_BYTES``). TypeError when the tensor belongs
+        to another context, is not writable, or the data does not fit; InvalidStateError when it was
+        destroyed, and in a callback that would have to wait; OperationError for want of memory."""
         self._state.timeline.check_fork()
         state = owned(tensor, self._state, "write_tensor")
-        storage = state.use("write_tensor")
+        state.use("write_tensor")
         if not tensor.writable:
             raise TypeError(f"write_tensor: {tensor!r} was not created with writable=True")
-        view = as_bytes(input_data, state.descriptor, "write_tensor")
+        try:
+            self._write(state, as_bytes(input_data, state.descriptor, "write_tensor"))
+        except MemoryError as error:
+            raise for_want_of(error, "write_tensor") from None
+
+    def _write(self, state: TensorState, view: np.ndarray, held: Held | None = None) -> None:
+        held = held or self._state.timeline.staging.hold(view.nbytes, "write_tensor")
         staged = None
-        if view.nbytes > _SMALL_BYTES:
+        if view.nbytes > SMALL_BYTES:
             staged = background.shielded(self._stage, view)
         copied = view.copy() if staged is None else None
-        state.use("write_tensor")  # destroyed or lent meanwhile
-        self._state.lane.enqueue(Write(storage, copied, staged))
+        storage = state.use("write_tensor")  # it may have been destroyed or lent meanwhile
+        self._state.lane.enqueue(Write(storage, copied, staged, held=held))
 
     def _stage(self, view: np.ndarray) -> Any:
         with self._state.timeline.building():
@@ -354,8 +363,11 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         of more than one dimension has the input's shape. Blocks; ``compute_async`` doesn't.
         TypeError for names and arrays that don't fit, InvalidStateError for a destroyed graph or
         context, OperationError when the run fails."""
-        views = self._checked_arrays(graph, inputs, "compute")
-        return background.shielded(self._compute, graph, views)
+        try:
+            views = self._checked_arrays(graph, inputs, "compute")
+            return background.shielded(self._compute, graph, views)
+        except MemoryError as error:
+            raise for_want_of(error, "compute") from None
 
     def compute_async(
         self, graph: MLGraph, inputs: Mapping[str, Any]
@@ -364,15 +376,18 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         before the call returns; what ``compute`` raises the promise rejects with."""
 
         def start() -> MLPromise[dict[str, np.ndarray]]:
-            views = self._checked_arrays(graph, inputs, "compute_async")
+            what = "compute_async"
+            views = self._checked_arrays(graph, inputs, what)
+            size = sum(view.nbytes for view in views.values())
+            held = [self._state.timeline.staging.hold(size, what)]
             copies = {name: view.copy() for name, view in views.items()}
             promise = self._state.new_promise("outputs by name")
 
             def run() -> None:
                 try:
-                    promise.resolve(self._compute(graph, copies))
+                    promise.resolve(self._compute(graph, copies, held.pop()))
                 except Exception as error:
-                    promise.reject(error)
+                    promise.reject(for_want_of(error, what))
 
             if not background.start(run, "compute", refused=promise.reject):
                 promise.reject(InvalidStateError("the interpreter is exiting"))
@@ -394,15 +409,22 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
             for name, data in inputs.items()
         }
 
-    def _compute(self, graph: MLGraph, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        sources, results = {}, {}
+    def _compute(
+        self, graph: MLGraph, inputs: dict[str, np.ndarray], held: Held | None = None
+    ) -> dict[str, np.ndarray]:
+        """``held``: the room that the inputs take, if they are copies. ``inputs`` is emptied."""
+        sources: dict[str, MLTensor] = {}
+        results: dict[str, MLTensor] = {}
         try:
-            for name, view in inputs.items():
+            while inputs:
+                name, view = inputs.popitem()
                 d = graph.inputs[name]
                 sources[name] = self.create_tensor(
                     MLTensorDescriptor(d.data_type, d.shape, writable=True)
                 ).result()
-                self.write_tensor(sources[name], view)
+                self._write(owned(sources[name], self._state, "compute"), view, held)
+                del view
+            del held
             for name, d in graph.outputs.items():
                 results[name] = self.create_tensor(
                     MLTensorDescriptor(d.data_type, d.shape, readable=True)

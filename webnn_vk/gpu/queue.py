@@ -91,11 +91,12 @@ def write_bytes(
     """Replace bytes of a buffer from ``offset`` on, in order with other work; ``view`` is copied
     before this returns."""
     device.check(what)
+    held = device.timeline.staging.hold(view.nbytes, what)
     staged = background.shielded(_stage, device, view)
     copied = view.copy() if staged is None else None
     device.check(what)
     storage = alive(buffer, what)
-    device.lane.enqueue(Write(storage, copied, staged, (offset, len(view))))
+    device.lane.enqueue(Write(storage, copied, staged, (offset, len(view)), held=held))
 
 
 def _stage(device: DeviceState, view: np.ndarray) -> Any:

@@ -33,6 +33,7 @@ from ..gate import Gate
 from .device import Batch, Device
 from .pace import batch_flops
 from .schedule import Follow, LaneState, PlannedBatch, Schedule
+from .staging import Staging
 from .storage import DeviceLostError, again
 from .work import Work
 
@@ -185,6 +186,8 @@ class Timeline:
         self._calls: set[weakref.ref[_Call]] = set()
         self._departures: set[_Departure] = set()
         self._inbox: SimpleQueue[_Message] = SimpleQueue()
+        #: The data that waits for the device.
+        self.staging = Staging(lambda: self._end)
         #: Batches handed to the device so far.
         self.submits = 0
         # -- what belongs to who has the turn, a thread of the library's own
@@ -346,6 +349,7 @@ class Timeline:
 
         for work in self._ask(drop):
             work.fail(InvalidStateError(reason))
+        self.staging.wake()
 
     def _lose(self, message: str) -> None:
         def mark() -> None:
@@ -566,6 +570,7 @@ class Timeline:
             batch.complete()
             # The batch's memory is free before anyone can see its end.
             batch.works = ()
+            self.staging.wake()
             self._inbox.put(partial(self._schedule.over, planned))
             del batch, planned
             self._process()

@@ -16,6 +16,7 @@ import numpy as np
 from ..driver.errors import DriverError
 from ..errors import DOMException, OperationError, UnknownError
 from ..program import Program
+from .staging import Held
 from .storage import Storage
 
 _log = logging.getLogger("webnn_vk")
@@ -49,7 +50,8 @@ class Write:
 
     ``staged`` is transfer memory that holds the data already. ``part``: the bytes (offset, size)
     to replace, all of them when None. ``fresh``: no work before it uses the memory, so that the
-    host may write to it in place where it can.
+    host may write to it in place where it can. ``held``: the room that the data takes while it
+    waits (``staging``).
     """
 
     storage: Storage
@@ -57,6 +59,7 @@ class Write:
     staged: Any = None
     part: tuple[int, int] | None = None
     fresh: bool = False
+    held: Held | None = None
 
     def fail(self, error: Exception) -> None:
         self.storage.error = _as(OperationError, error)

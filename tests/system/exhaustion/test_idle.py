@@ -154,3 +154,34 @@ for _ in range(2):
     first, second = second, first
 ''', environment={"WEBNN_VK_DEVICE": "vulkan"})
 
+
+
+@pytest.mark.large
+def test_a_flood_of_writes(child, environment):
+    """150 writes of 16 MB behind a busy device took 2.5 GB."""
+    printed = child(MEASURE + '''
+context = ml.create_context().result(60)
+check(context)
+device, gate = context._state.device, threading.Event()
+gate.set()
+wait = device.wait
+device.wait = lambda batch: (gate.wait(60), wait(batch))
+one = tensor(context, 16)
+gate.clear()
+data = np.ones((16, MB // 4), np.float32)
+start, most = resident(), 0
+def flood():
+    for i in range(150):
+        context.write_tensor(one, data)
+thread = threading.Thread(target=flood)
+thread.start()
+while thread.is_alive():
+    most = max(most, resident() - start)
+    if most > 250 * MB:
+        gate.set()
+    time.sleep(0.001)
+assert (context.read_tensor(one).result(60) == 1).all()
+print(most >> 20)
+assert 240 * MB < most < 400 * MB, most >> 20
+''', environment=environment)
+    print(printed)
