@@ -250,10 +250,10 @@ def test_memory_that_is_found_later_is_enough():
         lowered = shown(context, [Packed(value, Transposed())])
         program, constants = assemble(lowered, context._state.device.profile)
         executable = context._state.device.load(program, constants)
-        driver.fail_allocation(1)
+        driver.fail_allocation(1, times=TRIES)
         done = threading.Event()
         executable.set_up(context._state.lane, Run(done.set, lambda error: done.set()))
-        assert done.wait(30) and driver.injected["allocation"] == 1
+        assert done.wait(30) and driver.injected["allocation"] == TRIES
         assert executable.setup_error() is None
 
 
