@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -45,7 +46,7 @@ def on_timeline() -> bool:
 class _Job:
     """A call on a worker: what it returned or raised, once ``over``."""
 
-    __slots__ = ("_call", "error", "name", "over", "ran", "refused", "result")
+    __slots__ = ("_call", "abandoned", "error", "name", "over", "ran", "refused", "result")
 
     def __init__(
         self, function: Callable[[], Any], name: str, refused: Callable[[Exception], Any]
@@ -56,6 +57,8 @@ class _Job:
         self.refused = refused
         self.over = Gate()
         self.ran = False
+        # An interrupt came first: nobody gets what it returns.
+        self.abandoned = False
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -65,10 +68,12 @@ class _Job:
         watch_exit()
         call, self._call, self.ran = self._call, None, True
         assert call is not None
+        _current.job = self
         try:
             self.result = call()
         except BaseException as error:
             self.error = error
+        _current.job = None
         # What was given to it goes before anyone sees its end.
         del call
         _running.discard(self)
@@ -79,6 +84,16 @@ class _Job:
         self._call = None
         self.refused(error)
         self.over.set()
+
+
+_current = threading.local()
+
+
+def waiting() -> Callable[[], bool]:
+    """Whether the caller of the ``shielded`` call that goes on here still waits for its result, or
+    has it."""
+    job: _Job | None = getattr(_current, "job", None)
+    return lambda: job is None or not job.abandoned
 
 
 def _ignore(error: Exception) -> None:
@@ -133,33 +148,47 @@ class _Worker:
                 return None
 
 
+class _Last(weakref.ref[Any]):
+    """Comes to the server when its object is gone: by one call into C, which no signal handler can
+    interrupt, as it could a destructor."""
+
+    __slots__ = ("function",)
+    function: Callable[[], Any]
+
+
 def _serve() -> None:
     """Start workers: the main thread can't, since ``Thread.start`` may be interrupted half-way."""
     while True:
-        job = _starts.get()
+        item = _starts.get()
+        if isinstance(item, _Last):
+            _watched.pop(id(item))
+            item = _Job(item.function, "end", _ignore)
         try:
-            _Worker(job)
+            _Worker(item)
         except Exception as error:
-            job.refuse(error)
-        del job
+            item.refuse(error)
+        del item
 
 
 def _reset() -> None:
     """Nothing is running: at import, and in the child of a fork, where no thread is left."""
-    global _running, _workers, _idle, _starts, _server, _ended
+    global _running, _workers, _idle, _starts, _server, _watched, _ended
     _running = set()
     _workers = set()
     _idle = []
     _starts = SimpleQueue()
     _server = []
+    _watched = {}
     _ended = False
 
 
 _running: set[_Job]
 _workers: set[_Worker]
 _idle: list[_Worker]
-_starts: SimpleQueue[_Job]
+_starts: SimpleQueue[_Job | _Last]
 _server: list[int]
+# By its id: an array has no hash, so that a reference to it has none.
+_watched: dict[int, _Last]
 _reset()
 os.register_at_fork(after_in_child=_reset)
 
@@ -169,16 +198,20 @@ def _hand_over(job: _Job) -> None:
     try:
         worker = _idle.pop()
     except IndexError:
-        if not _server:
-            try:
-                # Two of them do no harm.
-                _server.append(_thread.start_new_thread(_serve, ()))
-            except RuntimeError as error:
-                job.refuse(error)
-                return
-        _starts.put(job)
+        try:
+            _start_server()
+        except RuntimeError as error:
+            job.refuse(error)
+        else:
+            _starts.put(job)
     else:
         worker.jobs.put(job)
+
+
+def _start_server() -> None:
+    if not _server:
+        # Two of them do no harm.
+        _server.append(_thread.start_new_thread(_serve, ()))
 
 
 def start(
@@ -203,6 +236,15 @@ def start(
     return True
 
 
+def when_gone(owner: Any, function: Callable[[], Any]) -> None:
+    """Have ``function`` called, on another thread, once ``owner`` was collected. RuntimeError when
+    the process can have no more threads."""
+    _start_server()
+    last = _Last(owner, _starts.put)
+    last.function = function
+    _watched[id(last)] = last
+
+
 def shielded(function: Callable[..., T], *arguments: Any) -> T:
     """``function(*arguments)``, which runs to its end whatever signals come: from the main thread
     it is called on another one. What is raised meanwhile by a signal handler ends the waiting; the
@@ -216,10 +258,19 @@ def shielded(function: Callable[..., T], *arguments: Any) -> T:
         if not job.ran:
             # The process can have no more threads: without the shield then.
             return function(*arguments)
-        if job.error is not None:
-            raise job.error
-        result: T = job.result
+        # The worker may hold the job for a moment longer.
+        error, job.error = job.error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error
+        result: T
+        result, job.result = job.result, None
         return result
+    except BaseException:
+        job.abandoned = True
+        raise
     finally:
         # An error's traceback must not hold the job, which holds the error.
         del job

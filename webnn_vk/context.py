@@ -25,7 +25,7 @@ from .errors import (
     UnknownError,
     sanitize,
 )
-from .face import AsyncManager, PublicDir
+from .face import AsyncManager, OneOfAKind, PublicDir
 from .gpu.semaphore import GPUSemaphore
 from .graph import Graph
 from .interop import host_memory
@@ -63,7 +63,7 @@ __all__ = ["MLContext", "MLContextLostInfo"]
 _SMALL_BYTES = 1 << 14
 
 
-class MLContext(PublicDir, ContextBase, AsyncManager):
+class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
     """A device and the strict order of work on it; made by ``ml.create_context``.
 
     Every method may be called from any thread. Calls return at once; promises resolve from the
