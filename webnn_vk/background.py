@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -49,7 +50,7 @@ def on_timeline() -> bool:
 class _Job:
     """A call on a worker: what it returned or raised, once ``over``."""
 
-    __slots__ = ("_call", "error", "name", "over", "ran", "refused", "result")
+    __slots__ = ("_call", "abandoned", "error", "name", "over", "ran", "refused", "result")
 
     def __init__(
         self, function: Callable[[], Any], name: str, refused: Callable[[Exception], Any]
@@ -60,6 +61,8 @@ class _Job:
         self.refused = refused
         self.over = Gate()
         self.ran = False
+        # An interrupt came first: nobody gets what it returns.
+        self.abandoned = False
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -69,10 +72,12 @@ class _Job:
         watch_exit()
         call, self._call, self.ran = self._call, None, True
         assert call is not None
+        _current.job = self
         try:
             self.result = call()
         except BaseException as error:
             self.error = error
+        _current.job = None
         # What was given to it goes before anyone sees its end.
         del call
         _running.discard(self)
@@ -83,6 +88,16 @@ class _Job:
         self._call = None
         self.refused(error)
         self.over.set()
+
+
+_current = threading.local()
+
+
+def waiting() -> Callable[[], bool]:
+    """Whether the caller of the ``shielded`` call that goes on here still waits for its result, or
+    has it."""
+    job: _Job | None = getattr(_current, "job", None)
+    return lambda: job is None or not job.abandoned
 
 
 def _ignore(error: Exception) -> None:
@@ -145,28 +160,40 @@ class _Worker:
                 return None
 
 
+class _Last(weakref.ref[Any]):
+    """Comes to the server when its object is gone: by one call into C, which no signal handler can
+    interrupt, as it could a destructor."""
+
+    __slots__ = ("function",)
+    function: Callable[[], Any]
+
+
 def _serve() -> None:
     """Start workers: the main thread can't, since ``Thread.start`` may be interrupted half-way."""
     while True:
         try:
-            job = _starts.get(timeout=_RETRY_SECONDS if _put_off else None)
+            item = _starts.get(timeout=_RETRY_SECONDS if _put_off else None)
         except Empty:
-            job = _put_off.popleft()
+            item = _put_off.popleft()
+        if isinstance(item, _Last):
+            _watched.pop(id(item))
+            item = _lasting(item.function, "end")
         try:
-            _Worker(job)
+            _Worker(item)
         except Exception as error:
-            job.refuse(no_threads(error))
-        del job
+            item.refuse(no_threads(error))
+        del item
 
 
 def _reset() -> None:
     """Nothing is running: at import, and in the child of a fork, where no thread is left."""
-    global _running, _workers, _idle, _starts, _server, _put_off, _ended
+    global _running, _workers, _idle, _starts, _server, _watched, _put_off, _ended
     _running = set()
     _workers = set()
     _idle = []
     _starts = SimpleQueue()
     _server = []
+    _watched = {}
     _put_off = deque()
     _ended = False
 
@@ -174,8 +201,10 @@ def _reset() -> None:
 _running: set[_Job]
 _workers: set[_Worker]
 _idle: list[_Worker]
-_starts: SimpleQueue[_Job]
+_starts: SimpleQueue[_Job | _Last]
 _server: list[int]
+# By its id: an array has no hash, so that a reference to it has none.
+_watched: dict[int, _Last]
 # What can't be left undone and found no thread yet.
 _put_off: deque[_Job]
 _reset()
@@ -187,16 +216,20 @@ def _hand_over(job: _Job) -> None:
     try:
         worker = _idle.pop()
     except IndexError:
-        if not _server:
-            try:
-                # Two of them do no harm.
-                _server.append(_thread.start_new_thread(_serve, ()))
-            except RuntimeError as error:
-                job.refuse(no_threads(error))
-                return
-        _starts.put(job)
+        try:
+            _start_server()
+        except RuntimeError as error:
+            job.refuse(no_threads(error))
+        else:
+            _starts.put(job)
     else:
         worker.jobs.put(job)
+
+
+def _start_server() -> None:
+    if not _server:
+        # Two of them do no harm.
+        _server.append(_thread.start_new_thread(_serve, ()))
 
 
 def start(
@@ -217,11 +250,17 @@ def start(
 def eventually(function: Callable[..., Any], name: str, *arguments: Any) -> bool:
     """``start`` for what can't be left undone: while the process can have no more threads it looks
     for one again and again. At the exit it is left to the ``closers``."""
+    if _ended:
+        return False
+    _hand_over(_lasting(partial(function, *arguments), name))
+    return True
 
+
+def _lasting(function: Callable[[], Any], name: str) -> _Job:
     def again(error: Exception) -> None:
-        _put_off.append(_Job(partial(_call, function, arguments), name, again))
+        _put_off.append(_lasting(function, name))
 
-    return start(function, name, *arguments, refused=again)
+    return _Job(partial(_call, function, ()), name, again)
 
 
 def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
@@ -229,6 +268,15 @@ def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         function(*arguments)
     except BaseException:
         threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), None)))
+
+
+def when_gone(owner: Any, function: Callable[[], Any]) -> None:
+    """Have ``function`` called, on another thread, once ``owner`` was collected. RuntimeError when
+    the process can have no more threads."""
+    _start_server()
+    last = _Last(owner, _starts.put)
+    last.function = function
+    _watched[id(last)] = last
 
 
 def shielded(function: Callable[..., T], *arguments: Any) -> T:
@@ -244,10 +292,19 @@ def shielded(function: Callable[..., T], *arguments: Any) -> T:
         if not job.ran:
             # The process can have no more threads: without the shield then.
             return function(*arguments)
-        if job.error is not None:
-            raise job.error
-        result: T = job.result
+        # The worker may hold the job for a moment longer.
+        error, job.error = job.error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error
+        result: T
+        result, job.result = job.result, None
         return result
+    except BaseException:
+        job.abandoned = True
+        raise
     finally:
         # An error's traceback must not hold the job, which holds the error.
         del job

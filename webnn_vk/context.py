@@ -27,7 +27,7 @@ from .errors import (
     for_want_of,
     sanitize,
 )
-from .face import AsyncManager, PublicDir
+from .face import AsyncManager, OneOfAKind, PublicDir
 from .gpu.semaphore import GPUSemaphore
 from .graph import Graph
 from .interop import host_memory
@@ -63,7 +63,7 @@ from .tensor_state import Exchange, TensorState, owned
 __all__ = ["MLContext", "MLContextLostInfo"]
 
 
-class MLContext(PublicDir, ContextBase, AsyncManager):
+class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
     """A device and the strict order of work on it; made by ``ml.create_context``.
 
     Every method may be called from any thread. Calls return at once; promises resolve from the
@@ -436,14 +436,16 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
             for tensor in (*sources.values(), *results.values()):
                 tensor.destroy()
 
-    def _build(self, graph: Graph, undo: Callable[[], None]) -> MLPromise[MLGraph]:
+    def _build(
+        self, graph: Graph, begun: Callable[[], None], undo: Callable[[], None]
+    ) -> MLPromise[MLGraph]:
         """Compile on a thread of its own: other work on the timeline goes on meanwhile."""
-        return self._state.promised(lambda: self._start_build([graph], [undo]))
+        return self._state.promised(lambda: self._start_build([graph], [begun], undo))
 
     def _start_build(
-        self, graphs: list[Graph], undo: list[Callable[[], None]]
+        self, graphs: list[Graph], begun: list[Callable[[], None]], undo: Callable[[], None]
     ) -> MLPromise[MLGraph]:
-        """``graphs`` and ``undo`` are emptied: with the only references go the constants' host
+        """``graphs`` and ``begun`` are emptied: with the only references go the constants' host
         copies."""
         promise = self._state.new_promise("an MLGraph")
 
@@ -451,11 +453,11 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
             promise.reject(_build_error(error))
 
         def refused(error: Exception) -> None:
-            undo.pop()()
+            undo()
             promise.reject(error)
 
         def build() -> None:
-            undo.clear()
+            begun.pop()()
             try:
                 with self._state.timeline.building():
                     unused = graphs[0].unused
@@ -545,8 +547,8 @@ def _build_error(error: Exception) -> Exception:
 
 
 def build_graph(
-    context: MLContext, graph: Graph, undo: Callable[[], None] = lambda: None
+    context: MLContext, graph: Graph, begun: Callable[[], None], undo: Callable[[], None]
 ) -> MLPromise[MLGraph]:
-    """Compile a graph for a context: ``MLGraphBuilder.build``. ``undo`` is called when there is no
-    thread to do it on."""
-    return context._build(graph, undo)
+    """Compile a graph for a context: ``MLGraphBuilder.build``. One of the two is called when it has
+    ``begun``, or when there is no thread to do it on."""
+    return context._build(graph, begun, undo)

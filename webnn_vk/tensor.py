@@ -8,14 +8,14 @@ import numpy as np
 
 from . import background
 from .data_types import MLTensorDescriptor
-from .face import AsyncManager, PublicDir, html_table
+from .face import AsyncManager, OneOfAKind, PublicDir, html_table
 from .interop import dlpack
 from .interop.numpy import TensorArray, view
 from .sharing import TensorMemory, export_fd
 from .tensor_state import TensorBase, TensorState
 
 
-class MLTensor(PublicDir, TensorBase, AsyncManager):
+class MLTensor(PublicDir, OneOfAKind, TensorBase, AsyncManager):
     """Input or output of dispatches; made by ``context.create_tensor`` or
     ``create_constant_tensor``. Its memory is given back when it is destroyed or collected and no
     work uses it any more."""

@@ -64,11 +64,16 @@ class TensorState:
         ``what`` names the call in messages."""
         storage = self.storage
         if storage is None or self.rental is not None:
-            self.storage_of(what)
-            raise TypeError(
-                f"{what}: the tensor {self.descriptor} is held by {self.rental!r}; "
-                "release that first"
-            )
+            storage = self.storage_of(what)
+            lapse = getattr(self.rental, "lapse", None)
+            if lapse is not None:
+                lapse()
+            holder = self.rental
+            if holder is not None:
+                raise TypeError(
+                    f"{what}: the tensor {self.descriptor} is held by {holder!r}; "
+                    "release that first"
+                )
         return storage
 
     def storage_of(self, what: str) -> Storage:
@@ -79,7 +84,8 @@ class TensorState:
         return storage
 
     def rent(self, holder: object, what: str) -> Storage:
-        """The tensor's memory for ``holder`` alone, until ``end_rental``; raises as ``use``."""
+        """The tensor's memory for ``holder`` alone, until ``end_rental``; raises as ``use``. If it
+        has a method ``lapse``, that ends the rental when it may be ended."""
         with self._lock:
             storage = self.use(what)
             self.rental = holder

@@ -10,6 +10,7 @@ from .. import background
 from ..device_info import DeviceInfo
 from ..driver import DriverError, DriverUnavailable
 from ..errors import InvalidStateError, NotSupportedError
+from ..face import OneOfAKind
 from ..opening import FoundDevice, choose_device, find_devices, open_device
 from ..promise import MLPromise
 from ..runtime import DriverDevice, Write
@@ -77,7 +78,7 @@ class GPUAdapter:
         return f"<GPUAdapter {self.info}>"
 
 
-class GPUDevice(GPUDeviceBase):
+class GPUDevice(OneOfAKind, GPUDeviceBase):
     """An opened device, by ``adapter.request_device()``; ``ml.create_context(gpu_device)`` makes a
     context on it.
 

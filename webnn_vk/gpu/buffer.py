@@ -8,12 +8,13 @@ from typing import Any
 
 from .. import background
 from ..errors import InvalidStateError, sanitize
+from ..face import OneOfAKind
 from ..runtime import Storage
 from .device_state import DeviceState
 from .flags import GPUBufferUsage
 
 
-class GPUBuffer:
+class GPUBuffer(OneOfAKind):
     """Made by ``device.create_buffer``, ``context.export_to_gpu`` or
     ``device.import_external_buffer``. ``size`` is in bytes. Its memory is given back when it is
     destroyed or collected and no work uses it any more."""

@@ -16,6 +16,7 @@ from ..driver import (
     Recording,
 )
 from ..errors import InvalidStateError, sanitize
+from ..face import OneOfAKind
 from ..integers import padded
 from ..runtime import Storage, Submit
 from .buffer import GPUBuffer, alive, check_range, integer, usable
@@ -105,7 +106,7 @@ class _Uses:
             self.writes[storage] = None
 
 
-class GPUCommandEncoder:
+class GPUCommandEncoder(OneOfAKind):
     """Records commands; ``finish()`` makes a command buffer of them. Each command sees what those
     before it wrote."""
 
@@ -335,7 +336,7 @@ def _check_overlaps(
                 )
 
 
-class GPUCommandBuffer:
+class GPUCommandBuffer(OneOfAKind):
     """Recorded commands for ``queue.submit``. Unlike WebGPU's it may be submitted again, which
     costs no new recording. It keeps the memory of its buffers."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import background
+from ..face import OneOfAKind
 from ..promise import MLPromise
 from ..runtime import Fence, Read, Run, Write
 from .buffer import GPUBuffer, alive, check_range, integer, usable
@@ -17,7 +18,7 @@ from .encoder import GPUCommandBuffer, work_of
 from .flags import GPUBufferUsage
 
 
-class GPUQueue:
+class GPUQueue(OneOfAKind):
     """The one queue of a device: everything runs in the order of the calls, together with the work
     of the contexts on the device. Calls return at once."""
 

@@ -9,11 +9,12 @@ from typing import Any
 from .. import background
 from ..driver import DriverError, FeatureMissing, sharing_of
 from ..errors import NotSupportedError, OperationError
+from ..face import OneOfAKind
 from ..runtime import Lane, Submit
 from ..runtime.external import stop_waits
 
 
-class GPUSemaphore:
+class GPUSemaphore(OneOfAKind):
     """A timeline semaphore whose value both sides see; made by ``create_exportable_semaphore`` of
     a context or a GPUDevice. The value starts at 0 and only grows.
 

@@ -28,7 +28,12 @@ def mapped(request, open_kind):
 
 
 def is_free(tensor):
-    return tensor._state.rental is None
+    """Whether the next call may use it."""
+    try:
+        tensor._state.use("is_free")
+    except TypeError:
+        return False
+    return True
 
 
 # -- out of tensors -------------------------------------------------------------------------------
