@@ -6,11 +6,8 @@ Target: Vulkan 1.2, SPIR-V 1.5, no optimiser (drivers optimise; ours would cost 
 
 from __future__ import annotations
 
-import functools
 import importlib.util
-import os
 import shutil
-import subprocess
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,12 +16,12 @@ from typing import Any, Protocol, TypeVar
 from webnn_vk import environment
 
 from .glsl import CompilerUnavailable, GlslError, Source
+from .process import ProcessCompiler, identity_of
 
 #: What every module is compiled for; part of its address.
 FLAGS = "compute vulkan1.2 spirv1.5 O0"
 
 MODES = ("auto", "process", "none")
-_TIMEOUT_S = 300
 _T = TypeVar("_T")
 
 
@@ -45,7 +42,7 @@ class LibraryCompiler:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.identity = _identity(path)
+        self.identity = identity_of(path)
         self._lock = threading.Lock()
         self._library: Any = None
 
@@ -88,84 +85,9 @@ def _libraries() -> Iterator[str]:
         yield from sorted(map(str, Path(folder).glob("**/libslang-glslang*")))
 
 
-# -- as processes
-
-class ProcessCompiler:
-    """`glslc` (many files in a process) or `glslangValidator` (one; several at a time)."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.identity = _identity(path)
-        self._many = Path(path).stem == "glslc"
-
-    @functools.cached_property
-    def version(self) -> str:
-        """The first line that `--version` prints, after the program's name."""
-        return f"{Path(self.path).name}: {self._run(['--version'], None).splitlines()[0].strip()}"
-
-    def _run(self, arguments: list[str], folder: str | None) -> str:
-        try:
-            done = subprocess.run(
-                [self.path, *arguments], cwd=folder, stdin=subprocess.DEVNULL, timeout=_TIMEOUT_S,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise CompilerUnavailable(f"{self.path}: {error}") from None
-        if done.returncode < 0:
-            return f"{done.stdout}\n{self.path} ended by signal {-done.returncode}"
-        return done.stdout
-
-    def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
-        """SPIR-V, or the error, for each source. Raises CompilerUnavailable."""
-        import tempfile
-        from concurrent.futures import ThreadPoolExecutor
-
-        if not sources:
-            return []
-        workers = min(len(sources), os.cpu_count() or 1)
-        size = -(-len(sources) // workers) if self._many else 1
-        with tempfile.TemporaryDirectory(prefix="webnn_vk_") as folder:
-            for i, source in enumerate(sources):
-                Path(folder, f"{i}.comp").write_text(source.text, encoding="utf-8", newline="\n")
-            batches = [range(i, min(i + size, len(sources))) for i in range(0, len(sources), size)]
-            with ThreadPoolExecutor(workers) as pool:
-                logs = pool.map(lambda batch: self._batch(folder, batch), batches)
-                results = []
-                for batch, log in zip(batches, logs, strict=True):
-                    results += [self._result(folder, i, sources[i], log) for i in batch]
-        return results
-
-    def _batch(self, folder: str, batch: range) -> str:
-        files = [f"{i}.comp" for i in batch]
-        if self._many:
-            flags = ["--target-env=vulkan1.2", "-fshader-stage=comp", "-O0", "-c"]
-            return self._run([*flags, *files], folder)
-        output = ["-o", f"{files[0]}.spv"]
-        return self._run(["--target-env", "vulkan1.2", "-S", "comp", *output, *files], folder)
-
-    def _result(self, folder: str, i: int, source: Source, log: str) -> bytes | GlslError:
-        try:
-            return Path(folder, f"{i}.comp.spv").read_bytes()
-        except FileNotFoundError:
-            lines = log.splitlines()
-            # Of several files' messages those that name this one; else all but the bare file name.
-            errors = [n for n in lines if n.startswith(f"{i}.comp:")] if self._many else []
-            errors = errors or [n for n in lines if n.strip() != f"{i}.comp"]
-            return GlslError(source.name, "\n".join(errors), source.text)
-
-
-def _identity(path: str) -> str:
-    """Name, size and time of the file: changes with the compiler and costs one stat."""
-    try:
-        real = os.path.realpath(path)
-        about = os.stat(real)
-    except OSError:
-        return path
-    return f"{os.path.basename(real)} {about.st_size} {about.st_mtime_ns}"
-
-
 class FallbackCompiler:
-    """The first of several compilers that works; the next is looked for when one cannot be used."""
+    """The first of several compilers that works; the next is looked for when one cannot be used,
+    unless that passes."""
 
     def __init__(self, compilers: Iterable[Compiler]) -> None:
         """Raises StopIteration when there is none."""
@@ -192,7 +114,9 @@ class FallbackCompiler:
             compiler = self._current
             try:
                 return use(compiler)
-            except CompilerUnavailable:
+            except CompilerUnavailable as error:
+                if error.passing:
+                    raise
                 with self._lock:
                     if self._current is compiler:
                         following = next(self._rest, None)

@@ -23,7 +23,14 @@ class GlslError(RuntimeError):
 
 
 class CompilerUnavailable(RuntimeError):
-    """A compiler that was found but cannot be loaded or run."""
+    """A compiler that was found but cannot be loaded or run, or that does not do its work.
+
+    ``passing``: for want of files, memory, processes or room on the disk; it may work again later.
+    """
+
+    def __init__(self, message: str, *, passing: bool = False) -> None:
+        self.passing = passing
+        super().__init__(message)
 
 
 @dataclass(frozen=True)

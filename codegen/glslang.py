@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
+from .files import no_file_can_be_opened
 from .glsl import CompilerUnavailable, GlslError, Source
 
 
@@ -68,7 +69,7 @@ class Library:
                 self._calls[name] = function = library[name]
                 function.argtypes, function.restype = arguments, result
         except (OSError, AttributeError) as error:
-            raise CompilerUnavailable(f"{path}: {error}") from None
+            raise CompilerUnavailable(f"{path}: {error}", passing=no_file_can_be_opened()) from None
         # Another major version may have another layout of the input: a crash, not an error.
         if version[0] not in _KNOWN_MAJOR:
             raise CompilerUnavailable(f"{path}: glslang {version} is not one we know")

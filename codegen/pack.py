@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .files import open_regular, write_atomically
+
 try:
     import lzma
 except ImportError:  # an optional part of CPython
@@ -92,7 +94,7 @@ class Pack:
         """Raises PackError when the file is missing, damaged or of another version."""
         self.path = Path(path)
         try:
-            with open(self.path, "rb") as file:
+            with open(open_regular(self.path), "rb") as file:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
             raise PackError(f"{self.path}: {error}") from None
@@ -218,18 +220,3 @@ def write_pack(
     write_atomically(path, header + checked + bytes(data), mode=0o644)
     size = len(header) + len(checked) + len(data)
     return PackStats(path, len(modules), size, spirv_size, str(about.get("compiler", "")))
-
-
-def write_atomically(path: Path, data: bytes, mode: int) -> None:
-    """The whole file or none: a temporary file in the same folder, then a rename."""
-    import tempfile
-
-    handle, temporary = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, mode)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import struct
 import threading
 import warnings
@@ -22,8 +23,9 @@ from webnn_vk import environment
 
 from . import spirv
 from .compiler import FLAGS, Compiler, find_compiler
+from .files import is_shortage, read_regular, write_atomically
 from .glsl import CompilerUnavailable, GlslError, Source
-from .pack import PACK_PATH, Pack, PackError, PackStats, write_atomically, write_pack
+from .pack import PACK_PATH, Pack, PackError, PackStats, write_pack
 from .render import render
 from .spec import KernelSpec
 
@@ -38,7 +40,14 @@ MAX_REMEMBERED = 1024
 
 
 class ShaderUnavailable(RuntimeError):
-    """Neither pack nor cache has the module, and no GLSL compiler works."""
+    """Neither pack nor cache has the module, and no GLSL compiler works.
+
+    ``failed``: a compiler was there and could not be used; what goes without one is worth a try.
+    """
+
+    def __init__(self, message: str, *, failed: bool = False) -> None:
+        self.failed = failed
+        super().__init__(message)
 
 
 def address(spec: KernelSpec) -> bytes:
@@ -48,7 +57,8 @@ def address(spec: KernelSpec) -> bytes:
 
 
 def default_cache_dir() -> Path | None:
-    """WEBNN_VK_CACHE, or the user's cache folder; None for WEBNN_VK_CACHE=off."""
+    """WEBNN_VK_CACHE, or the user's cache folder; None for WEBNN_VK_CACHE=off, and for a user
+    without a home."""
     folder = environment.text("WEBNN_VK_CACHE")
     if folder == "off":
         return None
@@ -56,7 +66,12 @@ def default_cache_dir() -> Path | None:
         return Path(folder)
     import platformdirs
 
-    return Path(platformdirs.user_cache_dir("webnn_vk", appauthor=False))
+    try:
+        folder = Path(platformdirs.user_cache_dir("webnn_vk", appauthor=False))
+    except RuntimeError:
+        return None  # neither HOME nor an entry for the user in the system's list
+    # Older ones leave "~" as it is.
+    return folder if folder.is_absolute() else None
 
 
 class ShaderStore:
@@ -74,7 +89,14 @@ class ShaderStore:
         pack: str | os.PathLike[str] | None = _DEFAULT,
         compiler: Compiler | str | None = _DEFAULT,
     ) -> None:
-        self._cache = _Cache(default_cache_dir() if cache_dir == _DEFAULT else cache_dir)
+        if cache_dir == _DEFAULT:
+            cache_dir = default_cache_dir()
+            if cache_dir is None and environment.text("WEBNN_VK_CACHE") is None:
+                _warn_once(
+                    "no home directory (HOME is not set, and the user has none): shaders are not "
+                    "kept from one process to the next; WEBNN_VK_CACHE can name a folder for them"
+                )
+        self._cache = _Cache(cache_dir)
         self._pack = _open_pack(pack)
         self._compiler = find_compiler() if compiler == _DEFAULT else compiler
         self._memo: OrderedDict[str, bytes] = OrderedDict()
@@ -84,7 +106,8 @@ class ShaderStore:
 
     @property
     def has_compiler(self) -> bool:
-        """Whether fused kernels can be compiled: a compiler was found (it may fail to load)."""
+        """Whether fused kernels can be compiled: a compiler was found, and none has failed for
+        good so far."""
         return self._compiler is not None
 
     @property
@@ -118,9 +141,10 @@ class ShaderStore:
                 modules |= self._compile(list(missing.values()))
             return [modules[spec.key()] for spec in specs]
 
-    def available(self, spec: KernelSpec) -> bool:
-        """Whether `get` can supply it: memory, pack, cache, or a compiler to try with."""
-        if self._compiler is not None:
+    def available(self, spec: KernelSpec, *, compiling: bool = True) -> bool:
+        """Whether `get` can supply it: memory, pack, cache, or, when ``compiling``, a compiler to
+        try with."""
+        if compiling and self._compiler is not None:
             return True
         with self._lock:
             return self._look_up(spec) is not None
@@ -155,19 +179,31 @@ class ShaderStore:
         try:
             results = self._compiler.compile([Source(render(s), s.template) for s in specs])
         except CompilerUnavailable as error:
+            if not error.passing:
+                self._compiler = None  # one that hangs would be waited for again
             raise ShaderUnavailable(
-                f"the GLSL compiler for {names} does not work: {error}"
+                f"the GLSL compiler for {names} does not work: {error}", failed=True
             ) from error
         for result in results:
             if isinstance(result, GlslError):
                 raise result
+        identity = self._compiler.identity
         modules = {}
         for spec, result in zip(specs, results, strict=True):
             module = spirv.add_float_controls(spirv.strip(result), spec.features)
             modules[spec.key()] = module
-            self._cache.put(address(spec), self._compiler.identity, module)
+            self._cache.put(address(spec), identity, module)
             self._remember(spec, module, "compiler")
         return modules
+
+
+_warned: set[str] = set()
+
+
+def _warn_once(message: str) -> None:
+    if message not in _warned:
+        _warned.add(message)
+        warnings.warn(f"webnn_vk: {message}", RuntimeWarning, stacklevel=3)
 
 
 def _open_pack(pack: str | os.PathLike[str] | None) -> Pack | None:
@@ -229,7 +265,11 @@ class _Cache:
             return None
         if identity is not None:
             return _read_entry(self._path(place, identity), place)
-        for path in sorted(self._folder.glob(f"{place.hex()}-*.spv")):
+        try:
+            paths = sorted(self._folder.glob(f"{place.hex()}-*.spv"))
+        except OSError:
+            return None
+        for path in paths:
             module = _read_entry(path, place)
             if module is not None:
                 return module
@@ -242,14 +282,15 @@ class _Cache:
         header = _ENTRY.pack(_MAGIC, _FORMAT, len(module), place, hashlib.sha256(module).digest())
         try:
             write_atomically(self._path(place, identity), header + module, mode=0o600)
-        except OSError:
-            self._usable = False
+        except OSError as error:
+            # What is in the way of this entry, or missing at this moment, is not the folder's.
+            if not isinstance(error, IsADirectoryError) and not is_shortage(error):
+                self._usable = False
 
 
 def _read_entry(path: Path, place: bytes) -> bytes | None:
     try:
-        with open(path, "rb") as file:
-            data = file.read(_LARGEST)
+        data = read_regular(path, _LARGEST)
     except OSError:
         return None
     if len(data) < _ENTRY.size:
@@ -279,7 +320,9 @@ def cache_state() -> dict[str, Any]:
         warnings.simplefilter("always")
         usable = cache.check()
     if usable:
-        sizes = [path.stat().st_size for path in Path(folder, "spirv").glob("*.spv")]
+        # Of entries alone: anything may lie there under such a name.
+        found = (path.lstat() for path in Path(folder, "spirv").glob("*.spv"))
+        sizes = [about.st_size for about in found if stat.S_ISREG(about.st_mode)]
         state["entries"], state["bytes"] = len(sizes), sum(sizes)
     elif usable is False and folder is not None:
         state["problem"] = "; ".join(str(warning.message) for warning in caught) or (

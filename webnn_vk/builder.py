@@ -7,7 +7,7 @@ docstring and differs in nothing else.
 from __future__ import annotations
 
 import inspect
-import threading
+import itertools
 import warnings
 import zlib
 from collections.abc import Mapping
@@ -30,8 +30,8 @@ from .data_types import (
     to_data_type,
     to_descriptor,
 )
-from .errors import InvalidStateError, sanitize
-from .face import PublicDir
+from .errors import InvalidStateError, for_want_of, sanitize
+from .face import OneOfAKind, PublicDir
 from .graph import Graph, Node, Value
 from .graph.emit import bind_call, make_node
 from .ml_graph import MLGraph
@@ -43,7 +43,7 @@ from .tensor import MLTensor
 from .tensor_state import TensorState, owned
 
 
-class MLOperand(PublicDir, Arithmetic):
+class MLOperand(PublicDir, OneOfAKind, Arithmetic):
     """A tensor in the graph being built (§8.6).
 
     Python's operators stand for the builder's methods (extension): ``+ - * / ** @``, unary minus,
@@ -86,7 +86,7 @@ class MLOperand(PublicDir, Arithmetic):
         return f"<MLOperand {self._title}: {self._descriptor}>"
 
 
-class MLGraphBuilder(PublicDir):
+class MLGraphBuilder(PublicDir, OneOfAKind):
     """Describes one graph for ``context`` and builds it once.
 
     Methods raise InvalidStateError after ``build()`` and when the context is lost, and TypeError,
@@ -102,16 +102,16 @@ class MLGraphBuilder(PublicDir):
         self._begin()
 
     def _begin(self) -> None:
-        self._has_built = False
         self._inputs: list[Value] = []
         self._nodes: list[Node] = []
         # The values of the operands handed out, by their numbers.
-        self._values: list[Value] = []
+        self._values: dict[int, Value] = {}
+        self._numbers = itertools.count()
         # Constants by type, shape and a checksum of their bytes: equal ones are stored once.
         self._constants: dict[Any, list[Value]] = {}
-        # Of two threads that build at once, the second finds the graph built.
-        self._building = threading.Lock()
-        self._numbering = threading.Lock()
+        # Of those who build, the first who gets in here does. (No locks: a signal handler may come
+        # between any two steps, and call in.)
+        self._built: dict[str, object] = {}
 
     # -- inputs and constants ------------------------------------------------------------------
     def input(self, name: str, descriptor: Any) -> MLOperand:
@@ -184,16 +184,16 @@ class MLGraphBuilder(PublicDir):
     def _constant_value(self, descriptor: MLOperandDescriptor, given: np.ndarray) -> MLOperand:
         """A constant with a copy of these bytes, or the one that there is already."""
         key = descriptor, zlib.crc32(given)
-        with self._numbering:
-            equal = self._constants.setdefault(key, [])
-            for value in equal:
-                if _equal_bytes(value.data.reshape(-1).view(np.uint8), given):
-                    break
-            else:
-                data = given.copy().view(descriptor.numpy_dtype).reshape(descriptor.shape)
-                data.setflags(write=False)
-                value = Value(descriptor, data=data)
-                equal.append(value)
+        # Two threads at once may store a constant twice.
+        equal = self._constants.setdefault(key, [])
+        for value in equal:
+            if _equal_bytes(value.data.reshape(-1).view(np.uint8), given):
+                break
+        else:
+            data = given.copy().view(descriptor.numpy_dtype).reshape(descriptor.shape)
+            data.setflags(write=False)
+            value = Value(descriptor, data=data)
+            equal.append(value)
         return self._operand(value, "constant")
 
     def _constant_tensor(self, tensor: MLTensor) -> MLOperand:
@@ -205,10 +205,9 @@ class MLGraphBuilder(PublicDir):
         return self._operand(_TensorValue(_plain(state.descriptor), storage, state), "constant")
 
     def _operand(self, value: Value, title: str) -> MLOperand:
-        # One step: several threads may add to one builder.
-        with self._numbering:
-            self._values.append(value)
-            return MLOperand(self, value.descriptor, len(self._values) - 1, title)
+        number = next(self._numbers)
+        self._values[number] = value
+        return MLOperand(self, value.descriptor, number, title)
 
     # -- operators -----------------------------------------------------------------------------
     def _apply(self, record: Operator, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -240,22 +239,42 @@ class MLGraphBuilder(PublicDir):
         no output, an empty name, an input or a constant as output (use ``identity``), an operand of
         another builder or a destroyed constant tensor; InvalidStateError when built before or the
         context is lost; OperationError when the device can't carry it."""
-        try:
-            with self._building:
-                graph = self._graph(outputs)
-                self._has_built = True
+        claim = object()
+        # Who is first decides: the build, which takes what was collected, or who gives it up.
+        taken: dict[str, str] = {}
+
+        def begun() -> None:
+            if taken.setdefault("by", "build") == "build":
                 for collected in (self._nodes, self._values, self._inputs, self._constants):
                     collected.clear()
+
+        def undo() -> None:
+            if taken.setdefault("by", "caller") == "caller" and self._built.get("by") is claim:
+                self._built.clear()
+
+        try:
+            graph = self._graph(outputs)
+            if self._built.setdefault("by", claim) is not claim:
+                self._check_can_build("build")
+            unused = graph.unused
+            promise = build_graph(self._context, graph, begun, undo)
         except (TypeError, InvalidStateError) as error:
             return MLPromise.rejected(error)
-        if graph.unused:
-            names = ", ".join(sorted(repr(sanitize(name)) for name in graph.unused))
+        except BaseException as error:
+            # Interrupted, or out of memory: the builder is as it was, unless it has begun.
+            undo()
+            if isinstance(error, MemoryError):
+                return MLPromise.rejected(for_want_of(error, "build"))
+            raise
+        del graph
+        if unused:
+            names = ", ".join(sorted(repr(sanitize(name)) for name in unused))
             warnings.warn(
                 f"build: no output depends on the inputs {names}; the graph is without them",
                 RuntimeWarning,
                 stacklevel=2,
             )
-        return build_graph(self._context, graph)
+        return promise
 
     def _graph(self, outputs: Mapping[str, MLOperand]) -> Graph:
         outputs = entries(outputs, "build: outputs:")
@@ -299,12 +318,12 @@ class MLGraphBuilder(PublicDir):
         return Graph(inputs, values, tuple(reversed(nodes)), unused)
 
     def __repr__(self) -> str:
-        state = "built" if self._has_built else f"{len(self._nodes)} operators"
+        state = "built" if self._built else f"{len(self._nodes)} operators"
         return f"<MLGraphBuilder on {context_state(self._context).device.name}: {state}>"
 
     # -- checks --------------------------------------------------------------------------------
     def _check_can_build(self, what: str) -> None:
-        if self._has_built:
+        if self._built:
             raise InvalidStateError(f"{what}: this builder has built its graph; make a new one")
         if self._context.lost.done():
             raise InvalidStateError(f"{what}: the context is lost")

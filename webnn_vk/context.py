@@ -23,12 +23,20 @@ from .errors import (
     InvalidStateError,
     NotSupportedError,
     UnknownError,
+    for_want_of,
     sanitize,
 )
-from .face import AsyncManager, PublicDir
+from .face import AsyncManager, OneOfAKind, PublicDir
 from .gpu.semaphore import GPUSemaphore
 from .graph import Graph
-from .graph_making import compiled, in_background, loaded, make_graph, write_graph
+from .graph_making import (
+    GraphParts,
+    compiled,
+    in_background,
+    loaded,
+    make_graph,
+    write_graph,
+)
 from .interop import host_memory
 from .limits import op_support_limits
 from .ml_graph import (
@@ -50,6 +58,7 @@ from .runtime import (
     Timeline,
     Write,
 )
+from .runtime.staging import SMALL_BYTES, Held
 from .runtime.storage import DeviceLostError
 from .saved_graphs import SavedGraphs, check_key
 from .settings import Settings
@@ -60,7 +69,7 @@ from .tensor_state import Exchange, TensorState, owned
 __all__ = ["MLContext", "MLContextLostInfo"]
 
 
-class MLContext(PublicDir, ContextBase, AsyncManager):
+class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
     """A device and the strict order of work on it; made by ``ml.create_context``.
 
     Every method may be called from any thread. Calls return at once; promises resolve from the
@@ -128,7 +137,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
                 return self._create_importable(wanted)
             return self._create(wanted, None, constant=False)
 
-        return self._state.promised(create)
+        return background.shielded(self._state.promised, create)
 
     def create_constant_tensor(
         self, descriptor: MLOperandDescriptor | Mapping[str, Any], input_data: Any
@@ -138,12 +147,14 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         does, and with TypeError when the data does not fit."""
 
         def create() -> MLPromise[MLTensor]:
-            wanted = self._checked(descriptor, "create_constant_tensor")
-            copied = as_bytes(input_data, wanted, "create_constant_tensor").copy()
+            what = "create_constant_tensor"
+            wanted = self._checked(descriptor, what)
+            view = as_bytes(input_data, wanted, what)
+            held = self._state.timeline.staging.hold(view.nbytes, what)
             plain = MLTensorDescriptor(wanted.data_type, wanted.shape)
-            return self._create(plain, copied, constant=True)
+            return self._create(plain, view.copy(), constant=True, held=held)
 
-        return self._state.promised(create)
+        return background.shielded(self._state.promised, create)
 
     def import_constant_tensor(
         self, descriptor: MLOperandDescriptor | Mapping[str, Any], buffer: Any
@@ -170,7 +181,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
             self._state.register(tensor)
             return MLPromise.resolved(MLTensor(tensor))
 
-        return self._state.promised(create)
+        return background.shielded(self._state.promised, create)
 
     def _checked(
         self,
@@ -191,6 +202,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         *,
         constant: bool,
         exchange: Exchange | None = None,
+        held: Held | None = None,
     ) -> MLPromise[MLTensor]:
         promise = self._state.new_promise(f"an MLTensor {descriptor}")
         exportable = exchange is not None and exchange.external
@@ -214,7 +226,8 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
                 error = UnknownError(f"{descriptor}: {error}")
             promise.reject(error)
 
-        self._state.lane.enqueue(*works, Write(storage, data), Run(allocated, failed))
+        write = Write(storage, data, held=held)
+        self._state.lane.enqueue(*works, write, Run(allocated, failed))
         return promise
 
     def _new_storage(self, size: int, exportable: bool) -> tuple[Storage, tuple[Allocate, ...]]:
@@ -230,21 +243,32 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
 
     def write_tensor(self, tensor: MLTensor, input_data: Any) -> None:
         """Replace a writable tensor's contents, in order with other work (§8.3.6).
-        ``input_data`` is copied before the call returns. TypeError when the tensor belongs to
-        another context, is not writable, or the data does not fit; InvalidStateError when it was
-        destroyed."""
+        ``input_data`` is copied before the call returns, which waits for the device where too much
+        waits for it already (``runtime.staging.STAGING_BYTES``). TypeError when the tensor belongs
+        to another context, is not writable, or the data does not fit; InvalidStateError when it was
+        destroyed, and in a callback that would have to wait; OperationError for want of memory."""
         self._state.timeline.check_fork()
         state = owned(tensor, self._state, "write_tensor")
-        storage = state.use("write_tensor")
+        state.use("write_tensor")
         if not tensor.writable:
             raise TypeError(f"write_tensor: {tensor!r} was not created with writable=True")
-        view = as_bytes(input_data, state.descriptor, "write_tensor")
-        with self._state.timeline.building():
-            staged = self._state.device.stage(view)
+        try:
+            self._write(state, as_bytes(input_data, state.descriptor, "write_tensor"))
+        except MemoryError as error:
+            raise for_want_of(error, "write_tensor") from None
+
+    def _write(self, state: TensorState, view: np.ndarray, held: Held | None = None) -> None:
+        held = held or self._state.timeline.staging.hold(view.nbytes, "write_tensor")
+        staged = None
+        if view.nbytes > SMALL_BYTES:
+            staged = background.shielded(self._stage, view)
         copied = view.copy() if staged is None else None
-        with self._state.order:
-            state.use("write_tensor")  # destroyed or lent meanwhile
-            self._state.lane.enqueue(Write(storage, copied, staged))
+        storage = state.use("write_tensor")  # it may have been destroyed or lent meanwhile
+        self._state.lane.enqueue(Write(storage, copied, staged, held=held))
+
+    def _stage(self, view: np.ndarray) -> Any:
+        with self._state.timeline.building():
+            return self._state.device.stage(view)
 
     def read_tensor(self, tensor: MLTensor, output: Any = None) -> MLPromise[Any]:
         """A readable tensor's contents once all work before is done (§8.3.4): a NumPy array of
@@ -285,7 +309,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
             exchange = exchange_for(self._state, gpu_device)
             return self._create(wanted, None, constant=False, exchange=exchange)
 
-        return self._state.promised(create)
+        return background.shielded(self._state.promised, create)
 
     def create_exportable_semaphore(self) -> GPUSemaphore:
         """A semaphore that orders the context's work with that of CUDA, another device or process,
@@ -295,7 +319,8 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         for timeline semaphores (lavapipe), InvalidStateError when the context is lost.
         """
         self._state.check()
-        return GPUSemaphore(self._state.lane, "create_exportable_semaphore")
+        what = "create_exportable_semaphore"
+        return background.shielded(GPUSemaphore, self._state.lane, what)
 
     def _create_importable(self, descriptor: MLTensorDescriptor) -> MLPromise[MLTensor]:
         if self._gpu_device is None:
@@ -340,10 +365,9 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         states = [owned(tensor, context, "dispatch") for tensor in tensors]
         if len({id(t) for t in tensors}) != len(tensors):
             raise TypeError("dispatch: a tensor is given more than once")
-        with context.order:
-            for state in states:
-                state.use("dispatch")
-            context.lane.enqueue(RunGraph(executable, *match(graph, inputs, outputs)))
+        for state in states:
+            state.use("dispatch")
+        context.lane.enqueue(RunGraph(executable, *match(graph, inputs, outputs)))
 
     def compute(self, graph: MLGraph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Run ``graph`` once on arrays and wait for its outputs (extension): name → array.
@@ -352,7 +376,11 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         of more than one dimension has the input's shape. Blocks; ``compute_async`` doesn't.
         TypeError for names and arrays that don't fit, InvalidStateError for a destroyed graph or
         context, OperationError when the run fails."""
-        return self._compute(graph, self._checked_arrays(graph, inputs, "compute"))
+        try:
+            views = self._checked_arrays(graph, inputs, "compute")
+            return background.shielded(self._compute, graph, views)
+        except MemoryError as error:
+            raise for_want_of(error, "compute") from None
 
     def compute_async(
         self, graph: MLGraph, inputs: Mapping[str, Any]
@@ -361,17 +389,20 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         before the call returns; what ``compute`` raises the promise rejects with."""
 
         def start() -> MLPromise[dict[str, np.ndarray]]:
-            views = self._checked_arrays(graph, inputs, "compute_async")
+            what = "compute_async"
+            views = self._checked_arrays(graph, inputs, what)
+            size = sum(view.nbytes for view in views.values())
+            held = [self._state.timeline.staging.hold(size, what)]
             copies = {name: view.copy() for name, view in views.items()}
             promise = self._state.new_promise("outputs by name")
 
             def run() -> None:
                 try:
-                    promise.resolve(self._compute(graph, copies))
+                    promise.resolve(self._compute(graph, copies, held.pop()))
                 except Exception as error:
-                    promise.reject(error)
+                    promise.reject(for_want_of(error, what))
 
-            if not background.start(run, "compute"):
+            if not background.start(run, "compute", refused=promise.reject):
                 promise.reject(InvalidStateError("the interpreter is exiting"))
             return promise
 
@@ -390,15 +421,22 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
             for name, data in inputs.items()
         }
 
-    def _compute(self, graph: MLGraph, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        sources, results = {}, {}
+    def _compute(
+        self, graph: MLGraph, inputs: dict[str, np.ndarray], held: Held | None = None
+    ) -> dict[str, np.ndarray]:
+        """``held``: the room that the inputs take, if they are copies. ``inputs`` is emptied."""
+        sources: dict[str, MLTensor] = {}
+        results: dict[str, MLTensor] = {}
         try:
-            for name, view in inputs.items():
+            while inputs:
+                name, view = inputs.popitem()
                 d = graph.inputs[name]
                 sources[name] = self.create_tensor(
                     MLTensorDescriptor(d.data_type, d.shape, writable=True)
                 ).result()
-                self.write_tensor(sources[name], view)
+                self._write(owned(sources[name], self._state, "compute"), view, held)
+                del view
+            del held
             for name, d in graph.outputs.items():
                 results[name] = self.create_tensor(
                     MLTensorDescriptor(d.data_type, d.shape, readable=True)
@@ -410,13 +448,20 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
             for tensor in (*sources.values(), *results.values()):
                 tensor.destroy()
 
-    def _build(self, graph: Graph) -> MLPromise[MLGraph]:
-        target = self._target
+    def _build(
+        self, graph: Graph, begun: Callable[[], None], undo: Callable[[], None]
+    ) -> MLPromise[MLGraph]:
         # Emptied by the call: with the only reference go the constants' host copies.
         graphs = [graph]
-        return self._state.promised(
-            lambda: make_graph(self._state, lambda: compiled(graphs.pop(), target), "build")
-        )
+        del graph
+
+        def prepare() -> GraphParts:
+            return compiled(graphs.pop(), self._target, self._state.device, self._fall_back)
+
+        return self._state.promised(lambda: make_graph(self._state, prepare, "build", begun, undo))
+
+    def _fall_back(self, target: Target) -> None:
+        self._target = target
 
     # -- saved graphs --------------------------------------------------------------------------
     def save_graph(self, key: str, graph: MLGraph) -> MLPromise[None]:
@@ -441,7 +486,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
                 "save_graph",
             )
 
-        return self._state.promised(save)
+        return background.shielded(self._state.promised, save)
 
     def load_graph(self, key: str) -> MLPromise[MLGraph]:
         """The graph that was saved under ``key``, in a fraction of the time of a build
@@ -455,13 +500,14 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
             saved = self._saved()
             return make_graph(self._state, lambda: loaded(saved, key), "load_graph")
 
-        return self._state.promised(load)
+        return background.shielded(self._state.promised, load)
 
     def list_graphs(self) -> MLPromise[list[str]]:
         """The keys of all saved graphs in the cache folder, sorted (extension); those of other
         devices too. Rejects with NotSupportedError without a cache folder."""
-        return self._state.promised(
-            lambda: in_background(self._state, "keys", self._saved().keys, "list_graphs")
+        return background.shielded(
+            self._state.promised,
+            lambda: in_background(self._state, "keys", self._saved().keys, "list_graphs"),
         )
 
     def delete_graph(self, key: str) -> MLPromise[None]:
@@ -473,7 +519,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
             saved = self._saved()
             return in_background(self._state, "None", lambda: saved.delete(key), "delete_graph")
 
-        return self._state.promised(delete)
+        return background.shielded(self._state.promised, delete)
 
     def _saved(self) -> SavedGraphs:
         cache = self._settings.cache_folder
@@ -502,6 +548,9 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         return self._state.lane.fence()
 
 
-def build_graph(context: MLContext, graph: Graph) -> MLPromise[MLGraph]:
-    """Compile a graph for a context: ``MLGraphBuilder.build``."""
-    return context._build(graph)
+def build_graph(
+    context: MLContext, graph: Graph, begun: Callable[[], None], undo: Callable[[], None]
+) -> MLPromise[MLGraph]:
+    """Compile a graph for a context: ``MLGraphBuilder.build``. One of the two is called when it has
+    ``begun``, or when there is no thread to do it on."""
+    return context._build(graph, begun, undo)

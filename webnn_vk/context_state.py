@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 from . import background
 from .device_info import DeviceInfo
-from .errors import DOMException, InvalidStateError
+from .errors import DOMException, InvalidStateError, UnknownError
 from .promise import MLPromise
-from .runtime import Device, Lane, Timeline
+from .runtime import Device, Timeline
 
 
 @dataclass(frozen=True)
@@ -36,22 +36,22 @@ class ContextState:
     def __init__(self, timeline: Timeline, info: DeviceInfo) -> None:
         self.info = info
         self.timeline = timeline
-        #: Makes finding tensors free and queueing work with them one step.
-        self.order = threading.RLock()
+        #: Guards handing tensors to GPU devices and back. Never taken in the main thread, where a
+        #: signal handler might want it too.
+        self.handover = threading.RLock()
         #: Resolves when the context is lost or destroyed.
         self.lost: MLPromise[MLContextLostInfo] = MLPromise("an MLContextLostInfo")
-        # Guards the two sets against the loss, which empties them.
-        self._lock = threading.Lock()
-        self._loss: str | None = None
-        # Sets of references, not WeakSets: those can't be read while another thread adds.
+        # The reason, once it is lost: one step for the first, who then tells all below.
+        self._loss: dict[str, tuple[str]] = {}
+        # Sets of references, changed by single calls into C: a signal handler may come between any
+        # two steps here, and call in.
         self._members: set[weakref.ref[Any]] = set()
         # Promises of tensors being made and graphs being built: loss rejects them.
-        self._pending: set[MLPromise] = set()
+        self._pending: set[weakref.ref[MLPromise]] = set()
         this = weakref.ref(self)
         #: The context's strict order of work.
         self.lane = timeline.lane(lambda message: _lose(this, message))
-        self._finalizer = weakref.finalize(self, _leave_in_background, self.lane)
-        self._finalizer.atexit = False
+        self.lane.leave_with(self)
 
     @property
     def device(self) -> Device:
@@ -62,10 +62,8 @@ class ContextState:
         """A promise ``of`` something that the loss of the context rejects. InvalidStateError when
         it is lost."""
         promise: MLPromise[Any] = MLPromise(of)
-        with self._lock:
-            self._check_lost()
-            self._pending.add(promise)
-        promise.add_done_callback(self._pending.discard)
+        self._pending.add(weakref.ref(promise, self._pending.discard))
+        self._check_lost()  # from here on who makes it lost finds the promise
         return promise
 
     def promised(self, call: Callable[[], MLPromise[Any]]) -> MLPromise[Any]:
@@ -75,12 +73,13 @@ class ContextState:
             return call()
         except (TypeError, DOMException) as error:
             return MLPromise.rejected(error)
+        except MemoryError as error:
+            return MLPromise.rejected(UnknownError(f"out of memory: {error}"))
 
     def register(self, member: Member) -> None:
         """Have the loss of the context destroy ``member``. InvalidStateError when it is lost."""
-        with self._lock:
-            self._check_lost()
-            self._members.add(weakref.ref(member, self._members.discard))
+        self._members.add(weakref.ref(member, self._members.discard))
+        self._check_lost()
 
     def check(self) -> None:
         """InvalidStateError when the context is lost, or this is a forked child."""
@@ -88,28 +87,32 @@ class ContextState:
         self._check_lost()
 
     def _check_lost(self) -> None:
-        if self._loss is not None:
-            raise InvalidStateError(f"the context is lost: {self._loss}")
+        if self._loss:
+            raise InvalidStateError(f"the context is lost: {self._loss['reason'][0]}")
 
     def lose(self, message: str) -> None:
         """Tell everyone that the context is lost, once: its members are destroyed, what is pending
         rejects with InvalidStateError."""
-        with self._lock:
-            if self._loss is not None:
-                return
-            self._loss = message
+        reason = (message,)
+        if self._loss.setdefault("reason", reason) is not reason:
+            return
         self.lost.resolve(MLContextLostInfo(message))
         for member in self._members.copy():
             if (alive := member()) is not None:
                 alive.destroy()
-        for promise in self._pending.copy():
-            promise.reject(InvalidStateError(f"the context is lost: {message}"))
+        for pending in self._pending.copy():
+            if (promise := pending()) is not None:
+                promise.reject(InvalidStateError(f"the context is lost: {message}"))
 
     def destroy(self) -> None:
         """Lose the context on purpose and let go of the device. Calling it again does nothing."""
         self.timeline.check_fork()
+        background.shielded(self._destroy)
+
+    def _destroy(self) -> None:
         self.lose("destroy() was called")
-        self._finalizer()
+        # The last to leave waits for the device; destroy() should not.
+        background.eventually(self.lane.leave, "close")
 
 
 class ContextBase:
@@ -127,9 +130,3 @@ def _lose(this: weakref.ref[ContextState], message: str) -> None:
     state = this()
     if state is not None:
         state.lose(message)
-
-
-def _leave_in_background(lane: Lane) -> None:
-    # The last to leave waits for the device; neither the collector nor destroy() should.
-    if not lane.timeline.forked:
-        background.start(lane.leave, "close")

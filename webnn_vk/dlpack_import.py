@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from . import background
 from .buffers import check_byte_order
 from .context import MLContext
 from .context_state import context_state
@@ -52,11 +53,15 @@ def from_dlpack(
             raise TypeError(f"from_dlpack: {error}") from error.__cause__
         storage = tensor_state(tensor).storage_of("from_dlpack")
         state = context_state(context)
-        with state.timeline.building():
-            mapping = HostMapping(state.device, storage)
-            memory = np.frombuffer(mapping.memory(writable=True), descriptor.numpy_dtype)
-            memory.reshape(array.shape)[...] = array
-            mapping.store(state.lane)
+
+        def fill(array: np.ndarray) -> None:
+            with state.timeline.building():
+                mapping = HostMapping(state.device, storage)
+                memory = np.frombuffer(mapping.memory(writable=True), descriptor.numpy_dtype)
+                memory.reshape(array.shape)[...] = array
+                mapping.store(state.lane)
+
+        background.shielded(fill, array)
         return tensor
     finally:
         del array  # an error's traceback must not hold ``x``

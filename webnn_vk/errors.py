@@ -46,6 +46,16 @@ class SecurityError(DOMException):
     """The operation is not allowed here."""
 
 
+def for_want_of(error: Exception, what: str) -> Exception:
+    """The OperationError for what the system is short of, other errors as they are. ``what`` names
+    the call."""
+    if isinstance(error, MemoryError):
+        return OperationError(f"{what}: out of memory{f': {error}' if error.args else ''}")
+    if isinstance(error, OSError) and not isinstance(error, TimeoutError):
+        return OperationError(f"{what}: {error}")
+    return error
+
+
 def sanitize(text: str) -> str:
     """``text`` with control and bidirectional characters escaped, fit for a message.
 

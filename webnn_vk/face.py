@@ -1,4 +1,4 @@
-"""What the public objects have in common for interactive use: dir(), HTML, ``async with``."""
+"""What the public objects have in common: dir(), HTML, ``async with``, no copies."""
 
 from __future__ import annotations
 
@@ -27,6 +27,27 @@ class AsyncManager:
 
     async def __aexit__(self, *error: object) -> None:
         self.__exit__(*error)  # type: ignore[attr-defined]
+
+
+class OneOfAKind:
+    """No copies, which would get around checks and outlive ``destroy()``, and no pickles."""
+
+    __slots__ = ()
+
+    def __copy__(self) -> Any:
+        raise TypeError(
+            f"a copy of this {type(self).__name__} can't be made: it stands for something that "
+            "a device has once; make another one, or pass this one on"
+        )
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        self.__copy__()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            f"this {type(self).__name__} can't be pickled: it stands for something that a device "
+            "has for this process; pickle its contents, and make it anew there"
+        )
 
 
 def html_table(rows: Iterable[Sequence[Any]], head: Sequence[str] = (), caption: str = "") -> str:

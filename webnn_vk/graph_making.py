@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,12 @@ from .context_state import ContextState
 from .errors import DOMException, InvalidStateError, OperationError
 from .graph import Graph
 from .ml_graph import MLGraph
+from .notices import say_once
 from .program import Constants, Program, Target, TensorStorage, compile_program, serial
 from .program.settled import settled
 from .promise import MLPromise
-from .runtime import Executable, Read, Run, Storage
-from .runtime.storage import DeviceLostError
+from .runtime import Device, Executable, Read, Run, Storage
+from .runtime.storage import DeviceLostError, ShadersMissing
 from .saved_graphs import SavedGraphs
 
 
@@ -37,10 +38,27 @@ class GraphParts:
     modules: Mapping[KernelSpec, bytes] | None = None
 
 
-def compiled(graph: Graph, target: Target) -> GraphParts:
-    """A graph compiled; see ``compile_program``."""
+def compiled(
+    graph: Graph, target: Target, device: Device, fall_back: Callable[[Target], None]
+) -> GraphParts:
+    """A graph compiled, to kernels that need no shader compiler where that fails. ``fall_back``
+    gets the target to use from now on where it always will."""
     unused = graph.unused
-    return GraphParts(*compile_program(graph, target), unused)
+    program, constants = compile_program(graph, target)
+    start = time.perf_counter()
+    try:
+        device.find_shaders(program)
+    except ShadersMissing as error:
+        say_once(
+            f"{error}; graphs run unfused from precompiled shaders, and on the CPU where "
+            "there are none"
+        )
+        target = replace(target, has_compiler=False, available=device.available)
+        if error.for_good:
+            fall_back(target)
+        program, constants = compile_program(graph, target)
+    program.report.build_seconds["shaders"] = time.perf_counter() - start
+    return GraphParts(program, constants, unused)
 
 
 def loaded(saved: SavedGraphs, key: str) -> GraphParts:
@@ -75,23 +93,41 @@ def _read(state: ContextState, storage: Storage) -> np.ndarray:
     return promise.result()
 
 
+def _nothing() -> None:
+    pass
+
+
 def make_graph(
-    state: ContextState, prepare: Callable[[], GraphParts], what: str
+    state: ContextState,
+    prepare: Callable[[], GraphParts],
+    what: str,
+    begun: Callable[[], None] = _nothing,
+    undo: Callable[[], None] = _nothing,
 ) -> MLPromise[MLGraph]:
     """The graph of ``prepare()``, which runs on a thread of its own: other work on the timeline
-    goes on meanwhile. ``what`` names the call in errors."""
+    goes on meanwhile. ``what`` names the call in errors. One of ``begun`` and ``undo`` is called:
+    when it has, or when there is no thread to do it on."""
+    # Emptied: what they refer to goes as early as it can.
+    starting = [begun]
+    del begun
     promise: MLPromise[MLGraph] = state.new_promise("an MLGraph")
 
     def failed(error: Exception) -> None:
         promise.reject(_as_rejection(error, what))
 
+    def refused(error: Exception) -> None:
+        undo()
+        promise.reject(error)
+
     def make() -> None:
+        starting.pop()()
         try:
             with state.timeline.building():
                 parts = prepare()
                 executable = load_executable(state, parts)
             report = parts.program.report
-            report.build_seconds.update(executable.build_seconds)
+            for stage, seconds in executable.build_seconds.items():
+                report.build_seconds[stage] = report.build_seconds.get(stage, 0) + seconds
             graph = MLGraph(state, executable, report, parts.unused)
             del parts
             state.register(graph)
@@ -110,7 +146,7 @@ def make_graph(
         except Exception as error:
             failed(error)
 
-    if not background.start(make, what):
+    if not background.start(make, what, refused=refused):
         promise.reject(InvalidStateError("the interpreter is exiting"))
     return promise
 
@@ -137,7 +173,7 @@ def in_background(
         except Exception as error:
             promise.reject(_as_rejection(error, what))
 
-    if not background.start(run, what):
+    if not background.start(run, what, refused=promise.reject):
         promise.reject(InvalidStateError("the interpreter is exiting"))
     return promise
 

@@ -8,7 +8,7 @@ from typing import Any
 from .context_state import ContextState
 from .data_types import MLOperandDescriptor, shown
 from .errors import InvalidStateError, sanitize
-from .face import AsyncManager, PublicDir, html_table
+from .face import AsyncManager, OneOfAKind, PublicDir, html_table
 from .program import GraphReport
 from .promise import kind_of
 from .runtime import Executable, Storage
@@ -16,7 +16,7 @@ from .tensor import MLTensor
 from .tensor_state import tensor_state
 
 
-class MLGraph(PublicDir, AsyncManager):
+class MLGraph(PublicDir, OneOfAKind, AsyncManager):
     """Made by ``MLGraphBuilder.build``; run by ``context.dispatch`` or ``context.compute``."""
 
     def __init__(

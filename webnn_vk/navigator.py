@@ -5,7 +5,6 @@ Named after ``navigator.ml``: a module called ``ml`` would take the instance's p
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -16,10 +15,11 @@ from .data_types import shown, to_bool
 from .device_info import DeviceInfo
 from .device_profile import check_feature
 from .driver import DriverError, DriverUnavailable
-from .errors import InvalidStateError, NotSupportedError
+from .errors import InvalidStateError, NotSupportedError, for_want_of
 from .gpu.adapter import GPUDevice
 from .gpu.device_state import device_state
 from .interop import wgpu
+from .notices import say_once as _say_once
 from .opening import FoundDevice, choose, find_devices, open_device
 from .program import check_forced, check_skip
 from .promise import MLPromise, kind_of
@@ -53,7 +53,8 @@ class ML:
         ``WEBNN_VK_DEVICE``) names it. Rejects with TypeError for wrong options, ValueError for
         settings that can't be (an operator to force, a pass to skip, a feature to mask that is
         none; a variable of the environment with nonsense in it), NotSupportedError when the device
-        asked for can't be used.
+        asked for can't be used, OperationError when threads, memory or files run out: nothing of
+        the context is left then, and the call may be repeated.
         """
         if type(power_preference) is not str or power_preference not in POWER_PREFERENCES:
             return MLPromise.rejected(
@@ -74,9 +75,9 @@ class ML:
                 wanted = to_bool(accelerated, "create_context: accelerated")
                 promise.resolve(_create(chosen, power_preference, wanted))
             except Exception as error:
-                promise.reject(error)
+                promise.reject(for_want_of(error, "create_context"))
 
-        if not background.start(create, "create"):
+        if not background.start(create, "create", refused=promise.reject):
             promise.reject(InvalidStateError("the interpreter is exiting"))
         return promise
 
@@ -166,16 +167,20 @@ def _gpu_context(
     timeline: Timeline, info: DeviceInfo, settings: Settings, **options: Any
 ) -> MLContext:
     shaders = timeline.device.shaders
-    if not shaders.has_compiler:
-        _say_once(_without_compiler(info.name, shaders.has_pack))
-    return MLContext(
-        timeline,
-        info,
-        settings,
-        has_compiler=shaders.has_compiler,
-        available=shaders.available,
-        **options,
-    )
+    try:
+        if not shaders.has_compiler:
+            _say_once(_without_compiler(info.name, shaders.has_pack))
+        return MLContext(
+            timeline,
+            info,
+            settings,
+            has_compiler=shaders.has_compiler,
+            available=shaders.available,
+            **options,
+        )
+    except BaseException:
+        timeline.close_unused()
+        raise
 
 
 def _without_compiler(device: str, has_pack: bool) -> str:
@@ -194,19 +199,14 @@ def _without_compiler(device: str, has_pack: bool) -> str:
 
 def _cpu_context(settings: Settings, accelerated: bool) -> MLContext:
     device = CpuDevice()
-    return MLContext(Timeline(device), _cpu_info(device), settings, accelerated=accelerated)
+    timeline = Timeline(device)
+    try:
+        return MLContext(timeline, _cpu_info(device), settings, accelerated=accelerated)
+    except BaseException:
+        timeline.close_unused()
+        raise
 
 
 def _cpu_info(device: CpuDevice) -> DeviceInfo:
     limits = {"max_tensor_byte_length": device.max_tensor_byte_length}
     return DeviceInfo(device.name, "numpy", limits=limits)
-
-
-_said: set[str] = set()
-
-
-def _say_once(message: str) -> None:
-    """One clear line for each situation that changes where work runs."""
-    if message not in _said:
-        _said.add(message)
-        warnings.warn(f"webnn_vk: {message}", RuntimeWarning, stacklevel=2)

@@ -116,5 +116,9 @@ def open_device(found: Any, settings: Settings) -> DriverDevice:
         raise TypeError(f"mask: {error}") from None
     except DriverError as error:
         raise NotSupportedError(f"{found.profile.name}: {error}") from error
-    compiler = find_compiler(settings.glslang)
-    return DriverDevice(driver, ShaderStore(settings.cache_folder, compiler=compiler))
+    try:
+        compiler = find_compiler(settings.glslang)
+        return DriverDevice(driver, ShaderStore(settings.cache_folder, compiler=compiler))
+    except BaseException:
+        driver.close()
+        raise

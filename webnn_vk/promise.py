@@ -8,13 +8,16 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Coroutine, Generator
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, InvalidStateError
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from . import background
 from .background import on_timeline
 from .errors import InvalidStateError as StateError
 from .face import PublicDir
+from .gate import Gate
 
 T = TypeVar("T")
 
@@ -45,33 +48,83 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
     waiting in a forked child, where nothing resolves it any more.
     """
 
+    # Of Future only the attributes that ``concurrent.futures.wait`` and ``as_completed`` look at
+    # are used, for them alone: its methods take a Condition, which an interrupt can leave locked.
     def __init__(self, of: str = "") -> None:
-        super().__init__()
-        # Running from the start, so that cancel() (also by a cancelled awaiting task) is refused.
-        self.set_running_or_notify_cancel()
+        self._condition: Any = threading.RLock()
+        self._state = "RUNNING"
+        self._waiters: list[Any] = []
         self._pid = os.getpid()
         self._of = of
-        self._seen = False
+        # One step settles it: the first value, error and report of a rejection that gets into here.
+        self._outcome: dict[str, tuple[Any, BaseException | None, _Unseen | None]] = {}
+        self._gate = Gate()
+        # Each in a list of its own; who takes one out calls it.
+        self._callbacks: deque[list[Callable[[Any], Any]]] = deque()
         # The waits of the tasks that took the promise for their coroutine.
         self._waits: weakref.WeakKeyDictionary[Any, Generator[Any, None, T]] | None = None
 
     def result(self, timeout: float | None = None) -> T:
         """The value, waited for at most ``timeout`` seconds (TimeoutError), or its error raised."""
-        self._check_wait()
+        value, error = self._settled(timeout)
+        if error is None:
+            result: T = value
+            return result
         try:
-            return super().result(timeout)
+            raise error
         finally:
             # The error's traceback must not hold the promise, which holds the error: the frames of
             # who waited, and the memory that they use, would stay until the collector comes.
-            self._seen = self._seen or self.done()
-            del self
+            del self, error
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """The error that the promise was rejected with, or None; waits as ``result`` does."""
-        self._check_wait()
-        error = super().exception(timeout)
-        self._seen = True
-        return error
+        return self._settled(timeout)[1]
+
+    def done(self) -> bool:
+        """Whether it has its result or error."""
+        return bool(self._outcome)
+
+    def running(self) -> bool:
+        """Whether it is not done yet."""
+        return not self._outcome
+
+    def cancel(self) -> bool:
+        """False: a promise can't be cancelled."""
+        return False
+
+    def cancelled(self) -> bool:
+        """False: see ``cancel``."""
+        return False
+
+    def add_done_callback(self, fn: Callable[[Any], Any]) -> None:
+        """Have ``fn(promise)`` called once it is done: at once if it is. What it raises is
+        logged."""
+        entry = [fn]
+        self._callbacks.append(entry)
+        if self._outcome:
+            self._call(entry)
+
+    def _call(self, entry: list[Callable[[Any], Any]]) -> None:
+        try:
+            callback = entry.pop()
+        except IndexError:
+            return  # another thread calls it
+        try:
+            callback(self)
+        except Exception:
+            _log.exception("a callback of %s failed", self._described())
+
+    def _settled(self, timeout: float | None) -> tuple[Any, BaseException | None]:
+        if not self._outcome:
+            self._check_wait()
+            self._gate.wait(timeout)
+            if not self._outcome:
+                raise TimeoutError
+        value, error, report = self._outcome["settled"]
+        if report is not None:
+            report.seen = True
+        return value, error
 
     def _check_wait(self) -> None:
         if self.done():
@@ -85,7 +138,8 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
             raise StateError("the promise was made before a fork and never resolves in the child")
 
     def __await__(self) -> Generator[Any, None, T]:
-        self._check_fork()
+        # An event loop on the timeline's thread, run by a callback, would wait for itself.
+        self._check_wait()
         return asyncio.wrap_future(self).__await__()
 
     # -- as a coroutine, for asyncio -----------------------------------------------------------
@@ -152,58 +206,129 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
         of = f" of {self._of}" if self._of else ""
         if not self.done():
             return f"<MLPromise{of}: pending>"
-        error = super().exception()  # not looked at yet
+        result, error, _ = self._outcome["settled"]  # not looked at yet
         if error is not None:
             return f"<MLPromise{of}: rejected with {type(error).__name__}: {error}>"
-        result = super().result()
         return f"<MLPromise: {type(result).__name__ if self._bulky(result) else repr(result)}>"
 
     @staticmethod
     def _bulky(result: Any) -> bool:
         return isinstance(result, (dict, list)) or hasattr(result, "__array_interface__")
 
-    def __del__(self) -> None:
-        # As asyncio's futures do; super().__init__ may have failed.
-        if self.__dict__.get("_seen", True) or sys.is_finalizing():
-            return
-        error = self._exception
-        # The end of its context or tensor nobody has to look at: asyncio doesn't report what was
-        # cancelled either.
-        if error is not None and not isinstance(error, StateError):
-            _log.error("%s was rejected and nobody looked", self._described(), exc_info=error)
+    def __copy__(self) -> Any:
+        raise TypeError(f"{self._described()} can't be copied: it is settled once, for all")
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.__copy__()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(f"{self._described()} can't be pickled: it belongs to this process")
 
     @classmethod
     def resolved(cls, value: T) -> MLPromise[T]:
         """One that has ``value`` already."""
         promise: MLPromise[T] = cls()
-        promise.set_result(value)
+        promise.resolve(value)
         return promise
 
     @classmethod
     def rejected(cls, error: BaseException) -> MLPromise[T]:
         """One that was rejected with ``error`` already."""
         promise: MLPromise[T] = cls()
-        promise.set_exception(error)
+        promise.reject(error)
         return promise
 
     def resolve(self, value: T) -> bool:
         """Set the result unless settled already; whether it was set here."""
-        return self._settle(self.set_result, value)
+        return self._settle(value, None)
 
     def reject(self, error: BaseException) -> bool:
         """Set the error unless settled already; whether it was set here."""
-        return self._settle(self.set_exception, error)
+        return self._settle(None, error)
 
-    @staticmethod
-    def _settle(setter: Any, value: Any) -> bool:
-        try:
-            setter(value)
-        except InvalidStateError:
-            return False
-        except BaseException:
-            # SystemExit and the like from a callback; Future has handled the rest.
-            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), None)))
+    def set_result(self, result: T) -> None:
+        """``resolve``, as executors call it."""
+        if not self.resolve(result):
+            raise InvalidStateError(f"{self._described()} is settled already")
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """``reject``, as executors call it."""
+        if exception is None or not self.reject(exception):
+            raise InvalidStateError(f"{self._described()} is settled already")
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """True: it has been running from the start."""
         return True
+
+    def _settle(self, value: Any, error: BaseException | None) -> bool:
+        """Whether this was the first. Others than the main thread: what waits is told in several
+        steps."""
+        if error is not None and not isinstance(error, StateError):
+            # The end of its context or tensor nobody has to look at: asyncio doesn't report what
+            # was cancelled either.
+            report = _Unseen(error, self._described())
+        else:
+            report = None
+        outcome = (value, error, report)
+        if self._outcome.setdefault("settled", outcome) is not outcome:
+            if report is not None:
+                report.seen = True
+            return False
+        self._gate.set()
+        while True:
+            try:
+                entry = self._callbacks.popleft()
+            except IndexError:
+                break
+            try:
+                self._call(entry)
+            except BaseException:
+                # SystemExit and the like; the callbacks after it are called all the same.
+                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), None)))
+        self._tell_waiters()
+        return True
+
+    def _tell_waiters(self) -> None:
+        """Tell ``concurrent.futures.wait`` and ``as_completed``."""
+        # Held for moments, unless an interrupt in them has left it locked: then without.
+        if self._condition.acquire(blocking=False):
+            self._state = "FINISHED"
+            waiters = list(self._waiters)
+            self._condition.release()
+            if not waiters:
+                return
+        else:
+            waiters = None
+        # Their locks are Python's, which an interrupt can leave locked: not on this thread.
+        background.eventually(self._tell, "tell", waiters)
+
+    def _tell(self, waiters: list[Any] | None) -> None:
+        if waiters is None:
+            locked = self._condition.acquire(timeout=1.0)
+            self._state = "FINISHED"
+            waiters = list(self._waiters)
+            if locked:
+                self._condition.release()
+        for waiter in waiters:
+            if self._outcome["settled"][1] is None:
+                waiter.add_result(self)
+            else:
+                waiter.add_exception(self)
+
+
+class _Unseen:
+    """Reports a rejection when it goes before anyone has seen it. No destructor of the promise's
+    own: Python drops a KeyboardInterrupt that comes in one."""
+
+    __slots__ = ("_error", "_of", "seen")
+
+    def __init__(self, error: BaseException, of: str) -> None:
+        self._error, self._of = error, of
+        self.seen = False
+
+    def __del__(self) -> None:
+        if not self.seen and not sys.is_finalizing():
+            _log.error("%s was rejected and nobody looked", self._of, exc_info=self._error)
 
 
 def kind_of(value: Any) -> str:

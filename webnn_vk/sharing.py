@@ -89,7 +89,7 @@ class SameDevice:
 
     def export(self, tensor: TensorState) -> GPUBuffer:
         what = "export_to_gpu"
-        with tensor.context.order:
+        with tensor.context.handover:
             tensor.storage_of(what)
             holder = tensor.rental
             if isinstance(holder, GPUBuffer):
@@ -105,7 +105,7 @@ class SameDevice:
             return buffer
 
     def release(self, tensor: TensorState) -> None:
-        with tensor.context.order:  # not amid an export
+        with tensor.context.handover:  # not amid an export
             self._storage = None
 
     def lend(self) -> None:
@@ -157,7 +157,7 @@ class TwoDevices(SameDevice):
                 raise
 
     def release(self, tensor: TensorState) -> None:
-        with tensor.context.order:
+        with tensor.context.handover:
             self._storage = self._context_side = self._gpu_side = None
 
     def lend(self) -> None:
@@ -239,7 +239,7 @@ def _leave(leave: Callable[[], None]) -> None:
     if background.on_timeline():
         leave()  # doesn't wait there
     else:
-        background.start(leave, "close")
+        background.eventually(leave, "close")
 
 
 def _take_back(
@@ -249,7 +249,7 @@ def _take_back(
     if tensor is None:
         buffers.clear(buffer)
         return
-    with tensor.context.order:
+    with tensor.context.handover:
         if buffers.clear(buffer):
             if tensor.storage is not None:
                 exchange.take_back()

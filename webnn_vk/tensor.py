@@ -6,15 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from . import background
 from .data_types import MLTensorDescriptor
-from .face import AsyncManager, PublicDir, html_table
+from .face import AsyncManager, OneOfAKind, PublicDir, html_table
 from .interop import dlpack
 from .interop.numpy import TensorArray, view
 from .sharing import TensorMemory, export_fd
 from .tensor_state import TensorBase, TensorState
 
 
-class MLTensor(PublicDir, TensorBase, AsyncManager):
+class MLTensor(PublicDir, OneOfAKind, TensorBase, AsyncManager):
     """Input or output of dispatches; made by ``context.create_tensor`` or
     ``create_constant_tensor``. Its memory is given back when it is destroyed or collected and no
     work uses it any more."""
@@ -81,7 +82,7 @@ class MLTensor(PublicDir, TensorBase, AsyncManager):
         the other side's own wait before the next call with the tensor. TypeError when the tensor is
         not exportable or held by someone, InvalidStateError when it was destroyed,
         NotSupportedError where the device has no VK_KHR_external_memory_fd."""
-        return export_fd(self._state)
+        return background.shielded(export_fd, self._state)
 
     def to_numpy(self) -> TensorArray:
         """The tensor's contents as an array, once all work queued so far is done (extension).
@@ -93,7 +94,7 @@ class MLTensor(PublicDir, TensorBase, AsyncManager):
         write, read and dispatch with it are a TypeError. TypeError when the tensor is not
         ``readable`` or someone holds it, InvalidStateError when it was destroyed, and the error of
         the dispatch that should have written it."""
-        return view(self._state)
+        return background.shielded(view, self._state)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """A copy of the contents for ``np.asarray(tensor)`` (extension); waits for all work before.
@@ -121,7 +122,9 @@ class MLTensor(PublicDir, TensorBase, AsyncManager):
         """A DLPack capsule over the view that ``to_numpy`` gives, which holds the tensor until its
         consumer lets go of it; of a copy with ``copy=True``. BufferError for what can't be: a copy
         that was forbidden, another device, Vulkan memory unless ``dl_device`` asks for the CPU."""
-        return dlpack.export(self._state, stream, max_version, dl_device, copy)
+        return background.shielded(
+            dlpack.export, self._state, stream, max_version, dl_device, copy
+        )
 
     def destroy(self) -> None:
         """Release the tensor (§8.8.2). Pending reads are rejected with InvalidStateError; work

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import Any, Protocol
 
 import numpy as np
 
+from . import background
 from .context_state import ContextState
 from .data_types import MLTensorDescriptor
 from .errors import DestroyedTensorError, InvalidStateError
 from .promise import MLPromise, kind_of
-from .runtime import Read, Storage
+from .runtime import Lend, Read, Return, Storage
 
 
 class Exchange(Protocol):
@@ -52,7 +54,9 @@ class TensorState:
         self.exchange = exchange
         #: What holds the tensor exclusively at present (an exported buffer, a view), if anything.
         self.rental: object | None = None
-        self._pending: set[MLPromise] = set()
+        # Reads under way, by references that go with them; who takes one out settles the promise.
+        self._pending: set[weakref.ref[MLPromise]] = set()
+        # Guards ``rental``. Never taken in the main thread.
         self._lock = threading.Lock()
 
     def use(self, what: str) -> Storage:
@@ -60,11 +64,16 @@ class TensorState:
         ``what`` names the call in messages."""
         storage = self.storage
         if storage is None or self.rental is not None:
-            self.storage_of(what)
-            raise TypeError(
-                f"{what}: the tensor {self.descriptor} is held by {self.rental!r}; "
-                "release that first"
-            )
+            storage = self.storage_of(what)
+            lapse = getattr(self.rental, "lapse", None)
+            if lapse is not None:
+                lapse()
+            holder = self.rental
+            if holder is not None:
+                raise TypeError(
+                    f"{what}: the tensor {self.descriptor} is held by {holder!r}; "
+                    "release that first"
+                )
         return storage
 
     def storage_of(self, what: str) -> Storage:
@@ -75,33 +84,32 @@ class TensorState:
         return storage
 
     def rent(self, holder: object, what: str) -> Storage:
-        """The tensor's memory for ``holder`` alone, until ``end_rental``; raises as ``use``."""
-        # Behind calls that have found the tensor free and are about to queue their work.
-        with self.context.order, self._lock:
+        """The tensor's memory for ``holder`` alone, until ``end_rental``; raises as ``use``. If it
+        has a method ``lapse``, that ends the rental when it may be ended."""
+        with self._lock:
             storage = self.use(what)
             self.rental = holder
+        # Calls that have found the tensor free and queue their work only now fail.
+        self.context.lane.enqueue(Lend(storage))
         return storage
 
     def end_rental(self, holder: object) -> None:
         """``holder`` gives the tensor back; nothing happens when it no longer has it."""
         # No lock: this may run in a destructor.
+        storage = self.storage
         if self.rental is holder:
+            if storage is not None:
+                self.context.lane.enqueue(Return(storage))
             self.rental = None
 
-    def begin_read(self, promise: MLPromise, what: str) -> Storage:
-        """The memory to read, as ``use``; the tensor's end rejects ``promise`` from now on."""
-        with self._lock:
-            storage = self.use(what)
-            self._pending.add(promise)
-        return storage
-
-    def end_read(self, promise: MLPromise) -> bool:
+    def _end_read(self, pending: weakref.ref[MLPromise]) -> bool:
         """Whether the read is still wanted: after the tensor's end nothing may be written to what
         the caller gave."""
-        with self._lock:
-            wanted = promise in self._pending
-            self._pending.discard(promise)
-        return wanted
+        try:
+            self._pending.remove(pending)
+        except KeyError:
+            return False
+        return True
 
     def check_readable(self, what: str) -> None:
         """TypeError unless it was created readable; raises as ``use``."""
@@ -119,7 +127,7 @@ class TensorState:
 
         def done(data: np.ndarray) -> None:
             # destroy() rejects what it finds pending; after that nothing may be written.
-            if not self.end_read(promise):
+            if not self._end_read(pending):
                 return
             if view is None:
                 promise.resolve(data.view(d.numpy_dtype)[: d.size].reshape(d.shape))
@@ -128,12 +136,13 @@ class TensorState:
                 promise.resolve(None)
 
         def failed(error: Exception) -> None:
-            self.end_read(promise)
+            self._end_read(pending)
             promise.reject(error)
 
-        with self.context.order:
-            storage = self.begin_read(promise, what)
-            self.context.lane.enqueue(Read(storage, done, failed))
+        # The tensor's end rejects the promise from here on.
+        pending = weakref.ref(promise, self._pending.discard)
+        self._pending.add(pending)
+        self.context.lane.enqueue(Read(self.use(what), done, failed))
         return promise
 
     def export(self) -> Any:
@@ -142,19 +151,29 @@ class TensorState:
         self.context.timeline.check_fork()
         if self.exchange is None:
             raise TypeError(f"export_to_gpu: {self!r} was not created by create_exportable_tensor")
-        return self.exchange.export(self)
+        return background.shielded(self.exchange.export, self)
 
     def destroy(self) -> None:
         """Let go of the memory; reads that wait are rejected with InvalidStateError. Calling it
         again does nothing."""
         self.context.timeline.check_fork()
-        with self._lock:
-            self.storage = self.rental = None  # a buffer that is out is its owner's alone
-            pending, self._pending = self._pending, set()
+        storage, holder = self.storage, self.rental
+        self.storage = self.rental = None  # a buffer that is out is its owner's alone
+        if holder is not None and storage is not None:
+            self.context.lane.enqueue(Return(storage))
+        if self._pending or self.exchange is not None:
+            background.shielded(self._end)
+
+    def _end(self) -> None:
         if self.exchange is not None:
             self.exchange.release(self)
-        for promise in pending:
-            promise.reject(InvalidStateError("the tensor was destroyed before it was read"))
+        while self._pending:
+            try:
+                promise = self._pending.pop()()
+            except KeyError:
+                return
+            if promise is not None:
+                promise.reject(InvalidStateError("the tensor was destroyed before it was read"))
 
     def __repr__(self) -> str:
         descriptor = self.descriptor

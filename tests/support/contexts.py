@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -70,11 +71,20 @@ def _physical(device: str) -> tuple[Any, int]:
     return listed[index], index
 
 
+def _working() -> bool:
+    """Whether a build goes on (a failed one still holds what it had), or the end of an array."""
+    names = {thread.name for thread in threading.enumerate()}
+    return not names.isdisjoint({"webnn_vk-build", "webnn_vk-end"})
+
+
 def settled_bytes(context: MLContext) -> int:
     """Bytes of device memory in use once everything queued is over."""
     context.fence().wait(60)
-    for thread in threading.enumerate():
-        if thread.name == "webnn_vk-build" and thread.is_alive():
-            thread.join(60)  # a failed one still holds what it had
+    end = time.monotonic() + 60
+    while time.monotonic() < end and _working():
+        time.sleep(0.001)
     gc.collect()  # errors hold the frames that they went through
+    time.sleep(0.001)
+    while time.monotonic() < end and _working():
+        time.sleep(0.001)
     return context._state.device.memory_in_use()

@@ -78,6 +78,10 @@ class Driver(Protocol):
     def memory_in_use(self) -> MemoryUse:
         """Memory held by this driver."""
 
+    def reclaim(self, *, pipelines: bool = True) -> None:
+        """Gives back to the system what nothing uses, also what is kept to be quick next time;
+        `pipelines`: those too. Does nothing once closed or lost."""
+
     def lost(self) -> str | None:
         """Why the device is lost, or None."""
 

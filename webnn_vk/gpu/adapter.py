@@ -10,6 +10,7 @@ from .. import background
 from ..device_info import DeviceInfo
 from ..driver import DriverError, DriverUnavailable
 from ..errors import InvalidStateError, NotSupportedError
+from ..face import OneOfAKind
 from ..opening import FoundDevice, choose_device, find_devices, open_device
 from ..promise import MLPromise
 from ..runtime import DriverDevice, Write
@@ -77,7 +78,7 @@ class GPUAdapter:
         return f"<GPUAdapter {self.info}>"
 
 
-class GPUDevice(GPUDeviceBase):
+class GPUDevice(OneOfAKind, GPUDeviceBase):
     """An opened device, by ``adapter.request_device()``; ``ml.create_context(gpu_device)`` makes a
     context on it.
 
@@ -131,10 +132,14 @@ class GPUDevice(GPUDeviceBase):
                 "supported (queue.write_buffer and read_buffer take the place of mapping)"
             )
         self._state.check(what)
-        with self._state.translated(what):
-            storage = self._state.device.create_storage(size)
-        self._state.lane.enqueue(Write(storage, None))
-        return GPUBuffer(self._state, storage, GPUBufferUsage(usage), label)
+
+        def create() -> GPUBuffer:
+            with self._state.translated(what):
+                storage = self._state.device.create_storage(size)
+            self._state.lane.enqueue(Write(storage, None))
+            return GPUBuffer(self._state, storage, GPUBufferUsage(usage), label)
+
+        return background.shielded(create)
 
     def create_buffer_with_data(self, *, data: Any, usage: int, label: str = "") -> GPUBuffer:
         """A buffer holding a copy of ``data``, anything contiguous with the buffer protocol."""
@@ -152,7 +157,7 @@ class GPUDevice(GPUDeviceBase):
         compile; NotSupportedError without a compiler.
         """
         self._state.check("create_shader_module")
-        return GPUShaderModule(self._state, code, label)
+        return background.shielded(GPUShaderModule, self._state, code, label)
 
     def create_compute_pipeline(
         self,
@@ -165,7 +170,9 @@ class GPUDevice(GPUDeviceBase):
         """A shader ready to run. ``constants``: specialisation constant id → number (for a
         KernelSpec's module also name → number)."""
         self._state.check("create_compute_pipeline")
-        return GPUComputePipeline(self._state, module, entry_point, constants or {}, label)
+        return background.shielded(
+            GPUComputePipeline, self._state, module, entry_point, constants or {}, label
+        )
 
     def create_bind_group(self, *, entries: Any, label: str = "") -> GPUBindGroup:
         """Buffers for a dispatch. ``entries``: buffers (or GPUBufferBindings, or mappings with
@@ -183,8 +190,9 @@ class GPUDevice(GPUDeviceBase):
         """A semaphore to order the device's work with that of CUDA, another device or process.
         NotSupportedError where the device has no VK_KHR_external_semaphore_fd for timeline
         semaphores."""
-        self._state.check("create_exportable_semaphore")
-        return GPUSemaphore(self._state.lane, "create_exportable_semaphore")
+        what = "create_exportable_semaphore"
+        self._state.check(what)
+        return background.shielded(GPUSemaphore, self._state.lane, what)
 
     def import_external_buffer(self, tensor: TensorBase) -> MLPromise[GPUBuffer]:
         """The buffer of an MLTensor that was made exportable to this device: ``export_to_gpu`` seen
@@ -268,7 +276,7 @@ def _promised(function: Callable[[], Any], of: str) -> MLPromise[Any]:
         except Exception as error:
             promise.reject(error)
 
-    if not background.start(run, "gpu"):
+    if not background.start(run, "gpu", refused=promise.reject):
         promise.reject(InvalidStateError("the interpreter is exiting"))
     return promise
 

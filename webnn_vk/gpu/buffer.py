@@ -6,13 +6,15 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from .. import background
 from ..errors import InvalidStateError, sanitize
+from ..face import OneOfAKind
 from ..runtime import Storage
 from .device_state import DeviceState
 from .flags import GPUBufferUsage
 
 
-class GPUBuffer:
+class GPUBuffer(OneOfAKind):
     """Made by ``device.create_buffer``, ``context.export_to_gpu`` or
     ``device.import_external_buffer``. ``size`` is in bytes. Its memory is given back when it is
     destroyed or collected and no work uses it any more."""
@@ -26,7 +28,8 @@ class GPUBuffer:
         returned: Callable[[GPUBuffer], None] | None = None,
     ) -> None:
         self._device = device
-        self._storage: Storage | None = storage
+        # One step takes it out.
+        self._memory = [storage]
         self._returned = returned
         self._size = storage.size
         self._usage = usage
@@ -55,7 +58,7 @@ class GPUBuffer:
         if returned is None:
             clear(self)
         else:
-            returned(self)
+            background.shielded(returned, self)
             self._returned = None  # it refers to the memory too
 
     def __enter__(self) -> GPUBuffer:
@@ -67,15 +70,17 @@ class GPUBuffer:
 
     def __repr__(self) -> str:
         name = f" {sanitize(self._label)!r}" if self._label else ""
-        state = " destroyed" if self._storage is None else ""
+        state = "" if self._memory else " destroyed"
         return f"<GPUBuffer{name} {self._size} bytes{state}>"
 
 
 def clear(buffer: GPUBuffer) -> bool:
     """Let go of a buffer's memory; whether it held any."""
-    with buffer._device.lock:
-        storage, buffer._storage = buffer._storage, None
-    return storage is not None
+    try:
+        buffer._memory.pop()
+    except IndexError:
+        return False
+    return True
 
 
 def usable(buffer: GPUBuffer, device: DeviceState, needed: GPUBufferUsage, what: str) -> Storage:
@@ -89,10 +94,10 @@ def usable(buffer: GPUBuffer, device: DeviceState, needed: GPUBufferUsage, what:
 
 def alive(buffer: GPUBuffer, what: str) -> Storage:
     """A buffer's memory; InvalidStateError when it was destroyed."""
-    storage = buffer._storage
-    if storage is None:
-        raise InvalidStateError(f"{what}: {buffer!r} was destroyed")
-    return storage
+    try:
+        return buffer._memory[0]
+    except IndexError:
+        raise InvalidStateError(f"{what}: {buffer!r} was destroyed") from None
 
 
 def integer(value: Any, what: str) -> int:

@@ -14,7 +14,7 @@ from .. import background
 from ..driver import DeviceLost, DriverError, OutOfDeviceMemory, OutOfHostMemory
 from ..errors import InvalidStateError, OperationError
 from ..promise import MLPromise
-from ..runtime import DriverDevice, Lane, Timeline
+from ..runtime import DriverDevice, Timeline
 from ..runtime.storage import DeviceLostError
 from ..settings import Settings
 
@@ -37,16 +37,15 @@ class DeviceState:
         self.timeline = Timeline(device)
         #: Resolves when the device is lost or destroyed.
         self.lost: MLPromise[GPUDeviceLostInfo] = MLPromise("a GPUDeviceLostInfo")
-        #: Makes the check that a buffer is alive and the queueing of work on it one step.
-        #: Reentrant: the collector may destroy a buffer while it is held.
+        #: Guards ``exported`` against the end. Never taken in the main thread, where a signal
+        #: handler might want it too.
         self.lock = threading.RLock()
         #: Buffers with tensors' memory, which go back at the end.
         self.exported: weakref.WeakSet[Any] = weakref.WeakSet()
         this = weakref.ref(self)
         #: The GPUDevice's strict order of work.
         self.lane = self.timeline.lane(lambda message: _lose(this, message))
-        self._finalizer = weakref.finalize(self, _leave, self.lane)
-        self._finalizer.atexit = False
+        self.lane.leave_with(self)
 
     def check(self, what: str) -> None:
         """InvalidStateError when the device is lost, or this is a forked child. ``what`` names the
@@ -72,8 +71,12 @@ class DeviceState:
     def destroy(self) -> None:
         """End this use of the device. Calling it again does nothing."""
         self.timeline.check_fork()
+        background.shielded(self._destroy)
+
+    def _destroy(self) -> None:
         self.end(GPUDeviceLostInfo("destroyed", "destroy() was called"))
-        self._finalizer()
+        # The last to leave waits for the device; destroy() should not.
+        background.eventually(self.lane.leave, "close")
 
     def end(self, info: GPUDeviceLostInfo) -> None:
         """Tell everyone that the device is lost, once; tensors get their memory back."""
@@ -97,12 +100,6 @@ class GPUDeviceBase:
 def device_state(device: GPUDeviceBase) -> DeviceState:
     """The state of a GPUDevice."""
     return device._state
-
-
-def _leave(lane: Lane) -> None:
-    # The last to leave waits for the device; neither the collector nor destroy() should.
-    if not lane.timeline.forked:
-        background.start(lane.leave, "close")
 
 
 def _lose(this: weakref.ref[DeviceState], message: str) -> None:

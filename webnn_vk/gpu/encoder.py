@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .. import background
 from ..driver import (
     BarrierCommand,
     Command,
@@ -15,6 +16,7 @@ from ..driver import (
     Recording,
 )
 from ..errors import InvalidStateError, sanitize
+from ..face import OneOfAKind
 from ..integers import padded
 from ..runtime import Storage, Submit
 from .buffer import GPUBuffer, alive, check_range, integer, usable
@@ -104,7 +106,7 @@ class _Uses:
             self.writes[storage] = None
 
 
-class GPUCommandEncoder:
+class GPUCommandEncoder(OneOfAKind):
     """Records commands; ``finish()`` makes a command buffer of them. Each command sees what those
     before it wrote."""
 
@@ -167,6 +169,9 @@ class GPUCommandEncoder:
 
     def finish(self, *, label: str = "") -> GPUCommandBuffer:
         """The recorded commands; the encoder is over."""
+        return background.shielded(self._finish, label)
+
+    def _finish(self, label: str) -> GPUCommandBuffer:
         self._check("finish")
         self._finished = True
         with self._device.translated("finish"):
@@ -331,7 +336,7 @@ def _check_overlaps(
                 )
 
 
-class GPUCommandBuffer:
+class GPUCommandBuffer(OneOfAKind):
     """Recorded commands for ``queue.submit``. Unlike WebGPU's it may be submitted again, which
     costs no new recording. It keeps the memory of its buffers."""
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from .. import background
 from ..buffers import check_byte_order
+from ..face import OneOfAKind
 from ..promise import MLPromise
 from ..runtime import Fence, Read, Run, Write
 from .buffer import GPUBuffer, alive, check_range, integer, usable
@@ -17,7 +19,7 @@ from .encoder import GPUCommandBuffer, work_of
 from .flags import GPUBufferUsage
 
 
-class GPUQueue:
+class GPUQueue(OneOfAKind):
     """The one queue of a device: everything runs in the order of the calls, together with the work
     of the contexts on the device. Calls return at once."""
 
@@ -35,10 +37,9 @@ class GPUQueue:
         for item in given:
             if not isinstance(item, GPUCommandBuffer):
                 raise TypeError(f"submit: GPUCommandBuffers are expected, not {item!r}")
-        with device.lock:
-            device.check("submit")
-            device.lane.enqueue(*[work_of(item, device) for item in given])
-            return device.lane.fence()
+        device.check("submit")
+        device.lane.enqueue(*[work_of(item, device) for item in given])
+        return device.lane.fence()
 
     def write_buffer(
         self,
@@ -70,10 +71,9 @@ class GPUQueue:
         device = self._device
         part = check_range(buffer, buffer_offset, size, "read_buffer")
         promise: MLPromise[np.ndarray] = MLPromise("a uint8 array")
-        with device.lock:
-            device.check("read_buffer")
-            storage = usable(buffer, device, GPUBufferUsage.COPY_SRC, "read_buffer")
-            device.lane.enqueue(Read(storage, promise.resolve, promise.reject, part))
+        device.check("read_buffer")
+        storage = usable(buffer, device, GPUBufferUsage.COPY_SRC, "read_buffer")
+        device.lane.enqueue(Read(storage, promise.resolve, promise.reject, part))
         return promise
 
     def __repr__(self) -> str:
@@ -93,13 +93,17 @@ def write_bytes(
     """Replace bytes of a buffer from ``offset`` on, in order with other work; ``view`` is copied
     before this returns."""
     device.check(what)
-    with device.timeline.building():
-        staged = device.device.stage(view)
+    held = device.timeline.staging.hold(view.nbytes, what)
+    staged = background.shielded(_stage, device, view)
     copied = view.copy() if staged is None else None
-    with device.lock:
-        device.check(what)
-        storage = alive(buffer, what)
-        device.lane.enqueue(Write(storage, copied, staged, (offset, len(view))))
+    device.check(what)
+    storage = alive(buffer, what)
+    device.lane.enqueue(Write(storage, copied, staged, (offset, len(view)), held=held))
+
+
+def _stage(device: DeviceState, view: np.ndarray) -> Any:
+    with device.timeline.building():
+        return device.device.stage(view)
 
 
 def byte_view(data: Any, what: str) -> np.ndarray:

@@ -6,13 +6,15 @@ import operator
 import threading
 from typing import Any
 
+from .. import background
 from ..driver import DriverError, FeatureMissing, sharing_of
 from ..errors import NotSupportedError, OperationError
+from ..face import OneOfAKind
 from ..runtime import Lane, Submit
 from ..runtime.external import stop_waits
 
 
-class GPUSemaphore:
+class GPUSemaphore(OneOfAKind):
     """A timeline semaphore whose value both sides see; made by ``create_exportable_semaphore`` of
     a context or a GPUDevice. The value starts at 0 and only grows.
 
@@ -46,6 +48,9 @@ class GPUSemaphore:
         """A new opaque file descriptor of the semaphore, which is the caller's: an import takes it
         over, ``os.close`` otherwise. CUDA imports it as a timeline semaphore's. InvalidStateError
         when the context and the device are gone."""
+        return background.shielded(self._export)
+
+    def _export(self) -> int:
         device: Any = self._lane.device
         with self._lane.timeline.building():
             try:
@@ -57,7 +62,9 @@ class GPUSemaphore:
         """Reach ``value`` once all work queued so far is over, failed or not. ValueError unless it
         exceeds what was signalled and waited for here before, InvalidStateError when the context
         and the device are gone."""
-        value = _value(value, "enqueue_signal")
+        background.shielded(self._signal, _value(value, "enqueue_signal"))
+
+    def _signal(self, value: int) -> None:
         with self._lock, self._lane.timeline.building():
             if value <= self._last:
                 raise ValueError(f"enqueue_signal: {value} does not exceed {self._last}")
@@ -75,7 +82,9 @@ class GPUSemaphore:
     def enqueue_wait(self, value: int) -> None:
         """Have work queued from now on start when ``value`` is reached. InvalidStateError when the
         context and the device are gone."""
-        value = _value(value, "enqueue_wait")
+        background.shielded(self._wait, _value(value, "enqueue_wait"))
+
+    def _wait(self, value: int) -> None:
         with self._lock, self._lane.timeline.building():
             self._last = max(self._last, value)
             self._lane.enqueue(Submit([], keep=self, wait=[(self._native, value)]))

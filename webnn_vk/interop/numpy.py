@@ -36,14 +36,16 @@ class Rental:
         storage = tensor.rent(self, what)
         self._tensor: TensorState | None = tensor
         self._storage = storage
-        self._context = weakref.ref(tensor.context)
         self._lane = tensor.context.lane
         # A use of the device besides the context's, which may end first.
         self._timeline = tensor.context.timeline
         self._user = self._timeline.join(lambda message: None)
         self._mapping: HostMapping | None = None
-        # Taken for good by the one call that releases: a destructor's may interrupt another's.
-        self._release_once = threading.Lock()
+        self._wanted = background.waiting()
+        # The innermost array, once there is one.
+        self._flat: weakref.ref[np.ndarray] | None = None
+        # Guards the release. Never taken in the main thread.
+        self._lock = threading.Lock()
 
     def open(self) -> TensorArray:
         """Wait for the tensor's contents and show them as an array."""
@@ -54,21 +56,29 @@ class Rental:
         d = tensor.descriptor
         # All views keep this innermost array, not always those between.
         flat = np.frombuffer(mapping.memory(writable=tensor.descriptor.writable), d.numpy_dtype)
-        weakref.finalize(flat, self.close).atexit = False
+        self._flat = weakref.ref(flat)
+        background.when_gone(flat, self.close)
         array = flat.reshape(d.shape).view(TensorArray)
         array._rental = self
         return array
 
     def release(self) -> None:
         """Give the tensor back; work queued from now on sees what was written."""
-        if not self._release_once.acquire(blocking=False):
-            return
-        tensor, self._tensor = self._tensor, None
-        try:
-            if self._mapping is not None and tensor.descriptor.writable:
-                self._mapping.store(self._lane)
-        finally:
-            tensor.end_rental(self)
+        with self._lock:
+            tensor, self._tensor = self._tensor, None
+            if tensor is None:
+                return
+            try:
+                if self._mapping is not None and tensor.descriptor.writable:
+                    self._mapping.store(self._lane)
+            finally:
+                tensor.end_rental(self)
+
+    def lapse(self) -> None:
+        """Release it when the last array is gone but nobody has come to that yet, or an interrupt
+        came before the caller had one."""
+        if not self._wanted() or (self._flat is not None and self._flat() is None):
+            background.shielded(self.release)
 
     def close(self) -> None:
         """The last array is gone."""
@@ -79,12 +89,8 @@ class Rental:
             self._leave()
 
     def _leave(self) -> None:
-        context = self._context()
-        if context is None or context.lost.done():
-            # The last to leave waits for the device; a destructor should not.
-            background.start(self._timeline.leave, "close", self._user)
-        else:
-            self._timeline.leave(self._user)
+        # The last to leave waits for the device; a destructor should not.
+        background.eventually(self._timeline.leave, "close", self._user)
 
     def __repr__(self) -> str:
         return "a NumPy view"
@@ -103,7 +109,7 @@ class TensorArray(np.ndarray):
         """Give the tensor back. The arrays must not be used any more: they may show anything that
         the device writes later (but their memory stays, and this one becomes read-only)."""
         if self._rental is not None:
-            self._rental.release()
+            background.shielded(self._rental.release)
             self.flags.writeable = False
 
     def __enter__(self) -> TensorArray:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import background
 from ..device_profile import DeviceProfile
 from ..errors import InvalidStateError, NotSupportedError, OperationError
 from ..runtime import Storage
@@ -127,7 +128,7 @@ class WgpuExchange:
             exchange, itself = this(), reference()
             try:
                 if exchange is not None:
-                    exchange.take_back(itself)
+                    background.shielded(exchange.take_back, itself)
             finally:
                 if itself is not None:
                     destroy(itself)
@@ -200,7 +201,7 @@ class _Lender:
 
         def return_and_destroy() -> None:
             """Destroy the device; exported tensors get their contents back."""
-            lender._take_all_back()
+            background.shielded(lender._take_all_back)
             itself = device()
             if itself is not None:
                 destroy(itself)

@@ -69,7 +69,7 @@ def load(
         except Exception as error:
             promise.reject(error)
 
-    if not background.start(work, "import"):
+    if not background.start(work, "import", refused=promise.reject):
         promise.reject(InvalidStateError("the interpreter is exiting"))
     return promise
 

@@ -5,7 +5,19 @@ from .device import Device
 from .driver_device import DriverDevice
 from .storage import Storage
 from .timeline import Fence, Lane, Timeline
-from .work import Allocate, Await, Executable, Read, Run, RunGraph, SetUp, Submit, Write
+from .work import (
+    Allocate,
+    Await,
+    Executable,
+    Lend,
+    Read,
+    Return,
+    Run,
+    RunGraph,
+    SetUp,
+    Submit,
+    Write,
+)
 
 __all__ = [
     "Allocate",
@@ -17,7 +29,9 @@ __all__ = [
     "Fence",
     "DriverDevice",
     "Lane",
+    "Lend",
     "Read",
+    "Return",
     "Run",
     "SetUp",
     "Storage",

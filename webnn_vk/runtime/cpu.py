@@ -11,12 +11,28 @@ from typing import Any
 
 import numpy as np
 
+from webnn_vk.codegen.spec import KernelSpec
+
 from ..data_types import MAX_DIMENSION
+from ..errors import InvalidStateError
 from ..program import Constants, HostSegment, Program
+from . import reclaim
 from .device import Batch
 from .host import Arrays, run_host_segment
-from .storage import Storage, again, poisoned
-from .work import Allocate, Await, Executable, Order, Read, Run, RunGraph, Work, Write
+from .storage import Gone, Storage, again, heed, poisoned
+from .work import (
+    LENT,
+    Allocate,
+    Await,
+    Executable,
+    Order,
+    Read,
+    Refuse,
+    Run,
+    RunGraph,
+    Work,
+    Write,
+)
 
 
 class CpuExecutable:
@@ -69,7 +85,9 @@ class CpuDevice:
         self.name = f"CPU ({platform.processor() or platform.machine()}, NumPy {np.__version__})"
         self.settle: Callable[[], None] = lambda: None
         self._in_use = 0
-        self._graveyard: deque[tuple[int, np.ndarray]] = deque()
+        self._graveyard: deque[Gone] = deque()
+        # Whether there was work since the last rest.
+        self._used = False
         self._lock = threading.Lock()
 
     @property
@@ -77,26 +95,26 @@ class CpuDevice:
         return MAX_DIMENSION
 
     def create_storage(self, size: int, *, exportable: bool = False) -> Storage:
-        return Storage(size, self._allocate(size), self._graveyard.append)
+        storage = self.promise_storage(size)
+        storage.backing = _memory(size)
+        return storage
 
     def promise_storage(self, size: int) -> Storage:
-        return Storage(size, None, self._graveyard.append)
-
-    def import_storage(self, data: np.ndarray) -> Storage:
-        # Not ours: it isn't counted.
-        return Storage(data.nbytes, data, lambda gone: None)
-
-    def _allocate(self, size: int) -> np.ndarray:
-        backing = np.empty(size, np.uint8)
+        storage = Storage(size, None, self._graveyard.append)
         with self._lock:
             self._bury()
             self._in_use += size
-        return backing
+        return storage
+
+    def import_storage(self, data: np.ndarray) -> Storage:
+        # Not ours: it isn't counted.
+        return Storage(data.nbytes, data, heed)
 
     def _bury(self) -> None:
         while self._graveyard:
-            _, backing = self._graveyard.popleft()
-            self._in_use -= backing.nbytes
+            gone = self._graveyard.popleft()
+            heed(gone)
+            self._in_use -= gone.size
 
     def memory_in_use(self) -> int:
         with self._lock:
@@ -106,6 +124,12 @@ class CpuDevice:
     def stage(self, data: np.ndarray) -> Any:
         return None
 
+    def find_shaders(self, program: Program) -> None:
+        pass
+
+    def available(self, spec: KernelSpec) -> bool:
+        return False
+
     def load(
         self, program: Program, constants: Constants, modules: Mapping[Any, bytes] | None = None
     ) -> Executable:
@@ -113,6 +137,7 @@ class CpuDevice:
 
     def execute(self, works: Sequence[Work]) -> Batch:
         batch = Batch(works)
+        self._used = True
         for work in works:
             try:
                 self._run(work, batch)
@@ -123,7 +148,7 @@ class CpuDevice:
     def _run(self, work: Work, batch: Batch) -> None:
         match work:
             case Allocate(storage):
-                storage.backing = self._allocate(storage.size)
+                storage.backing = _memory(storage.size)
             case Write(storage, data):
                 if storage.backing is None:
                     return
@@ -141,6 +166,8 @@ class CpuDevice:
                 batch.completions.append((work, function))
             case Await(wait):
                 wait()
+            case Refuse():
+                raise InvalidStateError(LENT)
             case RunGraph(executable, inputs, outputs):
                 error = poisoned(inputs.values())
                 if error is not None:
@@ -175,5 +202,17 @@ class CpuDevice:
     def wait(self, batch: Batch) -> None:
         pass
 
+    def rest(self) -> None:
+        """See ``device.Device``. Its memory goes with the last reference: what stays is the heap's
+        of the C library."""
+        if self._used or self._graveyard:
+            self._used = False
+            self.memory_in_use()
+            reclaim.trim_heap()
+
     def close(self) -> None:
         pass
+
+
+def _memory(size: int) -> np.ndarray:
+    return reclaim.insist(lambda: np.empty(size, np.uint8))

@@ -65,6 +65,13 @@ class Device(Protocol):
     def stage(self, data: np.ndarray) -> Any:
         """Transfer memory holding a copy of ``data``, or None when copying it is cheaper later."""
 
+    def find_shaders(self, program: Program) -> None:
+        """Have a program's shaders at hand, compiled if need be. ShadersMissing when the compiler
+        failed: a program of those that need none may still be had."""
+
+    def available(self, spec: KernelSpec) -> bool:
+        """Whether a shader is there without a compiler."""
+
     def load(
         self,
         program: Program,
@@ -80,6 +87,9 @@ class Device(Protocol):
 
     def wait(self, batch: Batch) -> None:
         """Block until the batch is over; DeviceLostError when it never will be."""
+
+    def rest(self) -> None:
+        """Nothing was called for a while: give back what nobody uses any more."""
 
     def memory_in_use(self) -> int:
         """Bytes of tensors, weights and intermediates."""

@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from webnn_vk.codegen.spec import KernelSpec
+from webnn_vk.codegen.store import ShaderUnavailable
+
 from ..driver import (
     BarrierCommand,
     Command,
@@ -16,16 +19,31 @@ from ..driver import (
     DriverError,
     FillCommand,
     OutOfDeviceMemory,
+    OutOfHostMemory,
     Recording,
 )
+from ..errors import InvalidStateError
 from ..integers import padded
 from ..program import Constants, HostSegment, Program
 from .device import Batch
 from .driver_memory import DriverMemory, translated
 from .executable import DriverExecutable
 from .host import Arrays
-from .storage import DeviceLostError, again, poisoned
-from .work import Allocate, Await, Executable, Read, Run, RunGraph, SetUp, Submit, Work, Write
+from .storage import DeviceLostError, ShadersMissing, again, poisoned
+from .work import (
+    LENT,
+    Allocate,
+    Await,
+    Executable,
+    Read,
+    Refuse,
+    Run,
+    RunGraph,
+    SetUp,
+    Submit,
+    Work,
+    Write,
+)
 
 #: Transfers move in pieces of this many bytes, so that staging memory stays small.
 PIECE_BYTES = 32 << 20
@@ -40,13 +58,24 @@ class DriverDevice(DriverMemory):
         if data.nbytes > PIECE_BYTES:
             return None
         try:
-            staged = self.driver.allocate(data.nbytes, host=True, label="staging")
+            staged = self.find(data.nbytes, host=True, label="staging")
         except DriverError:
             # The timeline thread will try again when earlier work has given memory back.
             return None
         np.frombuffer(staged.mapped, np.uint8)[: data.nbytes] = data
         staged.flush()
         return staged
+
+    def find_shaders(self, program: Program) -> None:
+        try:
+            self.shaders.get(program.kernels)
+        except ShaderUnavailable as error:
+            if not error.failed:
+                raise
+            raise ShadersMissing(str(error), not self.shaders.has_compiler) from error
+
+    def available(self, spec: KernelSpec) -> bool:
+        return self.shaders.available(spec, compiling=False)
 
     def load(
         self,
@@ -61,6 +90,7 @@ class DriverDevice(DriverMemory):
     # -- running -------------------------------------------------------------------------------
     def execute(self, works: Sequence[Work]) -> Batch:
         batch = Batch(works)
+        self._used = True
         run = _Run(self, batch)
         for work in works:
             try:
@@ -125,6 +155,8 @@ class _Run:
                 storage.backing = self.device.allocate(storage.size, exportable)
             case Await(wait):
                 wait()
+            case Refuse():
+                raise InvalidStateError(LENT)
 
     def end(self) -> None:
         """Submit what is left. When that fails, so do the works in it; those before stand."""
@@ -199,14 +231,14 @@ class _Run:
         if self._staged_bytes + size > STAGED_BYTES:
             self._finish()
         try:
-            staged = self.driver.allocate(size, host=True, label="staging")
-        except OutOfDeviceMemory:
+            staged = self.device.find(size, host=True, label="staging")
+        except (OutOfDeviceMemory, OutOfHostMemory):
             staged = None
         if staged is None:
             # What earlier work holds may be enough.
             self._finish()
             self.device.settle()
-            staged = self.driver.allocate(size, host=True, label="staging")
+            staged = self.device.find(size, host=True, label="staging")
         self._keep(staged)
         return staged
 

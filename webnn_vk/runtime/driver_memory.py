@@ -25,8 +25,9 @@ from ..driver import (
 )
 from ..errors import InvalidStateError, NotSupportedError, UnknownError
 from ..integers import padded
+from . import reclaim
 from .packed import PackedForms
-from .storage import DeviceLostError, Storage
+from .storage import DeviceLostError, Gone, Storage, heed
 
 
 @contextmanager
@@ -63,9 +64,12 @@ class DriverMemory:
         self.packed = PackedForms()
         # Weak: a destroyed graph goes, whatever tensors it ran on.
         self._executables: set[weakref.ref[Remembers]] = set()
-        self._graveyard: deque[tuple[int, Any]] = deque()
+        self._graveyard: deque[Gone] = deque()
         #: Guards every executable's recordings.
         self.lock = threading.Lock()
+        # Whether there was work, or an end of a tensor, since the last rest.
+        self._used = False
+        reclaim.watch(self)
 
     @property
     def max_tensor_byte_length(self) -> int:
@@ -100,27 +104,50 @@ class DriverMemory:
     def allocate(self, size: int, exportable: bool = False) -> Any:
         """The driver's allocation for a tensor of ``size`` bytes; its errors are the driver's."""
         self.bury()
-        return self.driver.allocate(padded(size), exportable=exportable, label="tensor")
+        return self.find(padded(size), exportable=exportable, label="tensor")
+
+    def find(self, size: int, **options: Any) -> Any:
+        """The driver's ``allocate``, for want of memory tried again when all devices of the process
+        have given back what nobody uses."""
+        return reclaim.insist(lambda: self.driver.allocate(size, **options))
 
     def add(self, executable: Remembers) -> None:
         """Tell ``executable`` of tensors that are gone, for as long as it lives."""
         self._executables.add(weakref.ref(executable, self._executables.discard))
 
     def bury(self) -> None:
-        """Give back the memory of storages that nothing refers to any more."""
+        """Give up what belonged to storages that nothing refers to any more; their memory goes
+        with their last recording."""
         executables = None
+        self._used = self._used or bool(self._graveyard)
         while self._graveyard:
             try:
-                serial, backing = self._graveyard.popleft()
+                gone = self._graveyard.popleft()
             except IndexError:
                 return
-            backing.free()
+            heed(gone)
             if executables is None:
                 alive = [reference() for reference in self._executables.copy()]
                 executables = [executable for executable in alive if executable is not None]
             with self.lock:
                 for executable in executables:
-                    executable.forget(serial)
+                    executable.forget(gone.serial)
+
+    def rest(self) -> None:
+        """See ``device.Device``."""
+        self.bury()
+        self.driver.reclaim(pipelines=False)
+        if self._used:
+            self._used = False
+            reclaim.trim_heap()
+
+    def reclaim(self) -> None:
+        """See ``reclaim.Keeps``."""
+        try:
+            self.bury()
+            self.driver.reclaim()
+        except DriverError:
+            pass  # lost or closed: all is given back
 
     def memory_in_use(self) -> int:
         self.bury()

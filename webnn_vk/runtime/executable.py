@@ -104,10 +104,10 @@ class DriverExecutable:
         return dict(zip(requests, made, strict=True))
 
     def _allocate(self) -> None:
-        driver = self.device.driver
-        arenas = [driver.allocate(size, label="arena") for size in self.program.arenas]
+        find = self.device.find
+        arenas = [find(size, label="arena") for size in self.program.arenas]
         if self.program.host_size:
-            self._host = driver.allocate(self.program.host_size, host=True)
+            self._host = find(self.program.host_size, host=True)
         for number, slot in enumerate(self.program.slots):
             if slot.kind == "arena":
                 self._allocations[number] = arenas[slot.index]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..driver import CopyCommand, DeviceLost, Driver, DriverError
+from ..driver import CopyCommand, DeviceLost, DriverError
 from ..errors import InvalidStateError, OperationError
 from .storage import Storage, again
 from .timeline import Lane
@@ -35,16 +35,16 @@ class HostMapping:
         self._allocation = storage.backing
         if not self.in_place:
             try:
-                self._stage(device.driver)
+                self._stage(device)
             except DeviceLost as error:
                 raise InvalidStateError(f"the context is lost: {error}") from error
             except DriverError as error:
                 raise OperationError(str(error)) from error
         self._memory = self._allocation.mapped[: storage.size]
 
-    def _stage(self, driver: Driver) -> None:
-        size, backing = self._storage.size, self._storage.backing
-        self._allocation = staged = driver.allocate(size, host=True, label="view")
+    def _stage(self, device: Any) -> None:
+        driver, size, backing = device.driver, self._storage.size, self._storage.backing
+        self._allocation = staged = device.find(size, host=True, label="view")
         # Both are recorded now: a view may end in a destructor, where nothing may fail.
         self._fetch = driver.record([CopyCommand(backing, 0, staged, 0, size)])
         self._store = driver.record([CopyCommand(staged, 0, backing, 0, size)])
@@ -60,7 +60,9 @@ class HostMapping:
         if self._fetch is not None:
             reads = [self._storage]
             lane.enqueue(
-                Submit([self._fetch], keep=self, failed=errors.append, reads=reads)
+                Submit(
+                    [self._fetch], keep=self, failed=errors.append, reads=reads, by_holder=True
+                )
             )
         lane.fence().wait()
         error = self._storage.error or (errors[0] if errors else None)
@@ -74,7 +76,9 @@ class HostMapping:
         if self._allocation is not None:
             self._allocation.flush()
         if self._store is not None:
-            lane.enqueue(Submit([self._store], writes=[self._storage], keep=self))
+            lane.enqueue(
+                Submit([self._store], writes=[self._storage], keep=self, by_holder=True)
+            )
 
 
 def is_host_visible(storage: Storage) -> bool:

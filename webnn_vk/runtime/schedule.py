@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from .work import Allocate, Await, RunGraph, Submit, Work
+from .storage import Storage
+from .work import Allocate, Await, Lend, Read, Return, RunGraph, Submit, Work, Write, refused
 
 #: Batches on the device at the same time.
 MAX_IN_FLIGHT = 4
@@ -31,6 +32,8 @@ class LaneState:
     held_from: int | None = None
     #: The first record of the lane that was dropped at the end of the timeline.
     dropped_from: int | None = None
+    #: Memories that someone else has to himself (``Lend``), by their serial numbers.
+    lent: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -75,8 +78,15 @@ class Schedule:
         """Queue work on a lane."""
         queue, number = self._queue, self.queued
         for work in works:
-            queue.append((number, lane, work))
-            number += 1
+            if isinstance(work, Lend):
+                lane.lent.add(work.storage.serial)
+            elif isinstance(work, Return):
+                lane.lent.discard(work.storage.serial)
+            else:
+                if lane.lent and any(s.serial in lane.lent for s in _touched(work)):
+                    work = refused(work, lane.lent)
+                queue.append((number, lane, work))
+                number += 1
         self.queued = number
 
     def next(self) -> PlannedBatch | None:
@@ -158,6 +168,17 @@ class Schedule:
     def at_rest(self) -> bool:
         """Nothing waits and nothing runs."""
         return not (self._queue or self._held or self._running)
+
+
+def _touched(work: Work | Follow) -> Iterable[Storage]:
+    match work:
+        case Write(storage) | Read(storage):
+            return (storage,)
+        case RunGraph(_, inputs, outputs):
+            return (*inputs.values(), *outputs.values())
+        case Submit(by_holder=False):
+            return (*work.reads, *work.writes)
+    return ()
 
 
 def _needs_host(work: Work) -> bool:

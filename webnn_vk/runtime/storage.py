@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -13,6 +14,28 @@ class DeviceLostError(Exception):
     """The device is gone and everything on it; the message says why."""
 
 
+class ShadersMissing(Exception):
+    """A program's shaders can't be had, since the GLSL compiler failed; the message says how.
+    ``for_good``: it is not tried again."""
+
+    def __init__(self, message: str, for_good: bool) -> None:
+        self.for_good = for_good
+        super().__init__(message)
+
+
+class Gone(weakref.ref["Storage"]):
+    """What a device is told, by one call into C, when a storage was collected. A destructor in
+    Python could be interrupted by a signal handler, and the memory would be lost."""
+
+    __slots__ = ("serial", "size")
+    serial: int
+    size: int
+
+
+#: Kept until they are told: a reference that is gone itself says nothing.
+_watched: set[Gone] = set()
+
+
 class Storage:
     """A tensor's memory. Python's references are its lifetime: tensors, queued work, work in
     flight and graphs that use it hold it, and the memory is given back after the last of them.
@@ -20,26 +43,26 @@ class Storage:
     ``error`` is what the last work on it failed with; reading it raises that.
     """
 
-    __slots__ = ("__weakref__", "_recycle", "backing", "error", "serial", "size")
+    __slots__ = ("__weakref__", "backing", "error", "serial", "size")
 
     # ``backing`` is None until an ``Allocate`` of the timeline has found the memory.
-    def __init__(self, size: int, backing: Any, recycle: Callable[[tuple[int, Any]], None]) -> None:
+    def __init__(self, size: int, backing: Any, gone: Callable[[Gone], Any]) -> None:
         self.size = size
         self.backing = backing
         self.serial = next(_serials)
         self.error: Exception | None = None
-        self._recycle = recycle
+        # ``gone`` has to be a function in C: an append to a deque.
+        watch = Gone(self, gone)
+        watch.serial, watch.size = self.serial, size
+        _watched.add(watch)
 
     def release(self) -> None:
         """Give the memory back before the last reference goes. No work to come may use it."""
-        backing, self.backing = self.backing, None
-        if backing is not None:
-            self._recycle((self.serial, backing))
+        self.backing = None
 
-    def __del__(self) -> None:
-        # Only an append to a deque: this may run anywhere, even inside the allocator.
-        if self.backing is not None:
-            self._recycle((self.serial, self.backing))
+
+#: A device has taken note. (In C too: for storages that nobody has to take note of.)
+heed: Callable[[Gone], None] = _watched.discard
 
 
 def poisoned(inputs: Iterable[Storage]) -> Exception | None:

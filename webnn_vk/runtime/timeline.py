@@ -1,52 +1,99 @@
 """The order of work on one device: of a context's own, or of a GPUDevice and its contexts.
 
-Calls append small records to a lane and return. A thread starts them on the device in batches (one
+Calls put small records into an inbox and return. A thread starts them on the device in batches (one
 submit for all that is waiting), a second one waits for their ends and resolves promises. At most
 ``schedule.MAX_IN_FLIGHT`` batches are on the device; records beyond them wait in the queue, where
 the next batch takes them together. What the host has to do in between (CPU steps of a graph, waits
 for another timeline) runs on a thread of its lane's own where there are other lanes, which go on.
+
+A call changes nothing but the inbox, by one call into C: a signal handler may interrupt it
+anywhere, raise, or call in itself. The schedule belongs to whichever of the library's threads has
+the turn: the starting thread keeps it while it waits for messages, and while that one is busy on
+the device, who has put a message that matters (a batch is over, the end) takes it.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
+import sys
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
 
 from .. import background
 from ..errors import InvalidStateError
+from ..gate import Gate
 from .device import Batch, Device
 from .pace import batch_flops
 from .schedule import Follow, LaneState, PlannedBatch, Schedule
-from .storage import DeviceLostError
+from .staging import Staging
+from .storage import DeviceLostError, again
 from .work import Work
 
+T = TypeVar("T")
+
 FORKED = "this context was made before a fork; make a new one in the child process"
+#: After so many seconds without a call the device may give back what nobody uses any more.
+QUIET_SECONDS = 0.5
 _live: set[Timeline] = set()
 
 
 class Fence:
-    """A point on a lane. ``value`` is its place: the number of records queued before it."""
+    """A point on a lane: after all that was queued before it was made."""
 
-    __slots__ = ("_lane", "value")
+    __slots__ = ("_error", "_gate", "_lane", "_value")
 
-    def __init__(self, lane: Lane, value: int) -> None:
+    def __init__(self, lane: Lane) -> None:
         self._lane = lane
-        self.value = value
+        self._gate = Gate()
+        # Both set by the timeline, in its order.
+        self._value: int | None = None
+        self._error: Exception | None = None
+
+    @property
+    def value(self) -> int:
+        """Its place: the number of records queued before it."""
+        if self._value is None:
+            self._lane.timeline.catch_up()
+        assert self._value is not None
+        return self._value
 
     @property
     def done(self) -> bool:
         """Whether all work queued before it is over."""
-        return self._lane.completed >= self.value
+        if not self._gate.is_set():
+            self._lane.timeline.catch_up()
+        return self._gate.is_set() and self._error is None
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until done; False after ``timeout`` seconds. InvalidStateError when the timeline
         ended first."""
-        return self._lane.wait(self.value, timeout)
+        self._lane.timeline.check_fork()
+        if not self._gate.is_set() and background.on_timeline():
+            self._lane.timeline.catch_up()
+            if not self._gate.is_set():
+                raise InvalidStateError("a callback on the timeline can't wait for the timeline")
+        if not self._gate.wait(timeout):
+            self._lane.timeline.catch_up()
+        if self._error is not None:
+            raise again(self._error)
+        return self._gate.is_set()
+
+    def place(self, value: int) -> None:
+        """The timeline has come to it; ``value`` records were queued before."""
+        self._value = value
+
+    def reach(self, error: Exception | None = None) -> None:
+        """The timeline's part: all work before it is over, or never will be."""
+        self._error = error
+        self._gate.set()
 
     def __repr__(self) -> str:
         return f"<Fence {self.value}{' done' if self.done else ''}>"
@@ -70,13 +117,9 @@ class Lane(LaneState):
         return self.timeline.device
 
     def enqueue(self, *works: Work | Follow) -> None:
-        """Append work in order; after the end of the timeline it fails at once."""
-        timeline = self.timeline
-        timeline.check_fork()
-        reason = timeline._append(self, works)
-        if reason is not None:
-            for work in works:
-                work.fail(InvalidStateError(reason))
+        """Append work in order, all of it or, where a signal handler raises, nothing; after the end
+        of the timeline it fails at once."""
+        self.timeline.put((self, works))
 
     def follow(self, other: Lane) -> None:
         """Have what is queued here from now on come after all that ``other`` has queued."""
@@ -85,20 +128,51 @@ class Lane(LaneState):
     def fence(self) -> Fence:
         """The point after everything queued so far, on other lanes too unless it is held back
         there behind work on the host."""
-        return Fence(self, self.timeline.queued())
+        fence = Fence(self)
+        self.timeline.put((self, fence))
+        return fence
 
     @property
     def completed(self) -> int:
-        """How many of the records queued are over: what fences compare their values with."""
+        """How many of the records queued are over: what the values of fences stand for."""
         return self.timeline.completed(self)
-
-    def wait(self, value: int, timeout: float | None = None) -> bool:
-        """Block until ``completed`` reaches ``value``; see ``Fence.wait``."""
-        return self.timeline.wait(self, value, timeout)
 
     def leave(self) -> None:
         """Let go of the timeline: see ``Timeline.leave``. What is queued goes on."""
         self.timeline.leave(self._user)
+
+    def leave_with(self, owner: Any) -> None:
+        """``leave``, in the background, when ``owner`` is collected."""
+        self.timeline.watch(owner, self._user)
+
+
+#: What comes in: work or a fence on a lane, or something to be done by who has the turn.
+_Message = tuple[Lane, "tuple[Work | Follow, ...] | Fence"] | Callable[[], Any]
+
+
+class _Departure(weakref.ref[Any]):
+    """The reference that comes into the inbox when its object is collected: by one call into C,
+    which no signal handler can interrupt, as it could a destructor."""
+
+    __slots__ = ("user",)
+    user: int
+
+
+class _Question:
+    """A call that whoever has the turn makes, for who waits for the answer."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function = function
+        self.answer: Any = None
+        self.answered = Gate()
+
+    def __call__(self) -> None:
+        self.answer = self._function()
+        self.answered.set()
+
+
+class _Call:
+    """A call on the device under way (see ``Timeline.building``)."""
 
 
 class Timeline:
@@ -106,79 +180,111 @@ class Timeline:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self._on_lost: dict[int, Callable[[str], None]] = {}
-        self._users = 0
-        self._calls = 0
         self._pid = os.getpid()
-        # Reentrant: the collector may run a destructor that ends here while a call holds it.
-        lock = threading.RLock()
-        self._startable = threading.Condition(lock)
-        self._finishable = threading.Condition(lock)
-        self._changed = threading.Condition(lock)
+        self._on_lost: dict[int, Callable[[str], None]] = {}
+        self._users = itertools.count(1)
+        self._calls: set[weakref.ref[_Call]] = set()
+        self._departures: set[_Departure] = set()
+        self._inbox: SimpleQueue[_Message] = SimpleQueue()
+        #: The data that waits for the device.
+        self.staging = Staging(lambda: self._end)
+        #: Batches handed to the device so far.
+        self.submits = 0
+        # -- what belongs to who has the turn, a thread of the library's own
+        self._turn = threading.Lock()
+        self._turn_of: int | None = None
         self._schedule = Schedule(batch_flops(device.profile))
         self._lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
-        # What the device has been given, with its part of the schedule; what is about to be given.
-        self._in_flight: deque[tuple[Batch, PlannedBatch]] = deque()
-        self._starting = 0
-        # Threads that lanes have work on the host on.
-        self._hosts: set[threading.Thread] = set()
+        self._fences: dict[Lane, deque[Fence]] = {}
         self._end: str | None = None
         self._lost = False
         self._closing = False
-        self._closed = threading.Event()
-        #: Batches handed to the device so far.
-        self.submits = 0
+        # -- the ends
+        self._claims: dict[str, object] = {}
+        self._closed = Gate()
+        # What the device has been given, with its part of the schedule; a gate to be opened when
+        # all before it is over; None at the end.
+        self._in_flight: SimpleQueue[tuple[Batch, PlannedBatch] | Gate | None] = SimpleQueue()
+        # Threads that lanes have work on the host on.
+        self._hosts: set[threading.Thread] = set()
         device.settle = self._settle
         self._threads = [
             background.TimelineThread(target=target, name=f"webnn_vk-{name}", daemon=True)
             for target, name in ((self._start_batches, "submit"), (self._finish_batches, "finish"))
         ]
-        for thread in self._threads:
-            thread.start()
-        self._submitting = self._threads[0].ident
+        self._start_threads()
         _live.add(self)
         background.watch_exit()
+
+    def _start_threads(self) -> None:
+        """Both or none; OperationError where the system has no thread left. The device is closed
+        then: there is nothing that would."""
+        started = []
+        try:
+            for thread in self._threads:
+                thread.start()
+                started.append(thread)
+        except BaseException as error:
+            self._closing = True
+            self._inbox.put(_nothing)
+            self._in_flight.put(None)
+            for thread in started:
+                thread.join()
+            self.device.close()
+            if isinstance(error, RuntimeError):
+                raise background.no_threads(error) from error
+            raise
 
     # -- users ---------------------------------------------------------------------------------
     def lane(self, on_lost: Callable[[str], None] = lambda message: None) -> Lane:
         """A strict order of work of the caller's own, who is a user from now on."""
         lane = Lane(self, self.join(on_lost))
-        with self._changed:
+
+        def enter() -> None:
             self._schedule.lanes += 1
             self._lanes.add(lane)
+
+        background.shielded(self._ask, enter)
         return lane
 
     def join(self, on_lost: Callable[[str], None]) -> int:
         """One more user, told when the device is lost; the number that ``leave`` takes."""
-        with self._changed:
-            self._users += 1
-            self._on_lost[self._users] = on_lost
-            return self._users
+        user = next(self._users)
+        self._on_lost[user] = on_lost
+        return user
 
     def leave(self, user: int) -> None:
         """One user less; the last one closes the timeline. Calling it again does nothing."""
         if self.forked:
             return
-        with self._changed:
-            self._on_lost.pop(user, None)
-            if self._on_lost:
-                return
-        self.close()
+        self._on_lost.pop(user, None)
+        if not self._on_lost:
+            self.close()
+
+    def close_unused(self) -> None:
+        """Close it when nobody has come to use it."""
+        if not self._on_lost:
+            self.close()
+
+    def watch(self, owner: Any, user: int) -> None:
+        """``leave`` in the background when ``owner`` is collected."""
+        departure = _Departure(owner, self._inbox.put)
+        departure.user = user
+        self._departures.add(departure)
 
     @contextmanager
     def building(self) -> Iterator[None]:
         """While inside, the device stays: closing waits for the calls that use it elsewhere."""
         self.check_fork()
-        with self._changed:
-            if self._end is not None:
-                raise InvalidStateError(self._end)
-            self._calls += 1
+        call = _Call()
+        # It goes with its object: also when an interrupt comes before the block below.
+        self._calls.add(weakref.ref(call, self._calls.discard))
+        if self._end is not None:
+            raise InvalidStateError(self._end)
         try:
             yield
         finally:
-            with self._changed:
-                self._calls -= 1
-                self._changed.notify_all()
+            del call
 
     @property
     def forked(self) -> bool:
@@ -191,139 +297,218 @@ class Timeline:
             raise InvalidStateError(FORKED)
 
     # -- calls from any thread -----------------------------------------------------------------
-    def queued(self) -> int:
-        """The number of records queued so far; after the end one more, which is never over."""
+    def put(self, message: tuple[Lane, Any]) -> None:
+        """Queue work or a fence on a lane."""
         self.check_fork()
-        with self._changed:
-            return self._schedule.queued + (self._end is not None)
+        # One step: nothing of it happens, or all.
+        self._inbox.put(message)
+        if self._end is not None:
+            # Maybe nobody listens any more.
+            background.shielded(self._process)
+
+    def catch_up(self) -> None:
+        """Wait until all calls so far have their places, which takes no device."""
+        self.check_fork()
+        background.shielded(self._ask, _nothing)
 
     def completed(self, lane: Lane) -> int:
         """See ``Lane.completed``."""
-        with self._changed:
-            # What was on a device that is lost is not over.
-            return lane.reached if self._lost else self._schedule.completed(lane)
-
-    def wait(self, lane: Lane, value: int, timeout: float | None = None) -> bool:
-        """See ``Fence.wait``."""
         self.check_fork()
-        with self._changed:
-            if self.completed(lane) < value and background.on_timeline():
-                raise InvalidStateError("a callback on the timeline can't wait for the timeline")
-            self._changed.wait_for(
-                lambda: self.completed(lane) >= value
-                or (self._end is not None and self._at_rest()),
-                timeout,
-            )
-            if self.completed(lane) >= value:
-                return True
-            if self._end is not None and self._at_rest():
-                raise InvalidStateError(self._end)
-            return False
+        return background.shielded(self._ask, partial(self._completed, lane))
 
-    def _append(self, lane: Lane, works: Sequence[Work | Follow]) -> str | None:
-        """Queue work, or say why no more is taken."""
-        with self._startable:
-            if self._end is None:
-                self._schedule.append(lane, works)
-                self._startable.notify()
-                if threading.get_ident() == self._submitting:
-                    # Maybe a destructor inside of that thread's wait, which doesn't listen yet.
-                    background.start(self._wake, "wake")
-            return self._end
+    @property
+    def idle(self) -> bool:
+        """Nothing waits and nothing runs."""
+        return background.shielded(self._ask, lambda: self._schedule.at_rest)
 
     def end(self, reason: str) -> None:
         """Take no more work; what waits fails with InvalidStateError, what runs goes on."""
-        with self._changed:
-            if self._end is not None:
-                return
-            self._end = reason
-            dropped = self._schedule.drop()
-            self._changed.notify_all()
-        for work in dropped:
-            work.fail(InvalidStateError(reason))
+        background.shielded(self._end_with, reason)
 
     def lose(self, message: str) -> None:
         """The device is lost: end, and tell the users, each once."""
-        with self._changed:
-            for lane in self._lanes:
-                self.completed(lane)  # from now on no more is over
-            self._lost = True
-        self.end(f"the context is lost: {message}")
-        with self._changed:
-            users, self._on_lost = list(self._on_lost.values()), dict.fromkeys(
-                self._on_lost, lambda message: None
-            )
-        for on_lost in users:
-            on_lost(message)
+        background.shielded(self._lose, message)
 
     def close(self, seconds: float | None = None) -> None:
         """End, let what is on the device finish (for at most so long), and release the device."""
         if self.forked:
             return
-        self.end("the context was closed")
-        with self._changed:
-            first = not self._closing
-            self._closing = True
-        if not first:
-            if not background.on_timeline():
-                self._closed.wait(seconds)
-        elif background.on_timeline():
-            # The last reference went away in a callback of ours: another thread has to wait.
-            background.start(self._shut_down, "close")
-        else:
-            self._shut_down(seconds)
+        if background.on_timeline():
+            # The last reference went away on a thread of ours: another one has to wait.
+            background.eventually(self.close, "close", seconds)
+            return
+        background.shielded(self._close, seconds)
 
-    def _shut_down(self, seconds: float | None = None) -> None:
+    # -- ends: on the library's threads ----------------------------------------------------------
+    def _end_with(self, reason: str) -> None:
+        def drop() -> list[Work | Follow]:
+            if self._end is not None:
+                return []
+            self._end = reason
+            return self._schedule.drop()
+
+        for work in self._ask(drop):
+            work.fail(InvalidStateError(reason))
+        self.staging.wake()
+
+    def _lose(self, message: str) -> None:
+        def mark() -> None:
+            for lane in self._lanes:
+                self._completed(lane)  # from now on no more is over
+            self._lost = True
+
+        self._ask(mark)
+        self._end_with(f"the context is lost: {message}")
+        if not self._claim("loss"):
+            return
+        for on_lost in list(self._on_lost.values()):
+            on_lost(message)
+
+    def _close(self, seconds: float | None) -> None:
         limit = None if seconds is None else time.monotonic() + seconds
-        self._wake()
+
+        def left() -> float | None:
+            return None if limit is None else max(limit - time.monotonic(), 0)
+
+        self._end_with("the context was closed")
+        if not self._claim("close"):
+            self._closed.wait(left())
+            return
+
+        def close() -> None:
+            self._closing = True
+
+        self._ask(close)
         starting, finishing = self._threads
-        threads = [starting, finishing]
-        starting.join(None if limit is None else max(limit - time.monotonic(), 0))
-        with self._changed:
-            threads += self._hosts
-        for thread in threads:
-            thread.join(None if limit is None else max(limit - time.monotonic(), 0))
-        with self._changed:
-            at_rest = self._changed.wait_for(
-                lambda: not self._calls, None if limit is None else max(limit - time.monotonic(), 0)
-            )
-        if at_rest and not any(thread.is_alive() for thread in threads):
+        starting.join(left())
+        for thread in self._hosts.copy():
+            thread.join(left())
+        if starting.is_alive() or any(thread.is_alive() for thread in self._hosts.copy()):
+            return
+        self._in_flight.put(None)
+        finishing.join(left())
+        while self._calls and (limit is None or time.monotonic() < limit):
+            time.sleep(0.001)
+        if not self._calls and not finishing.is_alive():
             try:
                 self.device.close()
             finally:
                 _live.discard(self)
                 self._closed.set()
 
-    def _wake(self) -> None:
-        with self._changed:
-            self._startable.notify_all()
-            self._finishable.notify_all()
+    def _claim(self, what: str) -> bool:
+        """Whether the caller is the first to want it."""
+        claim = object()
+        return self._claims.setdefault(what, claim) is claim
 
-    @property
-    def idle(self) -> bool:
-        """Nothing waits and nothing runs."""
-        with self._changed:
-            return self._at_rest()
+    # -- the turn ------------------------------------------------------------------------------
+    def _ask(self, function: Callable[[], T]) -> T:
+        """What ``function`` returns, called by who has the turn. Not for the main thread."""
+        if self._turn_of == threading.get_ident():
+            # A destructor that the collector runs amid an update.
+            raise InvalidStateError("a destructor on the timeline can't wait for the timeline")
+        question = _Question(function)
+        self._inbox.put(question)
+        while True:
+            self._process()
+            if question.answered.wait(0.01):
+                answer: T = question.answer
+                return answer
 
-    def _at_rest(self) -> bool:
-        return self._schedule.at_rest
+    def _process(self) -> None:
+        """Take what has come in, unless another thread does so now. Not for the main thread."""
+        while not self._inbox.empty() and self._turn.acquire(blocking=False):
+            self._turn_of = threading.get_ident()
+            try:
+                effects = self._take_in()
+            finally:
+                self._turn_of = None
+                self._turn.release()
+            _call(effects)
+            # Once more: who failed to get the turn relies on who had it.
+
+    def _take_in(self, message: _Message | None = None) -> list[Callable[[], Any]]:
+        """Bring the schedule up to date with ``message`` and all that came after it; what has to be
+        called then, without the turn."""
+        effects: list[Callable[[], Any]] = []
+        while True:
+            if message is None:
+                try:
+                    message = self._inbox.get_nowait()
+                except Empty:
+                    break
+            if type(message) is tuple:
+                lane, what = message
+                if type(what) is Fence:
+                    # After the end one more, which is never over.
+                    what.place(self._schedule.queued + (self._end is not None))
+                    self._fences.setdefault(lane, deque()).append(what)
+                elif self._end is None:
+                    self._schedule.append(lane, what)
+                else:
+                    error = InvalidStateError(self._end)
+                    effects += [partial(work.fail, error) for work in what]
+            elif type(message) is _Departure:
+                self._departures.discard(message)
+                effects.append(partial(background.eventually, self.leave, "close", message.user))
+            else:
+                message()
+            message = None
+        if self._fences:
+            self._reach_fences()
+        return effects
+
+    def _reach_fences(self) -> None:
+        for lane, fences in list(self._fences.items()):
+            reached = self._completed(lane)
+            while fences and fences[0].value <= reached:
+                fences.popleft().reach()
+            if fences and self._end is not None and self._schedule.at_rest:
+                for fence in fences:
+                    fence.reach(InvalidStateError(self._end))
+                fences.clear()
+            if not fences:
+                del self._fences[lane]
+
+    def _completed(self, lane: Lane) -> int:
+        # What was on a device that is lost is not over.
+        return lane.reached if self._lost else self._schedule.completed(lane)
 
     # -- the two threads, and those of work on the host ----------------------------------------
     def _start_batches(self) -> None:
-        while True:
-            with self._startable:
-                planned = None
-                while not self._closing and (planned := self._schedule.next()) is None:
-                    self._changed.notify_all()  # what only orders is over when it has its place
-                    self._startable.wait()
-                if planned is None:
-                    return
-                self._starting += 1
-            if planned.lane is None:
-                self._start(planned)
-            else:
-                self._start_on_host(planned)
-            del planned
+        while not self._closing:
+            planned, effects = self._next()
+            _call(effects)
+            if planned is not None:
+                if planned.lane is None:
+                    self._start(planned)
+                else:
+                    self._start_on_host(planned)
+            del planned, effects
+            self._process()
+
+    def _next(self) -> tuple[PlannedBatch | None, list[Callable[[], Any]]]:
+        """The next batch, when there is one; what has to be called before it."""
+        with self._turn:
+            self._turn_of = threading.get_ident()
+            try:
+                effects = self._take_in()
+                while not effects and not self._closing:
+                    planned = self._schedule.next()
+                    if planned is not None:
+                        return planned, effects
+                    if self._fences:
+                        self._reach_fences()  # what only orders is over when it has its place
+                    try:
+                        message = self._inbox.get(timeout=QUIET_SECONDS)
+                    except Empty:
+                        effects.append(self._rest)
+                    else:
+                        effects = self._take_in(message)
+                        del message
+                return None, effects
+            finally:
+                self._turn_of = None
 
     def _start_on_host(self, planned: PlannedBatch) -> None:
         """Have a lane's own thread start a batch: it takes a while on the host."""
@@ -332,16 +517,15 @@ class Timeline:
             try:
                 self._start(planned)
             finally:
-                with self._changed:
-                    self._hosts.discard(thread)
+                self._hosts.discard(thread)
 
         thread = background.TimelineThread(target=run, name="webnn_vk-host", daemon=True)
+        self._hosts.add(thread)
         try:
-            with self._changed:
-                thread.start()
-                self._hosts.add(thread)
+            thread.start()
         except RuntimeError:
             # The system has no thread left. Late for the other lanes, but in order.
+            self._hosts.discard(thread)
             self._start(planned)
 
     def _start(self, planned: PlannedBatch) -> None:
@@ -357,24 +541,23 @@ class Timeline:
                 del work
         # From here on only the batch holds its works: they are gone when it is over.
         del works
-        with self._finishable:
-            self.submits += batch.value is not None
-            self._in_flight.append((batch, planned))
-            self._starting -= 1
-            if planned.lane is not None:
-                self._schedule.host_done(planned)
-                self._startable.notify()
-            self._finishable.notify()
-            self._changed.notify_all()
+        self._inbox.put(partial(self._started, planned, batch.value is not None))
+        self._in_flight.put((batch, planned))
+        del batch
+        self._process()
+
+    def _started(self, planned: PlannedBatch, submitted: bool) -> None:
+        self.submits += submitted
+        if planned.lane is not None:
+            self._schedule.host_done(planned)
 
     def _finish_batches(self) -> None:
-        while True:
-            with self._finishable:
-                while not self._in_flight:
-                    if self._closing and not self._starting:
-                        return
-                    self._finishable.wait()
-                batch, planned = self._in_flight[0]
+        while (item := self._in_flight.get()) is not None:
+            if isinstance(item, Gate):
+                item.set()
+                continue
+            batch, planned = item
+            del item
             try:
                 self.device.wait(batch)
             except DeviceLostError as error:
@@ -387,12 +570,10 @@ class Timeline:
             batch.complete()
             # The batch's memory is free before anyone can see its end.
             batch.works = ()
-            with self._changed:
-                self._in_flight.popleft()
-                self._schedule.over(planned)
-                self._startable.notify()
-                self._changed.notify_all()
+            self.staging.wake()
+            self._inbox.put(partial(self._schedule.over, planned))
             del batch, planned
+            self._process()
 
     def _lost_with(self, batch: Batch, error: DeviceLostError) -> None:
         batch.completions.clear()
@@ -401,10 +582,31 @@ class Timeline:
         batch.works = ()
         self.lose(str(error))
 
+    def _rest(self) -> None:
+        try:
+            self.device.rest()
+        except DeviceLostError as error:
+            self.lose(str(error))
+
     def _settle(self) -> None:
-        """Wait, on the thread that starts batches, until those on the device are over."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._in_flight)
+        """Wait, on a thread that starts batches, until those on the device are over."""
+        over = Gate()
+        self._in_flight.put(over)
+        over.wait()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _call(effects: list[Callable[[], Any]]) -> None:
+    while effects:
+        effect = effects.pop(0)
+        try:
+            effect()
+        except BaseException:
+            # A defect must not stop the thread.
+            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), None)))
 
 
 def _close_all(seconds: float) -> None:

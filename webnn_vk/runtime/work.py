@@ -6,7 +6,8 @@ reads of what should have been written, and UnknownError for reading and creatin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,7 +18,10 @@ from webnn_vk.codegen.spec import KernelSpec
 from ..driver.errors import DriverError
 from ..errors import DOMException, OperationError, UnknownError
 from ..program import Program
+from .staging import Held
 from .storage import Storage
+
+_log = logging.getLogger("webnn_vk")
 
 
 def _as(kind: type[DOMException], error: Exception) -> Exception:
@@ -48,7 +52,8 @@ class Write:
 
     ``staged`` is transfer memory that holds the data already. ``part``: the bytes (offset, size)
     to replace, all of them when None. ``fresh``: no work before it uses the memory, so that the
-    host may write to it in place where it can.
+    host may write to it in place where it can. ``held``: the room that the data takes while it
+    waits (``staging``).
     """
 
     storage: Storage
@@ -56,6 +61,7 @@ class Write:
     staged: Any = None
     part: tuple[int, int] | None = None
     fresh: bool = False
+    held: Held | None = None
 
     def fail(self, error: Exception) -> None:
         self.storage.error = _as(OperationError, error)
@@ -141,6 +147,8 @@ class Submit:
     reads: Sequence[Storage] = ()
     wait: Sequence[tuple[Any, int]] = ()
     signal: Sequence[tuple[Any, int]] = ()
+    #: By who has the memories to itself (see ``Lend``).
+    by_holder: bool = False
 
     def fail(self, error: Exception) -> None:
         error = _as(OperationError, error)
@@ -185,4 +193,55 @@ class SetUp:
         self.failed(error)
 
 
-Work = Allocate | Write | Read | RunGraph | Run | Submit | Await | SetUp
+@dataclass(slots=True)
+class Lend:
+    """From here on ``storage`` is not the lane's to use, until ``Return``. A call that had found it
+    free and was overtaken by the one that lends it fails."""
+
+    storage: Storage
+
+    def fail(self, error: Exception) -> None:
+        pass  # the lane takes no more work
+
+
+@dataclass(slots=True)
+class Return:
+    """``storage`` is the lane's again."""
+
+    storage: Storage
+
+    def fail(self, error: Exception) -> None:
+        pass  # the lane takes no more work
+
+
+@dataclass(slots=True)
+class Refuse:
+    """In place of work on memory that its lane had lent by then."""
+
+    storages: Sequence[Storage]
+    failed: Callable[[Exception], Any] | None
+
+    def fail(self, error: Exception) -> None:
+        error = _as(OperationError, error)
+        for storage in self.storages:
+            storage.error = error
+        if self.failed is not None:
+            self.failed(error)
+        elif not self.storages:
+            _log.error("nothing was written: %s", error)
+
+
+def refused(work: Any, lent: Collection[int]) -> Refuse:
+    """What becomes of work on memory that is ``lent`` (serial numbers): who reads what it should
+    have written learns of it, but for who has the memory now."""
+    if isinstance(work, RunGraph):
+        return Refuse([s for s in work.outputs.values() if s.serial not in lent], None)
+    if isinstance(work, Submit):
+        return Refuse([s for s in work.writes if s.serial not in lent], work.failed)
+    return Refuse((), work.failed if isinstance(work, Read) else None)
+
+
+#: What such work fails with.
+LENT = "while the call was under way, another one gave the memory to someone for himself"
+
+Work = Allocate | Write | Read | RunGraph | Run | Submit | Await | SetUp | Lend | Return | Refuse

@@ -11,7 +11,13 @@ from typing import Any
 
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.driver.commands import BarrierCommand, Command, DispatchCommand
-from webnn_vk.driver.errors import DeviceLost, DriverClosed, OutOfDeviceMemory
+from webnn_vk.driver.errors import (
+    DeviceLost,
+    DriverClosed,
+    ForkedProcess,
+    OutOfDeviceMemory,
+    OutOfHostMemory,
+)
 from webnn_vk.driver.resources import MemoryUse, PipelineRequest
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan import instance as process
@@ -21,7 +27,7 @@ from webnn_vk.vulkan.facets import VulkanSharing, VulkanTimestamps
 from webnn_vk.vulkan.memory import Allocation, Allocator, HeapUsage
 from webnn_vk.vulkan.pipelines import PipelineStore, VulkanPipeline
 from webnn_vk.vulkan.quirks import COMPILES_AT_FIRST_SUBMIT, SIGNAL_DEADLOCKS_WAIT, quirks_of
-from webnn_vk.vulkan.recording import NativeRecording, Recorder, VulkanRecording
+from webnn_vk.vulkan.recording import NativeRecording, Recorder, Use, VulkanRecording
 from webnn_vk.vulkan.semaphores import NativeTimeline, TimelineSemaphore
 from webnn_vk.vulkan.snapshot import (
     EXTENSIONS,
@@ -80,7 +86,8 @@ class VulkanDriver:
         self._lock = threading.Lock()
         self._submitted = 0
         self._recordings: set[NativeRecording] = set()
-        self._retired: deque[NativeRecording | NativeTimeline] = deque()
+        # What is not used any more, or the uses of it: put there anywhere, under any lock.
+        self._retired: deque[NativeRecording | NativeTimeline | Use] = deque()
         self._submission = Submission(self.handle, physical.queue_family, self._timeline)
         self.sharing = VulkanSharing(physical.handle, profile, blocks, self._memory,
                                      check=self._ready, guarded=self._guarded,
@@ -98,7 +105,7 @@ class VulkanDriver:
             try:
                 return self._guarded(lambda: self._memory.allocate(
                     size, host=host, exportable=exportable, label=label))
-            except OutOfDeviceMemory:
+            except (OutOfDeviceMemory, OutOfHostMemory):
                 # What is done by now may hold enough.
                 if last or not self._reap():
                     raise
@@ -107,6 +114,18 @@ class VulkanDriver:
     def memory_in_use(self) -> MemoryUse:
         self._reap()
         return self._memory.use()
+
+    def reclaim(self, *, pipelines: bool = True) -> None:
+        self._reap()
+        try:
+            self._guarded(lambda: self._give_back(pipelines))
+        except (DriverClosed, ForkedProcess):
+            pass
+
+    def _give_back(self, pipelines: bool) -> None:
+        if pipelines:
+            self._pipelines.trim(0)
+        self._memory.trim()
 
     # -- pipelines ----------------------------------------------------------------------------
     def pipeline(self, spirv: bytes, *, binding_count: int, push_size: int = 0,
@@ -139,7 +158,7 @@ class VulkanDriver:
         self._recordings.add(native)
         if len(self._retired) > _MANY_RETIRED:
             self._reap()  # also where nothing is ever submitted
-        return VulkanRecording(native, self._retire)
+        return VulkanRecording(native, self._retired.append)
 
     def submit(self, recordings: Sequence[VulkanRecording], *,
                wait: Sequence[tuple[TimelineSemaphore, int]] = (),
@@ -192,7 +211,7 @@ class VulkanDriver:
     def _new_semaphore(self, exportable: bool) -> TimelineSemaphore:
         native = self._new_timeline(exportable)
         self._semaphores.add(native)
-        return TimelineSemaphore(native, self._retire)
+        return TimelineSemaphore(native, self._retired.append)
 
     def _new_timeline(self, exportable: bool = False) -> NativeTimeline:
         return NativeTimeline(self.handle, self._failed, exportable=exportable,
@@ -280,16 +299,13 @@ class VulkanDriver:
                 self._call_ended.notify_all()
 
     # -- release of what is no longer in flight -------------------------------------------------
-    def _retire(self, item: NativeRecording | NativeTimeline) -> None:
-        # Also runs in destructors, on any thread and under any lock: never block here.
-        self._retired.append(item)
-
     def _reap(self) -> int:
         """Destroys what was released and is no longer in flight; returns how many recordings and
         semaphores."""
         if process.is_forked():
             return 0
         reaped = self._reap_retired()
+        self._memory.collect()
         self._pipelines.trim()
         return reaped
 
@@ -303,12 +319,17 @@ class VulkanDriver:
             done = self._submitted if self._lost else self._timeline.value()
             for _ in range(len(self._retired)):
                 item = self._retired.popleft()
+                if isinstance(item, Use):
+                    item = item.native
+                if item not in self._recordings and item not in self._semaphores:
+                    continue  # released before it was collected
                 # A submission's signals are not simultaneous: the timeline's may come first.
                 if item.last_value > done or (isinstance(item, NativeTimeline) and not self._lost
                                               and item.value() < item.promised):
                     self._retired.append(item)
                     continue
                 reaped += 1
+                item.use = None
                 if isinstance(item, NativeRecording):
                     self._recordings.discard(item)
                     self._recorder.destroy(item)

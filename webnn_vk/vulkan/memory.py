@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import threading
+import weakref
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -101,13 +102,20 @@ class Range:
     """Bytes of a block, given back when the last reference goes: an allocation's and those of the
     recordings that use it."""
 
-    __slots__ = ("allocator", "block", "offset", "size")
+    __slots__ = ("__weakref__", "allocator", "block", "offset", "size")
 
     def __init__(self, allocator: Allocator, block: Block, offset: int, size: int) -> None:
         self.allocator, self.block, self.offset, self.size = allocator, block, offset, size
 
-    def __del__(self) -> None:
-        self.allocator.release(self.block, self.offset, self.size)
+
+class ReturnedRange(weakref.ref[Range]):
+    """What the allocator finds among its returned ranges when a `Range` is gone: put there by one
+    call into C, which no signal handler can interrupt as it could a destructor."""
+
+    __slots__ = ("block", "offset", "size")
+    block: Block
+    offset: int
+    size: int
 
 
 class Allocation:
@@ -199,10 +207,11 @@ class Allocator:
         self._all_pools = list(pools.values())
         self.memory_types = tuple(pools)
         self._largest = min(profile.max_memory_allocation_size, profile.max_buffer_size)
-        # Held only for bookkeeping and block creation; freed ranges queue up while it is taken, so
-        # that a destructor run by the collector under the lock can't deadlock.
+        # Held only for bookkeeping and block creation, never by the main thread; ranges that are
+        # gone queue up until then.
         self._lock = threading.Lock()
-        self._returned: deque[tuple[Block, int, int]] = deque()
+        self._live: set[ReturnedRange] = set()
+        self._returned: deque[ReturnedRange] = deque()
         self._numbers = 0
         self._allocated = self._allocations = 0
         self._closed = False
@@ -220,7 +229,7 @@ class Allocator:
             # Empty blocks of other pools may be what fills the heap: without them it may fit.
             taken = self._find(pools, rounded, exportable) or (
                 self._trim() and self._find(pools, rounded, exportable))
-        self._collect()
+        self.collect()
         if not taken:
             raise self._out_of_memory(pools, rounded, label)
         return Allocation(taken, label)
@@ -235,16 +244,25 @@ class Allocator:
             block = self._enter(Block(native, block_size, pool, self._numbers, True, True))
             self._allocated += size
             self._allocations += 1
-            return Allocation(Range(self, block, offset, size), label)
+            return Allocation(self._watched(block, offset, size), label)
 
-    def release(self, block: Block, offset: int, size: int) -> None:
-        """Takes a range back (called when a `Range` goes)."""
-        self._returned.append((block, offset, size))
-        self._collect()
+    def collect(self) -> None:
+        """Takes back the ranges that are gone, unless it is being done. Never blocks."""
+        while self._returned and self._lock.acquire(blocking=False):
+            try:
+                self._take_back()
+            finally:
+                self._lock.release()
 
     def synchronise(self, held: Range, *, to_device: bool) -> None:
         """Flushes or invalidates a range of non-coherent memory."""
         self._source.synchronise(held.block.native, held.offset, held.size, to_device=to_device)
+
+    def trim(self) -> None:
+        """Gives empty blocks back to the system."""
+        with self._lock:
+            self._take_back()
+            self._trim()
 
     def use(self) -> MemoryUse:
         """What is allocated now."""
@@ -273,8 +291,15 @@ class Allocator:
             if place:
                 self._allocated += size
                 self._allocations += 1
-                return Range(self, *place, size)
+                return self._watched(*place, size)
         return None
+
+    def _watched(self, block: Block, offset: int, size: int) -> Range:
+        held = Range(self, block, offset, size)
+        watch = ReturnedRange(held, self._returned.append)
+        watch.block, watch.offset, watch.size = block, offset, size
+        self._live.add(watch)
+        return held
 
     def _fit(self, pool: Pool, size: int) -> tuple[Block, int] | None:
         at = bisect.bisect_left(pool.free, (size, -1, -1))
@@ -356,7 +381,9 @@ class Allocator:
 
     def _take_back(self) -> None:
         while self._returned:
-            block, offset, size = self._returned.popleft()
+            gone = self._returned.popleft()
+            self._live.discard(gone)
+            block, offset, size = gone.block, gone.offset, gone.size
             if self._closed:
                 continue
             self._allocated -= size
@@ -378,13 +405,6 @@ class Allocator:
         return bool(empty)
 
     # -- without ------------------------------------------------------------------------------
-    def _collect(self) -> None:
-        while self._returned and self._lock.acquire(blocking=False):
-            try:
-                self._take_back()
-            finally:
-                self._lock.release()
-
     def _out_of_memory(self, pools: list[Pool], size: int, label: str) -> OutOfDeviceMemory:
         what = f"{size} bytes" + (f" for {label!r}" if label else "")
         if not pools:

@@ -8,7 +8,7 @@ import tempfile
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 from weakref import KeyedRef
@@ -16,6 +16,7 @@ from weakref import KeyedRef
 from webnn_vk import environment
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.driver.resources import PipelineRequest
+from webnn_vk.parallel import spread
 from webnn_vk.vulkan import binding as vk
 
 _SPIRV_MAGIC = 0x07230203
@@ -61,7 +62,6 @@ class PipelineStore:
         self._ended: deque[KeyedRef[_Key, VulkanPipeline]] = deque()
         self._set_layouts: dict[int, Any] = {}
         self._layouts: dict[tuple[int, int], Any] = {}
-        self._executor: ThreadPoolExecutor | None = None
 
     def get(self, requests: Sequence[PipelineRequest]) -> list[VulkanPipeline]:
         """The pipelines, compiled in parallel where they don't exist. Raises ValueError for a
@@ -80,11 +80,7 @@ class PipelineStore:
                     jobs.append((key, request, there))
             pipelines.append(there)
         try:
-            if len(jobs) > 1:
-                list(self._workers().map(lambda job: self._run(*job), jobs))
-            else:
-                for job in jobs:
-                    self._run(*job)
+            spread(lambda job: self._run(*job), jobs, min(4, os.cpu_count() or 1))
         finally:
             # After Ctrl-C nobody must wait for what was never begun.
             for key, _, future in jobs:
@@ -94,9 +90,9 @@ class PipelineStore:
         self.trim()
         return [there.result() if isinstance(there, Future) else there for there in pipelines]
 
-    def trim(self) -> None:
-        """Destroys what nobody has used for longest, beyond `MAX_IDLE`. Never blocks."""
-        if not self._ended or not self._lock.acquire(blocking=False):
+    def trim(self, keep: int = MAX_IDLE) -> None:
+        """Destroys what nobody has used for longest, beyond `keep`. Never blocks."""
+        if not (self._ended or len(self._idle) > keep) or not self._lock.acquire(blocking=False):
             return
         try:
             while self._ended:
@@ -105,15 +101,13 @@ class PipelineStore:
                 if parts and latest is reference:  # else it found a new user meanwhile
                     del self._used[reference.key]
                     self._idle[reference.key] = parts
-            while len(self._idle) > MAX_IDLE:
+            while len(self._idle) > keep:
                 self._destroy(self._idle.popitem(last=False)[1])
         finally:
             self._lock.release()
 
     def close(self) -> None:
         """Destroys everything."""
-        if self._executor:
-            self._executor.shutdown()
         with self._lock:
             for parts in [*self._idle.values(), *(parts for parts, _ in self._used.values())]:
                 self._destroy(parts)
@@ -145,13 +139,6 @@ class PipelineStore:
         vk.lib.vkDestroyPipeline(self._device, parts[1], vk.NULL)
 
     # -- without ------------------------------------------------------------------------------
-    def _workers(self) -> ThreadPoolExecutor:
-        with self._lock:
-            if self._executor is None:
-                self._executor = ThreadPoolExecutor(min(4, os.cpu_count() or 1),
-                                                    thread_name_prefix="webnn-vk-compile")
-            return self._executor
-
     def _run(self, key: _Key, request: PipelineRequest, future: Future[VulkanPipeline]) -> None:
         if not future.set_running_or_notify_cancel():
             return

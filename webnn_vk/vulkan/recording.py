@@ -7,6 +7,7 @@ since a primary each costs more (lavapipe: 43 against 34 µs a dispatch in submi
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -83,7 +84,7 @@ class NativeRecording:
     """The Vulkan objects of a recording, with all they use. Destroyed when `last_value` is done."""
 
     __slots__ = ("command_buffer", "command_pool", "descriptor_pool", "keep", "last_value",
-                 "query_pool", "slots")
+                 "query_pool", "slots", "use")
 
     def __init__(self, command_pool: Any, command_buffer: Any) -> None:
         self.command_pool, self.command_buffer = command_pool, command_buffer
@@ -92,6 +93,15 @@ class NativeRecording:
         self.slots = 0
         self.keep: tuple[Any, ...] = ()
         self.last_value = 0
+        self.use: Use | None = None
+
+
+class Use(weakref.ref[Any]):
+    """The use of something native by an object: retired by one call into C when that is gone, which
+    no signal handler can interrupt as it could a destructor."""
+
+    __slots__ = ("native",)
+    native: Any
 
 
 class VulkanRecording:
@@ -99,19 +109,18 @@ class VulkanRecording:
 
     __slots__ = ("__weakref__", "_retire", "native")
 
-    def __init__(self, native: NativeRecording,
-                 retire: Callable[[NativeRecording], None]) -> None:
+    def __init__(self, native: NativeRecording, retire: Callable[[Any], None]) -> None:
+        """retire: a function in C that takes `native`, or its `Use` that is over."""
         self.native: NativeRecording | None = native
         self._retire = retire
+        native.use = Use(self, retire)
+        native.use.native = native
 
     def free(self) -> None:
         """Releases it once its last submission is done. Calling it again does nothing."""
         native, self.native = self.native, None
         if native is not None:
             self._retire(native)
-
-    def __del__(self) -> None:
-        self.free()
 
 
 class Recorder:

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from webnn_vk.vulkan import binding as vk
+from webnn_vk.vulkan.recording import Use
 
 # Taken around each call when waits and signals must take turns (quirk `signal_deadlocks_wait`),
 # with waits cut into polls this far apart, in seconds.
@@ -47,6 +48,7 @@ class NativeTimeline:
         self.awaited = 0
         #: highest value a submission signals
         self.promised = 0
+        self.use: Use | None = None
 
     def value(self) -> int:
         """The current value."""
@@ -151,9 +153,12 @@ class TimelineSemaphore:
 
     __slots__ = ("__weakref__", "_native", "_retire")
 
-    def __init__(self, native: NativeTimeline, retire: Callable[[NativeTimeline], None]) -> None:
+    def __init__(self, native: NativeTimeline, retire: Callable[[Any], None]) -> None:
+        """retire: a function in C that takes `native`, or its `Use` that is over."""
         self._native: NativeTimeline | None = native
         self._retire = retire
+        native.use = Use(self, retire)
+        native.use.native = native
 
     @property
     def native(self) -> NativeTimeline:
@@ -179,6 +184,3 @@ class TimelineSemaphore:
         native, self._native = self._native, None
         if native is not None:
             self._retire(native)
-
-    def __del__(self) -> None:
-        self.close()

@@ -26,6 +26,7 @@ from webnn_vk.gpu import GPUBufferUsage
 from webnn_vk.gpu.adapter import GPUDevice
 from webnn_vk.opening import open_device
 from webnn_vk.runtime import DriverDevice
+from webnn_vk.runtime.reclaim import TRIES
 
 
 @pytest.fixture
@@ -348,7 +349,7 @@ def test_failed_submissions_are_known_to_readers(faulty: Any, compiler: None) ->
 
 def test_out_of_memory_at_the_driver(faulty: Any) -> None:
     device, driver = faulty
-    driver.fail_allocation()
+    driver.fail_allocation(times=TRIES)
     with pytest.raises(OperationError, match="create_buffer: injected"):
         device.create_buffer(size=64, usage=ALL)
     assert not contents(device, device.create_buffer(size=64, usage=ALL)).any()

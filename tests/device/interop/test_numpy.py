@@ -15,6 +15,7 @@ from tests.support.faults import FaultyDriver
 from webnn_vk import InvalidStateError, OperationError
 from webnn_vk.data_types import ALL_TYPES
 from webnn_vk.interop.numpy import TensorArray
+from webnn_vk.runtime.reclaim import TRIES
 
 
 def memory_of(tensor):
@@ -260,7 +261,7 @@ def test_no_staging_memory(open_kind, monkeypatch):
     read(context, tensor)
     faulty = FaultyDriver(context._state.device.driver)
     monkeypatch.setattr(context._state.device, "driver", faulty)
-    faulty.fail_allocation()
+    faulty.fail_allocation(times=TRIES)
     with pytest.raises(OperationError, match="injected"):
         tensor.to_numpy()
     assert read(context, tensor).tolist() == [1, 2, 3, 4]

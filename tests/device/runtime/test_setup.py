@@ -22,6 +22,7 @@ from webnn_vk.program.assemble import assemble
 from webnn_vk.program.serial import load as read_back
 from webnn_vk.program.serial import save
 from webnn_vk.runtime import Await, Run, Write, setup
+from webnn_vk.runtime.reclaim import TRIES
 
 X = {"x": np.zeros(1, np.float32)}
 
@@ -223,7 +224,7 @@ def test_memory_that_runs_out_fails_the_build_and_leaves_nothing(staged, nth):
         lowered = shown(context, [Packed(value, Transposed())])
         program, constants = assemble(lowered, device.profile)
         executable = device.load(program, constants)
-        driver.fail_allocation(nth, times=2)
+        driver.fail_allocation(nth, times=2 * TRIES)
         failed = []
         done = threading.Event()
         executable.set_up(context._state.lane, Run(done.set, failed.append))
@@ -250,10 +251,10 @@ def test_memory_that_is_found_later_is_enough():
         lowered = shown(context, [Packed(value, Transposed())])
         program, constants = assemble(lowered, context._state.device.profile)
         executable = context._state.device.load(program, constants)
-        driver.fail_allocation(1)
+        driver.fail_allocation(1, times=TRIES)
         done = threading.Event()
         executable.set_up(context._state.lane, Run(done.set, lambda error: done.set()))
-        assert done.wait(30) and driver.injected["allocation"] == 1
+        assert done.wait(30) and driver.injected["allocation"] == TRIES
         assert executable.setup_error() is None
 
 

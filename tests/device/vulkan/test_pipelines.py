@@ -92,16 +92,11 @@ def test_a_failure_is_not_remembered(own_driver: VulkanDriver, monkeypatch: pyte
 def test_ctrl_c_leaves_nothing_to_wait_for(own_driver: VulkanDriver,
                                            monkeypatch: pytest.MonkeyPatch,
                                            request_for: Callable[[int], PipelineRequest]) -> None:
-    class Interrupted:
-        """Workers that are interrupted before they begin."""
+    def interrupted(*arguments: object) -> None:
+        """Ctrl-C before any thread has begun."""
+        raise KeyboardInterrupt
 
-        def map(self, *arguments: object) -> None:
-            raise KeyboardInterrupt
-
-        def shutdown(self) -> None:
-            pass
-
-    monkeypatch.setattr(own_driver._pipelines, "_executor", Interrupted())
+    monkeypatch.setattr("webnn_vk.vulkan.pipelines.spread", interrupted)
     with pytest.raises(KeyboardInterrupt):
         own_driver.pipelines([request_for(1), request_for(2)])
     monkeypatch.undo()

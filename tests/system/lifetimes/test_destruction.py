@@ -19,6 +19,7 @@ from tests.support.paths import ROOT
 from tests.system.lifetimes.conftest import adder, build, ints, make_tensor
 from tests.system.lifetimes.test_chains import Counting
 from webnn_vk import InvalidStateError, MLGraphBuilder
+from webnn_vk.runtime.reclaim import TRIES
 
 
 def rejected(promise):
@@ -175,9 +176,9 @@ def test_memory_that_is_still_in_use_is_waited_for(over):
     driver.gate.clear()
     context.write_tensor(old, ints(1, 2, 3, 4))
     read = context.read_tensor(old)
-    driver.fail_allocation()
+    driver.fail_allocation(times=TRIES)
     new, later = make_tensor(context), make_tensor(context)
-    assert driver.injected["allocation"] == 1
+    assert driver.injected["allocation"] == TRIES
     assert not new.done()
     old.destroy()
     driver.gate.set()

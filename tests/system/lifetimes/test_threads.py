@@ -13,6 +13,7 @@ from tests.system.lifetimes.conftest import adder, build, ints, make_tensor
 from tests.system.lifetimes.test_chains import Counting
 from webnn_vk import InvalidStateError, OperationError
 from webnn_vk.driver import DriverProxy
+from webnn_vk.gate import Gate
 from webnn_vk.runtime import executable
 
 
@@ -257,40 +258,36 @@ def test_the_device_stays_while_a_call_is_inside(over):
     assert context._state.timeline._closed.wait(30)
 
 
-def test_work_queued_by_a_destructor_inside_of_the_timeline_s_own_wait(fresh):
-    """Condition.wait allocates, so the collector may run in it, before the thread listens."""
+def test_work_queued_by_a_destructor_on_the_timeline(fresh):
+    """The collector may run anywhere on its threads, amid an update of the schedule too."""
     t = make_tensor(fresh).result()
     fresh.write_tensor(t, ints(1, 2, 3, 4))
     fresh.fence().wait(30)
-    startable = fresh._state.timeline._startable
-    wait, reads = startable.wait, []
-
-    def interrupted():
-        if not reads:
-            reads.append(fresh.read_tensor(t))
-        wait()
-
-    with startable:
-        startable.wait = interrupted
-        startable.notify()
+    reads = []
+    fresh._state.timeline._inbox.put(lambda: reads.append(fresh.read_tensor(t)))
     while not reads:
         time.sleep(0.001)
     assert reads[0].result(30).tolist() == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("name", ["_startable", "_finishable"])
-def test_the_end_from_inside_of_a_timeline_s_own_wait(fresh, name):
+class Ending(Gate):
+    """What a destructor does while the finishing thread has it in hand."""
+
+    def __init__(self, end):
+        super().__init__()
+        self.end = end
+
+    def set(self):
+        self.end()
+
+
+@pytest.mark.parametrize("thread", ["starting", "finishing"])
+def test_the_end_from_inside_of_a_timeline_s_own_threads(fresh, thread):
     make_tensor(fresh).result()
     fresh.fence().wait(30)
     timeline = fresh._state.timeline
-    condition = getattr(timeline, name)
-    wait = condition.wait
-
-    def interrupted():
-        timeline.close()
-        wait()
-
-    with condition:
-        condition.wait = interrupted
-        condition.notify()
+    if thread == "starting":
+        timeline._inbox.put(timeline.close)
+    else:
+        timeline._in_flight.put(Ending(timeline.close))
     assert timeline._closed.wait(30)

@@ -28,6 +28,7 @@ from tests.system.stress.model import Failure, Leak
 from tests.system.stress.world import PATIENCE, World, open_world
 from webnn_vk import MLContext, MLTensor
 from webnn_vk.gpu import GPUBuffer, GPUDevice
+from webnn_vk.runtime.reclaim import TRIES
 from webnn_vk.vulkan.instance import instance, validation_total
 
 THREADS = 8
@@ -145,7 +146,7 @@ class Stress:
         chance = caller.random
         driver = chance.choice(world.drivers) if world.drivers else None
         if kind == "fail_allocation":
-            driver.fail_allocation(chance.randint(1, 6), times=chance.randint(1, 4))
+            driver.fail_allocation(chance.randint(1, 6), times=chance.randint(1, 4 * TRIES))
         elif kind == "fail_submit":
             driver.fail_submit(chance.randint(1, 6), times=chance.randint(1, 3))
         elif kind == "lose":

@@ -53,6 +53,9 @@ class FakeDevice:
         if self.fail_with is not None:
             raise self.fail_with
 
+    def rest(self):
+        pass
+
     def close(self):
         self.closed = True
 
@@ -311,12 +314,13 @@ def test_closing_with_a_limit_leaves_a_device_in_use_alone(device):
 
 
 def test_in_a_forked_child_ends_are_nobody_s(device, lane, monkeypatch):
+    fence = lane.fence()
     with monkeypatch.context() as patch:
         patch.setattr("os.getpid", lambda: -1)
         lane.leave()
         lane.timeline.close()
         assert not device.closed
-        for call in (lane.fence, lambda: lane.wait(0), lane.timeline.building().__enter__):
+        for call in (lane.fence, lambda: fence.wait(0), lane.timeline.building().__enter__):
             with pytest.raises(InvalidStateError, match="before a fork"):
                 call()
     lane.leave()

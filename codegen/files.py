@@ -1,0 +1,67 @@
+"""Reading and writing files that may be anything: a FIFO, a device, a folder, someone else's."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+#: What a process or its disk is short of at a time, and may have again later.
+_SHORTAGES = {
+    errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC, errno.EFBIG,
+    *([errno.EDQUOT] if hasattr(errno, "EDQUOT") else []),
+}
+
+
+def is_shortage(error: OSError) -> bool:
+    """Whether it is files, memory, processes or room on the disk that are missing."""
+    return error.errno in _SHORTAGES
+
+
+def no_file_can_be_opened() -> bool:
+    """Whether the process or the system has no descriptor left; the dynamic linker doesn't say."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return is_shortage(error)
+    return False
+
+
+def open_regular(path: str | os.PathLike[str]) -> int:
+    """A descriptor to read a plain file by. OSError for anything else; never waits for the writer
+    of a FIFO, never turns a tape."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    flags |= getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a plain file", os.fspath(path))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def read_regular(path: str | os.PathLike[str], largest: int) -> bytes:
+    """A plain file's bytes, at most ``largest``. OSError for anything else, or a larger one."""
+    with open(open_regular(path), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > largest:
+            raise OSError(errno.EFBIG, f"{size} bytes, at most {largest} are read", str(path))
+        return file.read(largest)
+
+
+def write_atomically(path: Path, data: bytes, mode: int) -> None:
+    """The whole file or none: a temporary file in the same folder, then a rename."""
+    import tempfile
+
+    handle, temporary = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(temporary, mode)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

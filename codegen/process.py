@@ -1,0 +1,176 @@
+"""A GLSL compiler run as a program, which may fail in all the ways that programs do."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import spirv
+from .files import is_shortage, read_regular
+from .glsl import CompilerUnavailable, GlslError, Source
+
+#: How long a run may take, in seconds: to start, and for each shader. One takes 0.02 to 0.2 s.
+START_SECONDS = 30.0
+SHADER_SECONDS = 2.0
+#: What a run may write, messages included, in bytes. A large kernel of ours has 200 kB.
+LARGEST = 256 << 20
+
+#: What every compiler for Vulkan 1.2 takes.
+_PROBE = Source("#version 450\nlayout(local_size_x = 1) in;\nvoid main() {}\n", "probe")
+
+
+class ProcessCompiler:
+    """`glslc` (many files in a process) or `glslangValidator` (one; several at a time).
+
+    A program that crashes, hangs, writes something else than SPIR-V or refuses what every compiler
+    takes is CompilerUnavailable, with the reason.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.identity = identity_of(path)
+        self._many = Path(path).stem == "glslc"
+
+    @functools.cached_property
+    def version(self) -> str:
+        """The first line that `--version` prints, after the program's name."""
+        try:
+            with tempfile.TemporaryDirectory(prefix="webnn_vk_") as folder:
+                _, log = self._run(["--version"], folder, 1)
+        except OSError as error:
+            raise self._unavailable(error) from None
+        first = next(iter(log.splitlines()), "")
+        return f"{Path(self.path).name}: {first.strip()}"
+
+    def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
+        """SPIR-V, or the error, for each source. Raises CompilerUnavailable."""
+        if not sources:
+            return []
+        try:
+            with tempfile.TemporaryDirectory(
+                prefix="webnn_vk_", ignore_cleanup_errors=True
+            ) as folder:
+                return self._compile(folder, sources)
+        except OSError as error:
+            raise self._unavailable(error) from None
+
+    def _unavailable(self, error: OSError) -> CompilerUnavailable:
+        return CompilerUnavailable(f"{self.path}: {error}", passing=is_shortage(error))
+
+    def _compile(self, folder: str, sources: Sequence[Source]) -> list[bytes | GlslError]:
+        from webnn_vk import parallel  # not needed where everything comes from pack or cache
+
+        for i, source in enumerate(sources):
+            Path(folder, f"{i}.comp").write_text(source.text, encoding="utf-8", newline="\n")
+        workers = min(len(sources), os.cpu_count() or 1)
+        size = -(-len(sources) // workers) if self._many else 1
+        batches = [range(i, min(i + size, len(sources))) for i in range(0, len(sources), size)]
+        ended = parallel.spread(lambda batch: self._batch(folder, batch), batches, workers)
+        results = []
+        for batch, (code, log) in zip(batches, ended, strict=True):
+            results += [self._result(folder, i, sources[i], code, log) for i in batch]
+        if all(isinstance(result, GlslError) for result in results) and sources != [_PROBE]:
+            self._check_takes_good_glsl(results[0])
+        return results
+
+    def _check_takes_good_glsl(self, refused: bytes | GlslError) -> None:
+        """Whether it is the compiler and not the GLSL: a broken one refuses everything."""
+        (result,) = self.compile([_PROBE])
+        if isinstance(result, GlslError) and isinstance(refused, GlslError):
+            raise CompilerUnavailable(
+                f"{self.path} refuses every shader: {refused.log[:1000] or 'without a message'}"
+            )
+
+    def _batch(self, folder: str, batch: range) -> tuple[int, str]:
+        files = [f"{i}.comp" for i in batch]
+        if self._many:
+            flags = ["--target-env=vulkan1.2", "-fshader-stage=comp", "-O0", "-c"]
+            return self._run([*flags, *files], folder, len(files))
+        output = ["-o", f"{files[0]}.spv"]
+        return self._run(["--target-env", "vulkan1.2", "-S", "comp", *output, *files], folder, 1)
+
+    def _run(self, arguments: list[str], folder: str, shaders: int) -> tuple[int, str]:
+        """The exit status and what was printed. Raises OSError, CompilerUnavailable."""
+        # Into a file: a pipe would have to be read while waiting, and could be filled without end.
+        with tempfile.TemporaryFile(dir=folder) as log:
+            process = subprocess.Popen(
+                [self.path, *arguments], cwd=folder, stdin=subprocess.DEVNULL, stdout=log,
+                stderr=subprocess.STDOUT, start_new_session=True,
+            )
+            try:
+                self._wait(process, folder, log.fileno(), START_SECONDS + SHADER_SECONDS * shaders)
+            finally:
+                _kill(process)
+            log.seek(0)
+            return process.returncode, log.read(LARGEST).decode("utf-8", "replace")
+
+    def _wait(
+        self, process: subprocess.Popen[bytes], folder: str, log: int, seconds: float
+    ) -> None:
+        begin = looked = time.monotonic()
+        while process.poll() is None:
+            time.sleep(0.002)
+            now = time.monotonic()
+            if now - begin > seconds:
+                raise CompilerUnavailable(f"{self.path} did not end within {seconds:.0f} s")
+            if now - looked > 0.2:
+                looked = now
+                if os.fstat(log).st_size + _bytes_in(folder) > LARGEST:
+                    raise CompilerUnavailable(f"{self.path} writes more than {LARGEST} bytes")
+
+    def _result(
+        self, folder: str, i: int, source: Source, code: int, log: str
+    ) -> bytes | GlslError:
+        if code < 0:
+            raise CompilerUnavailable(f"{self.path} ended by signal {-code}: {log[-1000:].strip()}")
+        try:
+            module = read_regular(Path(folder, f"{i}.comp.spv"), LARGEST)
+        except FileNotFoundError:
+            if not code:
+                raise CompilerUnavailable(
+                    f"{self.path} wrote no SPIR-V and says nothing is wrong: {log[:1000].strip()}"
+                ) from None
+            return self._refused(i, source, log)
+        try:
+            spirv.info(module)
+        except spirv.SpirvError as error:
+            raise CompilerUnavailable(f"{self.path} does not write SPIR-V: {error}") from None
+        return module
+
+    def _refused(self, i: int, source: Source, log: str) -> GlslError:
+        lines = log.splitlines()
+        # Of several files' messages those that name this one; else all but the bare file name.
+        errors = [n for n in lines if n.startswith(f"{i}.comp:")] if self._many else []
+        errors = errors or [n for n in lines if n.strip() != f"{i}.comp"]
+        return GlslError(source.name, "\n".join(errors), source.text)
+
+
+def _bytes_in(folder: str) -> int:
+    with os.scandir(folder) as entries:
+        return sum(entry.stat(follow_symlinks=False).st_size for entry in entries)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a program that still runs, and what it started."""
+    if process.poll() is not None:
+        return
+    try:
+        os.killpg(process.pid, 9)  # it leads a session of its own
+    except (AttributeError, OSError):
+        process.kill()
+    process.wait()
+
+
+def identity_of(path: str) -> str:
+    """Name, size and time of the file: changes with the compiler and costs one stat."""
+    try:
+        real = os.path.realpath(path)
+        about = os.stat(real)
+    except OSError:
+        return path
+    return f"{os.path.basename(real)} {about.st_size} {about.st_mtime_ns}"

@@ -1,0 +1,221 @@
+"""The system has no thread left: creation is all or nothing, and everything can be tried again."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+#: `Starts(k)`: from the k-th start on no thread can be started. In use threads go on.
+STARTS = '''
+import _thread, gc
+from webnn_vk import background
+
+class Starts:
+    real = threading.Thread.start, _thread.start_new_thread
+
+    def __init__(self, most):
+        self.left = most
+
+    def check(self):
+        if not self.left:
+            raise RuntimeError("can't start new thread")
+        self.left -= 1
+
+    def __enter__(self):
+        def start(thread):
+            self.check()
+            Starts.real[0](thread)
+        def start_new_thread(*arguments):
+            self.check()
+            return Starts.real[1](*arguments)
+        threading.Thread.start, background._thread.start_new_thread = start, start_new_thread
+        return self
+
+    def __exit__(self, *_):
+        threading.Thread.start, background._thread.start_new_thread = Starts.real
+
+def no_workers():
+    """None is waiting for a job."""
+    background._IDLE_SECONDS = 0.0
+    end = time.monotonic() + 20
+    while background._workers:
+        assert time.monotonic() < end, background._workers
+        time.sleep(0.005)
+
+def rest(seconds=20):
+    """The library's threads, when those that end have ended."""
+    end = time.monotonic() + seconds
+    while left := [name for name in threads() if "worker" not in name]:
+        if time.monotonic() > end:
+            return left
+        gc.collect()
+        time.sleep(0.01)
+    return []
+
+def devices():
+    """Opened Vulkan devices."""
+    module = sys.modules.get("webnn_vk.vulkan.driver")
+    return len(module._open) if module else 0
+
+background._IDLE_SECONDS = 0.0
+'''
+
+
+@pytest.fixture(params=["cpu", "vulkan"])
+def environment(request: pytest.FixtureRequest) -> dict[str, str]:
+    if request.param == "vulkan":
+        request.getfixturevalue("vulkan")
+    return {"WEBNN_VK_DEVICE": request.param}
+
+
+def test_a_context_is_made_or_not(child, environment):
+    """At every start that fails, the first of all included: OperationError, and nothing stays."""
+    printed = child(STARTS + '''
+k, failed = 0, 0
+while True:
+    no_workers()
+    with Starts(k):
+        try:
+            context = ml.create_context().result(60)
+        except webnn.OperationError as error:
+            assert "no thread can be started" in str(error) and "ulimit -u" in str(error), error
+            failed += 1
+        else:
+            break
+    assert rest() == [], threads()
+    gc.collect()
+    assert devices() == 0, k
+    k += 1
+check(context)
+context.destroy()
+assert rest() == []
+print(failed)
+''', environment=environment)
+    # The worker, and the two threads of the timeline.
+    assert int(printed) >= 3
+
+
+def test_a_graph_is_built_or_its_builder_stays(child, environment):
+    child(STARTS + '''
+context = ml.create_context().result(60)
+check(context)
+builder = MLGraphBuilder(context)
+x = builder.input("x", SHAPE)
+y = builder.add(builder.relu(builder.add(builder.matmul(x, builder.constant(W)), x)), x)
+for _ in range(3):
+    no_workers()
+    with Starts(0):
+        promise = builder.build({"y": y})
+        error = promise.exception(60)
+        assert isinstance(error, webnn.OperationError), error
+        assert "no thread can be started" in str(error)
+        # It takes more operators too.
+        y = builder.identity(y)
+check(context, builder.build({"y": y}).result(60))
+try:
+    builder.build({"y": y}).result(60)
+    raise SystemExit("built twice")
+except webnn.InvalidStateError:
+    pass
+''', environment=environment)
+
+
+def test_everything_else_needs_no_new_thread_or_says_so(child, environment):
+    child(STARTS + '''
+context = ml.create_context().result(60)
+graph = check(context)
+x = np.ones((4, 4), np.float32)
+no_workers()
+with Starts(0):
+    check(context, graph)
+    tensor = context.create_tensor({**SHAPE, "readable": True, "writable": True}).result(60)
+    context.write_tensor(tensor, x)
+    assert (context.read_tensor(tensor).result(60) == x).all()
+    assert context.fence().wait(60)
+    error = context.compute_async(graph, {"x": x}).exception(60)
+    assert isinstance(error, webnn.OperationError) and "no thread" in str(error), error
+    tensor.destroy()
+    graph.destroy()
+assert context.compute_async(check(context), {"x": x}).result(60)["y"].shape == (4, 4)
+''', environment=environment)
+
+
+@pytest.mark.parametrize("how", ["destroy", "destroy in a callback", "drop"])
+def test_destroying_can_be_repeated_and_ends(child, environment, how):
+    """The context is lost at once; its threads and its device go when there is a thread for it,
+    asked or not."""
+    child(STARTS + f'''
+HOW = {how!r}
+context = ml.create_context().result(60)
+check(context)
+timelines = context._state.timeline
+closed = timelines._closed
+no_workers()
+with Starts(0):
+    lost = context.lost
+    if HOW == "destroy":
+        for _ in range(3):
+            context.destroy()
+    elif HOW == "drop":
+        pass
+    else:
+        tensor = context.create_tensor({{**SHAPE, "readable": True}}).result(60)
+        done = threading.Event()
+        def callback(promise):
+            context.destroy()
+            done.set()
+        context.read_tensor(tensor).add_done_callback(callback)
+        assert done.wait(60)
+        del tensor, callback
+    if HOW != "drop":
+        assert lost.result(60).message == "destroy() was called"
+        try:
+            build(context).result(60)
+            raise SystemExit("it was built")
+        except webnn.InvalidStateError:
+            pass
+        context.destroy()
+    del context, lost, timelines
+    gc.collect()
+    time.sleep(0.2)
+# Nobody calls again.
+assert closed.wait(20)
+assert rest() == []
+gc.collect()
+assert devices() == 0
+''', environment=environment)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="RLIMIT_NPROC binds a user other than root alone")
+def test_a_limit_of_the_user(child, environment):
+    """RLIMIT_NPROC as the system enforces it, on a user of his own."""
+    child(STARTS + '''
+warm = webnn.Settings.from_environment()
+with ml.create_context().result(60) as context:
+    check(context)
+assert rest() == []
+os.setgid(54322)
+os.setuid(54322)
+failed = 0
+restore = lower(resource.RLIMIT_NPROC, 1)
+for _ in range(5):
+    try:
+        context = ml.create_context().result(60)
+        check(context)
+        raise SystemExit("there was a thread")
+    except webnn.DOMException as error:
+        assert isinstance(error, webnn.OperationError), error
+        failed += 1
+before = len(os.listdir("/proc/self/task"))
+for _ in range(5):
+    try:
+        ml.create_context().result(60)
+    except webnn.OperationError:
+        failed += 1
+assert len(os.listdir("/proc/self/task")) <= before
+print(failed)
+restore()
+with ml.create_context().result(60) as context:
+    check(context)
+''', environment={**environment, "WEBNN_VK_CACHE": "off", "WEBNN_VK_DUMP_SPIRV": ""})

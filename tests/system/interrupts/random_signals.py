@@ -1,0 +1,68 @@
+"""Interrupts at random moments in a process of their own, from another thread as a terminal or a
+supervisor sends them: ``python -m tests.system.interrupts.random_signals vulkan 2000 0``."""
+
+from __future__ import annotations
+
+import os
+import queue
+import random
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
+
+from tests.support.contexts import settled_bytes
+from tests.system.interrupts.world import World
+
+#: Seconds between signals: at most.
+PAUSE = 0.004
+
+
+def main(device: str, wanted: int, seed: int) -> None:
+    world = World(device)
+    calls = [world.calls[name] for name in (
+        "write", "write_large", "dispatch", "read", "result", "compute", "create", "destroy",
+        "callback", "to_numpy", "fence")]
+    numbers = random.Random(seed)
+    for call in calls:
+        call()
+    world.check_new(1)
+    before = settled_bytes(world.context)
+    wanted_now = queue.SimpleQueue()
+    pauses = random.Random(seed + 1)
+
+    def send() -> None:
+        while wanted_now.get():
+            time.sleep(pauses.uniform(0, PAUSE))
+            os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=send, daemon=True).start()
+    slowest = 0.0
+    for number in range(wanted):
+        start = time.monotonic()
+        try:
+            wanted_now.put(True)
+            while True:
+                numbers.choice(calls)()
+        except KeyboardInterrupt:
+            slowest = max(slowest, time.monotonic() - start)
+        if number % 100 == 0:
+            world.check(number)
+            world.check_new(number)
+    wanted_now.put(False)
+    world.check(3)
+    end = time.monotonic() + 10
+    while settled_bytes(world.context) > before and time.monotonic() < end:
+        time.sleep(0.01)
+    after = settled_bytes(world.context)
+    assert after <= before, f"{after - before} bytes more than before"
+    data = np.arange(4, dtype=np.float32)
+    assert world.context.compute(world.graph, {"x": data})["y"].tolist() == [1, 2, 3, 4]
+    print(f"{wanted} interrupts on {device}, {slowest:.2f} s at most until one was seen")
+    world.context.destroy()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

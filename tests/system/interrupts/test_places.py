@@ -1,0 +1,106 @@
+"""A signal at every place of the hot methods where CPython delivers one."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import numpy as np
+import pytest
+
+from tests.support.contexts import settled_bytes
+from tests.support.interrupts import Places, count, interrupt
+from tests.system.interrupts.world import World
+from webnn_vk import InvalidStateError
+
+METHODS = ("write", "write_large", "dispatch", "read", "result", "read_into", "compute",
+           "compute_async", "create", "destroy", "fence", "fence_done", "callback", "to_numpy",
+           "asarray", "build")
+#: Places of each method in an ordinary run.
+SAMPLE = 12
+
+
+@pytest.fixture(scope="module", params=["cpu", "vulkan"])
+def world(request):
+    if request.param == "vulkan":
+        request.getfixturevalue("vulkan")
+    world = World(request.param)
+    yield world
+    world.context.destroy()
+
+
+def places(call, method, request):
+    """All of them under --long, else the first and last and some between, others each day."""
+    call()
+    total = count(call)
+    if request.config.option.long or total <= SAMPLE:
+        return range(total)
+    chosen = random.Random(f"{time.strftime('%F')} {method}")
+    return sorted({0, total - 1, *chosen.sample(range(total), SAMPLE - 2)})
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("method", METHODS)
+def test_an_interrupt_at_any_place(world, method, request):
+    call = world.calls[method]
+    world.check_new(0)
+    before = settled_bytes(world.context)
+    for at in places(call, method, request):
+        signal = Places(at, interrupt)
+        try:
+            signal.call(call)
+        except KeyboardInterrupt:
+            pass
+        world.check(at)
+        if at % 4 == 0:
+            world.check_new(at)
+    del signal
+    deadline = time.monotonic() + 10
+    while settled_bytes(world.context) > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert settled_bytes(world.context) <= before
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("method", METHODS)
+def test_a_handler_that_calls_the_api_at_any_place(world, method, request):
+    call = world.calls[method]
+    seen = []
+
+    def handle():
+        tensor = world.context.create_tensor({"data_type": "float32", "shape": [4],
+                                              "readable": True, "writable": True}).result(10)
+        data = np.arange(4, dtype=np.float32)
+        world.context.write_tensor(tensor, data)
+        seen.append(world.context.read_tensor(tensor).result(10).tolist() == data.tolist())
+        assert world.context.fence().wait(10)
+        tensor.destroy()
+
+    for at in places(call, method, request):
+        signal = Places(at, handle)
+        signal.call(call)
+        assert seen == [True] * bool(signal.place), signal.place
+        seen.clear()
+        world.check(at)
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("device", ["cpu", "vulkan"])
+@pytest.mark.parametrize("method", ["write", "dispatch", "result", "compute", "create", "build"])
+def test_a_handler_that_destroys_the_context_at_any_place(device, method, request):
+    """The call ends in time, with or without InvalidStateError, and the context says why."""
+    if device == "vulkan":
+        request.getfixturevalue("vulkan")
+    world = World(device)
+    total = len(places(world.calls[method], method, request))
+    for at in range(total if request.config.option.long else 3):
+        place = random.Random(at).randrange(count(world.calls[method]))
+        signal = Places(place, world.context.destroy)
+        try:
+            signal.call(world.calls[method])
+        except InvalidStateError as error:
+            assert str(error), signal.place
+        if signal.place:
+            world.check_lost()
+            world = World(device)
+    world.context.destroy()

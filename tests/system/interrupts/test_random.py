@@ -1,0 +1,80 @@
+"""Interrupts at random moments, caught or not."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.device
+
+
+@pytest.mark.parametrize("device", ["cpu", "vulkan"])
+def test_interrupts_that_are_caught(device, request):
+    """At the end the context computes, and the memory is what it was."""
+    if device == "vulkan":
+        request.getfixturevalue("vulkan")
+    wanted = 3000 if request.config.option.long else 150
+    command = [sys.executable, "-m", "tests.system.interrupts.random_signals", device,
+               str(wanted), time.strftime("%j")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1200)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.startswith(f"{wanted} interrupts on {device}")
+    assert "Traceback" not in done.stderr, done.stderr[-3000:]
+
+
+_LOOP = """
+import signal, sys, time
+from tests.system.interrupts.world import World
+signal.signal(signal.SIGINT, signal.default_int_handler)
+world = World(sys.argv[1])
+device, seconds = world.context._state.device, float(sys.argv[2])
+execute = device.execute
+def slow(works):
+    time.sleep(seconds)
+    return execute(works)
+device.execute = slow
+print("ready", flush=True)
+calls = [world.calls[name] for name in ("write", "dispatch", "result", "compute", "create",
+                                        "callback", "build", "to_numpy")]
+while True:
+    for call in calls:
+        call()
+"""
+
+
+def interrupted(device, seconds, wait):
+    """Seconds from an uncaught Ctrl-C to the end of a process whose submits take ``seconds``, and
+    what it said."""
+    child = subprocess.Popen([sys.executable, "-c", _LOOP, device, str(seconds)], cwd=ROOT,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout.readline() == "ready\n", child.stderr.read()
+        time.sleep(wait)
+        child.send_signal(signal.SIGINT)
+        start = time.monotonic()
+        _, errors = child.communicate(timeout=60)
+        return time.monotonic() - start, child.returncode, errors
+    finally:
+        child.kill()
+        child.wait()
+
+
+@pytest.mark.parametrize("device", ["cpu", "vulkan"])
+def test_an_uncaught_interrupt_ends_the_process(device, request):
+    """Within two seconds after the end of the submit that runs."""
+    if device == "vulkan":
+        request.getfixturevalue("vulkan")
+    waits = random.Random(time.strftime("%F") + device)
+    for number in range(150 if request.config.option.long else 2):
+        submit = 0.0 if number % 2 else 1.0
+        took, code, errors = interrupted(device, submit, waits.uniform(0, 0.3))
+        assert code == -signal.SIGINT, errors
+        assert errors.rstrip().endswith("KeyboardInterrupt"), errors
+        assert took < submit + 2, (number, took)
