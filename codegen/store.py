@@ -49,14 +49,7 @@ def address(spec: KernelSpec) -> bytes:
 
 def default_cache_dir() -> Path | None:
     """WEBNN_VK_CACHE, or the user's cache folder; None for WEBNN_VK_CACHE=off."""
-    folder = environment.text("WEBNN_VK_CACHE")
-    if folder == "off":
-        return None
-    if folder:
-        return Path(folder)
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("webnn_vk", appauthor=False))
+    return environment.cache_folder()
 
 
 class ShaderStore:
