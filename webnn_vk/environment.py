@@ -30,7 +30,10 @@ _ON, _OFF = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
 #: What stands for no folder.
 _NO_FOLDER = ("off", "none", "no", "false", "0")
 #: What the Vulkan loader and drivers decide by, beside files: which drivers there are.
-_OF_DRIVERS = ("VK_", "MESA_", "RADV_", "NVIDIA_", "CUDA_VISIBLE", "__NV_", "DRI_PRIME", "XDG_")
+_OF_DRIVERS = (
+    "VK_", "MESA_VK_", "MESA_LOADER", "RADV_FORCE", "NVIDIA_", "CUDA_VISIBLE", "__NV_", "DRI_PRIME",
+    "XDG_DATA", "XDG_CONFIG",
+)
 
 
 def text(name: str, environment: Mapping[str, str] | None = None) -> str | None:
@@ -84,6 +87,11 @@ def cache_folder() -> Path | None:
 def of_drivers() -> dict[str, str]:
     """The variables that decide which Vulkan drivers are found and how they come up."""
     return {name: value for name, value in os.environ.items() if name.startswith(_OF_DRIVERS)}
+
+
+def changed(values: Mapping[str, str]) -> dict[str, str]:
+    """The process's variables with others in places, for a child process."""
+    return {**os.environ, **values}
 
 
 @contextmanager

@@ -20,10 +20,11 @@ class Settings:
     Khronos validation layer (``WEBNN_VK_VALIDATE``). ``glslang``: "auto", "process" or "none"
     (``WEBNN_VK_GLSLANG``). ``mask``: device features to pretend absent (``WEBNN_VK_MASK``).
     ``force_cpu``: operators placed on the CPU (``WEBNN_VK_FORCE_CPU``). ``cache``: folder of the
-    shader cache, or "off"; ``~`` is the user's own (``WEBNN_VK_CACHE``). ``skip_passes``: names of optimisations left out,
-    "fold" or "fuse" for example; one that is unknown or can't be left out is a ValueError when the
-    context is created (``WEBNN_VK_SKIP_PASSES``). ``dump``: a folder that gets, for each graph
-    built, a sub-folder with the graph's text after every pass (``WEBNN_VK_DUMP``).
+    shader cache, or "off"; ``~`` is the user's own (``WEBNN_VK_CACHE``). ``skip_passes``: names of
+    optimisations left out, "fold" or "fuse" for example; one that is unknown or can't be left out
+    is a ValueError when the context is created (``WEBNN_VK_SKIP_PASSES``). ``dump``: a folder that
+    gets, for each graph built, a sub-folder with the graph's text after every pass
+    (``WEBNN_VK_DUMP``).
 
     Given to ``ml.create_context`` or ``adapter.request_device`` they replace the environment's, all
     of them. TypeError and ValueError for what can't be; names of operators, features and passes

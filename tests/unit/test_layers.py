@@ -15,7 +15,7 @@ from tests.support.paths import ROOT
 
 # From the bottom up; a module may import its own layer and those before it.
 LAYERS = (
-    ("environment",),
+    ("environment", "forks"),
     ("errors",),
     ("access", "background", "data_types", "device_profile", "face", "integers", "promise",
      "settings"),
@@ -83,7 +83,7 @@ def allowed(module: str, name: str) -> bool:
     if own == "examples":
         return target == "examples" or target in webnn_vk.__all__
     if own == "vulkan":
-        return target in ("vulkan", "device_profile", "driver", "environment")
+        return target in ("vulkan", "device_profile", "driver", "environment", "forks")
     if target == "vulkan":
         return own in USES_VULKAN
     if target == "codegen":

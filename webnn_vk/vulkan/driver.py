@@ -55,6 +55,7 @@ class VulkanDriver:
         process.check_fork()
         if physical.unusable:
             raise VulkanUnavailable(f"{physical.profile.name}: {physical.unusable}")
+        physical = physical.current()
         self.profile = profile
         self.physical = physical
         self._quirks = quirks_of(profile, process.instance().layer_version)
