@@ -8,12 +8,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from . import forks
+
 #: How long the exit of the interpreter waits for work in flight, in seconds.
 EXIT_SECONDS = 20.0
 
 #: Called at exit with the seconds left, before and after the threads of ``start`` were joined.
 closers: list[Callable[[float], Any]] = []
 _running: set[threading.Thread] = set()
+forks.renew(globals(), _running=set)
 _ended = False
 
 
@@ -23,7 +26,9 @@ class TimelineThread(threading.Thread):
 
 def on_timeline() -> bool:
     """Whether the caller is a callback on a timeline's thread, where waiting would never end."""
-    return isinstance(threading.current_thread(), TimelineThread)
+    thread = threading.current_thread()
+    # In the child of a fork in a callback it is the main thread.
+    return isinstance(thread, TimelineThread) and thread is not threading.main_thread()
 
 
 def start(function: Callable[..., Any], name: str, *arguments: Any) -> bool:

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from .. import background
+from .. import background, forks
 from ..errors import InvalidStateError
 from .device import Batch, Device
 from .pace import batch_flops
@@ -26,7 +26,12 @@ from .storage import DeviceLostError
 from .work import Work
 
 FORKED = "this context was made before a fork; make a new one in the child process"
+FORKED_ON_VULKAN = (
+    "this context was made before a fork, which Vulkan devices don't survive; make one on the CPU "
+    f"device in the child process, or {forks.SPAWN}"
+)
 _live: set[Timeline] = set()
+forks.renew(globals(), _live=set)
 
 
 class Fence:
@@ -188,7 +193,7 @@ class Timeline:
     def check_fork(self) -> None:
         """InvalidStateError in a forked child: neither threads nor devices survive a fork."""
         if os.getpid() != self._pid:
-            raise InvalidStateError(FORKED)
+            raise InvalidStateError(FORKED_ON_VULKAN if self.device.profile else FORKED)
 
     # -- calls from any thread -----------------------------------------------------------------
     def queued(self) -> int:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from webnn_vk import forks
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.driver.commands import BarrierCommand, Command, DispatchCommand
 from webnn_vk.driver.errors import DeviceLost, DriverClosed, OutOfDeviceMemory
@@ -40,6 +41,7 @@ _MANY_RETIRED = 16
 _usages: dict[tuple[object, ...], HeapUsage] = {}
 _usages_lock = threading.Lock()
 _open: weakref.WeakSet[VulkanDriver] = weakref.WeakSet()
+forks.renew(globals(), _usages=dict, _usages_lock=threading.Lock, _open=weakref.WeakSet)
 
 
 def open_driver(physical: PhysicalDevice, *, profile: DeviceProfile | None = None) -> VulkanDriver:
@@ -64,7 +66,21 @@ class VulkanDriver:
         # Calls on the device under way, which `close` waits for.
         self._calls = 0
         self._call_ended = threading.Condition(threading.Lock())
-        self.handle = _create_device(physical, profile)
+        with process.opening():
+            self.handle = _create_device(physical, profile)
+            try:
+                self._equip(physical, profile)
+            except BaseException:
+                # All or nothing: the device goes, with what it has so far.
+                for made in reversed(self._equipment):
+                    made()
+                vk.lib.vkDestroyDevice(self.handle, vk.NULL)
+                raise
+        _open.add(self)
+
+    def _equip(self, physical: PhysicalDevice, profile: DeviceProfile) -> None:
+        # What takes the parts away again, should a later one fail.
+        self._equipment: list[Callable[[], None]] = []
         out = vk.new("VkQueue *")
         vk.lib.vkGetDeviceQueue(self.handle, physical.queue_family, 0, out)
         self._queue = out[0]
@@ -76,20 +92,20 @@ class VulkanDriver:
         self._pipelines = PipelineStore(self.handle, profile)
         self._recorder = Recorder(self.handle, profile, physical.queue_family)
         self._timeline = self._new_timeline()
+        self._equipment.append(self._timeline.destroy)
         self._semaphores: set[NativeTimeline] = set()
         # Guards the queue, the counter, and `last_value` of whatever is submitted.
         self._lock = threading.Lock()
         self._submitted = 0
         self._recordings: set[NativeRecording] = set()
         self._retired: deque[NativeRecording | NativeTimeline] = deque()
-        self._submission = Submission(self.handle, physical.queue_family, self._timeline)
         self.sharing = VulkanSharing(physical.handle, profile, blocks, self._memory,
                                      check=self._ready, guarded=self._guarded,
                                      new_semaphore=self._new_semaphore)
         self.timestamps = VulkanTimestamps(
             self.handle, profile, check=self._ready, guarded=self._guarded, failed=self._failed,
         ) if "timestamps" in profile.features else None
-        _open.add(self)
+        self._submission = Submission(self.handle, physical.queue_family, self._timeline)
 
     # -- memory -------------------------------------------------------------------------------
     def allocate(self, size: int, *, host: bool = False, exportable: bool = False,
@@ -106,6 +122,7 @@ class VulkanDriver:
         raise AssertionError("unreachable")
 
     def memory_in_use(self) -> MemoryUse:
+        process.check_fork()
         self._reap()
         return self._memory.use()
 

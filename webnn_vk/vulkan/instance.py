@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from webnn_vk import environment, forks
@@ -22,8 +24,8 @@ _messages: deque[str] = deque()
 _last: deque[str] = deque(maxlen=100)
 _lock = threading.Lock()
 _instance: Instance | None = None
-# A device was opened, or is about to be.
-_opened = False
+# Devices that were opened, or are being opened.
+_opened = 0
 # Drivers are being asked.
 _asking = False
 _forked = False
@@ -206,10 +208,17 @@ def check_validation() -> None:
         raise ValidationError(drain_validation_messages())
 
 
-def opening() -> None:
-    """A device is about to be opened: from now on a forked child can't use Vulkan."""
+@contextmanager
+def opening() -> Iterator[None]:
+    """While a device is opened. Once one was, a forked child can't use Vulkan: drivers have threads
+    then, and state that a new instance in the child would meet."""
     global _opened
-    _opened = True
+    _opened += 1
+    try:
+        yield
+    except BaseException:
+        _opened -= 1
+        raise
 
 
 def check_fork() -> None:
@@ -230,10 +239,10 @@ def _after_fork(clean: bool) -> None:
     # Without a device, drivers have no threads and no state that a new instance would meet; the
     # parent's is left alone.
     global _asking, _forked, _instance, _opened, _total
-    _forked = _forked or _opened or (_asking and not clean)
+    _forked = _forked or _opened > 0 or (_asking and not clean)
     if not _forked:
         _instance, _total = None, 0
-    _opened = _asking = False
+    _opened, _asking = 0, False
 
 
 forks.renew(globals(), _lock=threading.Lock, _messages=deque)
