@@ -8,6 +8,9 @@ What belongs to the parent (contexts, devices) knows itself that it is in a chil
 
 from __future__ import annotations
 
+# Here, as it has hooks of its own: hooks that another thread registers while a fork waits for it
+# run after the fork only, and release a lock that was never taken.
+import concurrent.futures.thread  # noqa: F401
 import os
 import threading
 from collections.abc import Callable, Iterator

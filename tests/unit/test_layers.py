@@ -15,7 +15,7 @@ from tests.support.paths import ROOT
 
 # From the bottom up; a module may import its own layer and those before it.
 LAYERS = (
-    ("environment", "forks"),
+    ("cached", "environment", "forks"),
     ("errors",),
     ("access", "background", "data_types", "device_profile", "face", "integers", "promise",
      "settings"),
