@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 from webnn_vk import forks
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.driver.commands import BarrierCommand, Command, DispatchCommand
-from webnn_vk.driver.errors import DeviceLost, DriverClosed, OutOfDeviceMemory
+from webnn_vk.driver.errors import DeviceLost, DriverClosed, DriverError, OutOfDeviceMemory
 from webnn_vk.driver.resources import MemoryUse, PipelineRequest
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan import instance as process
@@ -36,6 +37,8 @@ from webnn_vk.vulkan.submission import Submission
 
 # How long `close` waits for work in flight before it gives the device up, in seconds.
 _CLOSE_TIMEOUT = 10.0
+# Pauses between attempts of `close` to wait where waiting fails, in seconds.
+_RETRIES = (0.001, 0.01, 0.1, 1.0)
 _MANY_RETIRED = 16
 # By device and heaps: a driver with pretended heaps counts for itself.
 _usages: dict[tuple[object, ...], HeapUsage] = {}
@@ -254,16 +257,23 @@ class VulkanDriver:
         if self._lost:
             vk.lib.vkDeviceWaitIdle(self.handle)
             return True
-        try:
-            for semaphore in list(self._semaphores):
-                # Work that waits for a signal of ours which will never come must not hang us.
-                if semaphore.value() < semaphore.awaited:
-                    semaphore.signal(semaphore.awaited)
-            return (self._timeline.wait(self._submitted, _CLOSE_TIMEOUT)
-                    and all(semaphore.wait(semaphore.promised, _CLOSE_TIMEOUT)
-                            for semaphore in list(self._semaphores)))
-        except DeviceLost:
-            return True
+        for pause in _RETRIES:
+            try:
+                return self._wait_for_all()
+            except DeviceLost:
+                return True
+            except DriverError:
+                time.sleep(pause)  # the waiting failed, for want of memory: the work goes on
+        return False
+
+    def _wait_for_all(self) -> bool:
+        for semaphore in list(self._semaphores):
+            # Work that waits for a signal of ours which will never come must not hang us.
+            if semaphore.value() < semaphore.awaited:
+                semaphore.signal(semaphore.awaited)
+        return (self._timeline.wait(self._submitted, _CLOSE_TIMEOUT)
+                and all(semaphore.wait(semaphore.promised, _CLOSE_TIMEOUT)
+                        for semaphore in list(self._semaphores)))
 
     def _ready(self) -> None:
         process.check_fork()
