@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -63,14 +64,34 @@ class FaultyLibrary:
         self.injected = False
         self._armed: tuple[str, str] | None = None
         self._code = 0
+        # By function: how many calls go well before one fails, and the code.
+        self._counting: dict[str, tuple[int, int]] = {}
+        #: how many calls failed, by function, of those that `fail_nth` asked for
+        self.failed: Counter[str] = Counter()
+        self._here = threading.local()
+        self._error_of = binding.error_of
         self._wrappers: dict[str, Callable[..., Any]] = {}
 
     def arm(self, call: str, place: str, error: str) -> None:
         """The first call of a function at a place returns an error, and isn't made."""
-        name = f"VK_ERROR_{error}"
-        self._code = next(code for code, known in _results(self._binding) if known == name)
+        self._code = self._code_of(error)
         self.injected = False
         self._armed = call, place
+
+    def fail_nth(self, call: str, nth: int, error: str) -> None:
+        """The nth call of a function from now on returns an error, and isn't made. The exception
+        that is made of it says "injected" (`error_of` in the binding's place)."""
+        with self._lock:
+            self._counting[call] = nth, self._code_of(error)
+
+    def error_of(self, result: int, what: str) -> Any:
+        """The binding's, for a code of ours with the word for it."""
+        ours, self._here.injected = getattr(self._here, "injected", None) == result, None
+        return self._error_of(result, f"injected: {what}" if ours else what)
+
+    def _code_of(self, error: str) -> int:
+        name = f"VK_ERROR_{error}"
+        return next(code for code, known in _results(self._binding) if known == name)
 
     def disarm(self) -> None:
         """No call fails."""
@@ -96,6 +117,13 @@ class FaultyLibrary:
                     self._armed = None
                     self.injected = True
                     return self._code
+                if name in self._counting:
+                    left, code = self._counting.pop(name)
+                    if left <= 1:
+                        self.failed[name] += 1
+                        self._here.injected = code
+                        return code
+                    self._counting[name] = left - 1, code
                 if ends:
                     self.alive.discard(self._key(arguments[-2]))
             result = real(*arguments)

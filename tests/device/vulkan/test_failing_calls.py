@@ -4,6 +4,7 @@ context's life that makes the call. `failing_calls.txt` is the table of what com
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,10 @@ from webnn_vk import (
     OperationError,
     UnknownError,
 )
+from webnn_vk.driver import DriverError
 from webnn_vk.vulkan import binding
+from webnn_vk.vulkan.driver import open_driver
+from webnn_vk.vulkan.snapshot import PhysicalDevice
 
 TABLE = Path(__file__).with_name("failing_calls.txt")
 PATIENCE = 60
@@ -197,6 +201,28 @@ def test_a_call_that_fails(library: FaultyLibrary, call: str, request: Any) -> N
         TABLE.write_text("\n".join(lines) + "\n")
         return
     assert rows == [row for row in known if row.startswith((f"{call} ", f"{call}:"))]
+
+
+@pytest.mark.parametrize("call", ["vkCreateBuffer", "vkAllocateMemory", "vkBindBufferMemory"])
+def test_a_failed_import_leaves_the_file_descriptor_to_the_caller(
+    library: FaultyLibrary, physical: PhysicalDevice, call: str
+) -> None:
+    """Closed by both, it might be another one's by then."""
+    driver = open_driver(physical)
+    if "external_memory_fd" not in driver.profile.features:
+        pytest.skip("no memory by file descriptor on this device")
+    count = len(os.listdir("/proc/self/fd"))
+    exported = driver.sharing.export_memory(driver.allocate(4096, exportable=True))
+    library.fail_nth(call, 1, "UNKNOWN")
+    with pytest.raises(DriverError, match="VK_ERROR_UNKNOWN"):
+        driver.sharing.import_memory(exported)
+    # Still open, and whole.
+    twin = driver.sharing.import_memory(exported)
+    with pytest.raises(OSError):
+        os.close(exported.fd)
+    del twin
+    driver.close()
+    assert len(os.listdir("/proc/self/fd")) <= count
 
 
 def test_the_table_is_whole() -> None:
