@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from webnn_vk import environment
+from webnn_vk import environment, forks
 
 from .glsl import CompilerUnavailable, GlslError, Source
 from .process import ProcessCompiler, identity_of
@@ -64,7 +64,8 @@ class LibraryCompiler:
         """SPIR-V, or the error, for each source. Raises CompilerUnavailable."""
         results = []
         for source in sources:
-            with self._lock:
+            # A forked child could neither go on with it nor begin anew in the midst of it.
+            with self._lock, forks.undisturbed():
                 results.append(self._load().compile(source))
         return results
 

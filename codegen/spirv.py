@@ -69,7 +69,8 @@ class ModuleInfo:
     instructions: int
 
 
-def _words(spirv: bytes) -> array:
+def words_of(spirv: bytes) -> array:
+    """The words of a module, in the machine's byte order. Raises SpirvError."""
     if len(spirv) < 20 or len(spirv) % 4:
         raise SpirvError(f"{len(spirv)} bytes are no SPIR-V module")
     words = array("I", spirv)
@@ -103,9 +104,14 @@ def capability_name(number: int) -> str:
     return _CAPABILITIES.get(number, str(number))
 
 
+def is_known_capability(number: int) -> bool:
+    """Whether it is one of those that our shaders may need."""
+    return number in _CAPABILITIES
+
+
 def capabilities(spirv: bytes) -> set[str]:
     """The capabilities that a module declares."""
-    words = _words(spirv)
+    words = words_of(spirv)
     return {
         capability_name(words[p + 1]) for op, p, _ in instructions(words) if op == _OP_CAPABILITY
     }
@@ -113,7 +119,7 @@ def capabilities(spirv: bytes) -> set[str]:
 
 def info(spirv: bytes) -> ModuleInfo:
     """Everything `ModuleInfo` holds, in one pass. Raises SpirvError."""
-    words = _words(spirv)
+    words = words_of(spirv)
     sets: dict[int, int] = {}
     bindings: dict[int, int] = {}
     constant_ids, declared, name, local, count = set(), set(), "", (1, 1, 1), 0
@@ -145,7 +151,7 @@ def info(spirv: bytes) -> ModuleInfo:
 
 def strip(spirv: bytes) -> bytes:
     """The module without names, source lines and other debug text; its meaning is the same."""
-    words = _words(spirv)
+    words = words_of(spirv)
     kept = words[:5]
     for op, p, end in instructions(words):
         if op not in _DEBUG:
@@ -161,7 +167,7 @@ def add_float_controls(spirv: bytes, features: frozenset[str]) -> bytes:
     wanted = [FLOAT_CONTROLS[f] for f in sorted(features & FLOAT_CONTROLS.keys())]
     if not wanted:
         return spirv
-    words = _words(spirv)
+    words = words_of(spirv)
     entry, after_capabilities, after_modes = None, 5, None
     present = set()
     for op, p, end in instructions(words):
@@ -194,7 +200,7 @@ def _bytes(words: array) -> bytes:
 
 def listing(spirv: bytes) -> str:
     """A minimal listing for machines without spirv-dis: header, opcode numbers and operands."""
-    words = _words(spirv)
+    words = words_of(spirv)
     about = info(spirv)
     lines = [
         "; no spirv-dis found: a minimal listing (opcode number, then operand words)",

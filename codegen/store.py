@@ -3,7 +3,8 @@
 A module's address is the hash of its GLSL, the compiler's flags and the float controls. The pack is
 looked up by address alone, so it serves machines without a compiler. A cache entry also carries the
 compiler's identity in its name: another compiler compiles anew. Cache files are untrusted input: a
-foreign or world-writable folder is not used, a bad entry is a miss and is replaced.
+foreign or world-writable folder is not used, a bad entry is a miss and is replaced. Whatever the
+compiler hasn't just made is checked for its structure (`spirv_check`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 from webnn_vk import environment
 
-from . import spirv
+from . import spirv, spirv_check
 from .compiler import FLAGS, Compiler, find_compiler
 from .files import is_shortage, read_regular, write_atomically
 from .glsl import CompilerUnavailable, GlslError, Source
@@ -59,19 +60,7 @@ def address(spec: KernelSpec) -> bytes:
 def default_cache_dir() -> Path | None:
     """WEBNN_VK_CACHE, or the user's cache folder; None for WEBNN_VK_CACHE=off, and for a user
     without a home."""
-    folder = environment.text("WEBNN_VK_CACHE")
-    if folder == "off":
-        return None
-    if folder:
-        return Path(folder)
-    import platformdirs
-
-    try:
-        folder = Path(platformdirs.user_cache_dir("webnn_vk", appauthor=False))
-    except RuntimeError:
-        return None  # neither HOME nor an entry for the user in the system's list
-    # Older ones leave "~" as it is.
-    return folder if folder.is_absolute() else None
+    return environment.cache_folder()
 
 
 class ShaderStore:
@@ -155,12 +144,25 @@ class ShaderStore:
             self._memo.move_to_end(spec.key())
             return module
         place = address(spec)
-        module, origin = self._pack.get(place) if self._pack is not None else None, "pack"
+        module, origin = self._packed(place), "pack"
         if module is None:
             identity = None if self._compiler is None else self._compiler.identity
             module, origin = self._cache.get(place, identity), "cache"
         if module is not None:
             self._remember(spec, module, origin)
+        return module
+
+    def _packed(self, place: bytes) -> bytes | None:
+        module = None if self._pack is None else self._pack.get(place)
+        if module is not None:
+            try:
+                spirv_check.check(module)
+            except spirv.SpirvError as error:
+                warnings.warn(
+                    f"a shader of the pack {self._pack.path} is not used: {error}",
+                    RuntimeWarning, stacklevel=5,
+                )
+                return None
         return module
 
     def _remember(self, spec: KernelSpec, module: bytes, origin: str) -> None:
@@ -302,7 +304,7 @@ def _read_entry(path: Path, place: bytes) -> bytes | None:
     if hashlib.sha256(module).digest() != digest:
         return None
     try:
-        spirv.info(module)
+        spirv_check.check(module)
     except spirv.SpirvError:
         return None
     return module
@@ -343,7 +345,7 @@ def build_pack(
     store = ShaderStore(None, pack=None, compiler=compiler or "default")
     modules = dict(zip(map(address, ordered), store.get(ordered), strict=True))
     for module in modules.values():
-        spirv.info(module)
+        spirv_check.check(module)
     about = {
         "compiler": store.compiler_version, "templates": sorted({s.template for s in ordered})
     }

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import _thread
 import atexit
-import os
 import sys
 import threading
 import time
@@ -20,6 +19,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+from . import forks
 from .errors import OperationError
 from .gate import Gate
 
@@ -44,7 +44,9 @@ class TimelineThread(threading.Thread):
 
 def on_timeline() -> bool:
     """Whether the caller is a callback on a timeline's thread, where waiting would never end."""
-    return isinstance(threading.current_thread(), TimelineThread)
+    thread = threading.current_thread()
+    # In the child of a fork in a callback it is the main thread.
+    return isinstance(thread, TimelineThread) and thread is not threading.main_thread()
 
 
 class _Job:
@@ -208,7 +210,7 @@ _watched: dict[int, _Last]
 # What can't be left undone and found no thread yet.
 _put_off: deque[_Job]
 _reset()
-os.register_at_fork(after_in_child=_reset)
+forks.watch(lambda clean: _reset())
 
 
 def _hand_over(job: _Job) -> None:

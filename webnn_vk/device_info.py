@@ -43,7 +43,7 @@ class DeviceInfo:
             profile.name,
             profile.device_type,
             f"{profile.driver_name} {profile.driver_version}".strip(),
-            ".".join(map(str, profile.api_version)),
+            ".".join(map(str, profile.api_version)) if any(profile.api_version) else "",
             index,
             tuple(sorted(profile.features)),
             limits,

@@ -53,6 +53,9 @@ FEATURES: dict[str, str] = {
     "memory_budget": "VK_EXT_memory_budget",
 }
 
+#: Without these nothing runs on a device: they can't be masked.
+NEEDED = frozenset({"timeline_semaphore"})
+
 #: Names that mask several features at once.
 MASK_GROUPS: dict[str, tuple[str, ...]] = {
     "float16": ("float16", "float16_arithmetic", "denorm_preserve_f16", "nan_preserve_f16",
@@ -216,10 +219,13 @@ class DeviceProfile:
 
 
 def check_feature(name: str) -> None:
-    """ValueError unless it is a feature or a group of features to mask."""
+    """ValueError unless it is a feature or a group of features that can be masked."""
+    if name in NEEDED:
+        raise ValueError(f"{name!r} can't be masked: nothing runs on a Vulkan device without it")
     if name not in FEATURES and name not in MASK_GROUPS:
         near = nearest(name, [*FEATURES, *MASK_GROUPS])
-        raise ValueError(f"unknown device feature {name!r} to mask{near}; known: {_known()}")
+        known = ", ".join(sorted({*FEATURES, *MASK_GROUPS} - NEEDED))
+        raise ValueError(f"unknown device feature {name!r} to mask{near}; known: {known}")
 
 
 def _known() -> str:

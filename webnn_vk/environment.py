@@ -6,7 +6,9 @@ What decides how contexts are made is in ``settings.Settings``, whose `from_envi
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 
 #: Every variable and what it says.
 VARIABLES = {
@@ -15,7 +17,7 @@ VARIABLES = {
     "WEBNN_VK_GLSLANG": "the GLSL compiler: auto, process or none",
     "WEBNN_VK_MASK": "device features to pretend absent, separated by commas",
     "WEBNN_VK_FORCE_CPU": "operators placed on the CPU, separated by commas",
-    "WEBNN_VK_CACHE": "the folder of the shader cache, or off",
+    "WEBNN_VK_CACHE": "the folder of the cache (shaders, checked drivers), or off",
     "WEBNN_VK_SKIP_PASSES": "optimisations left out, separated by commas",
     "WEBNN_VK_DUMP": "a folder for the texts of graphs after every pass",
     "WEBNN_VK_VERIFY_PASSES": "1: graphs are verified after every pass",
@@ -25,6 +27,13 @@ VARIABLES = {
 
 
 _ON, _OFF = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
+#: What stands for no folder.
+_NO_FOLDER = ("off", "none", "no", "false", "0")
+#: What the Vulkan loader and drivers decide by, beside files: which drivers there are.
+_OF_DRIVERS = (
+    "VK_", "MESA_VK_", "MESA_LOADER", "RADV_FORCE", "NVIDIA_", "CUDA_VISIBLE", "__NV_", "DRI_PRIME",
+    "XDG_DATA", "XDG_CONFIG",
+)
 
 
 def text(name: str, environment: Mapping[str, str] | None = None) -> str | None:
@@ -52,3 +61,55 @@ def words(name: str, environment: Mapping[str, str] | None = None) -> tuple[str,
     """The words of a variable, which commas separate; spaces mean nothing."""
     given = (text(name, environment) or "").replace(" ", "")
     return tuple(word for word in given.split(",") if word)
+
+
+def given_folder(value: str | os.PathLike[str]) -> Path | None:
+    """A folder as users write it, with ``~`` for their own; None for off, none, no, false and 0 in
+    any case (``./off`` is a folder). ValueError for a ``~`` that stands for nothing."""
+    if isinstance(value, str) and value.strip().lower() in _NO_FOLDER:
+        return None
+    try:
+        return Path(value).expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"{str(value)!r} is no folder: {error}") from None
+
+
+def cache_folder() -> Path | None:
+    """``WEBNN_VK_CACHE``, or the user's folder for caches; None for off, and for a user without a
+    home."""
+    value = text("WEBNN_VK_CACHE")
+    if value:
+        return given_folder(value)
+    import platformdirs
+
+    try:
+        folder = Path(platformdirs.user_cache_dir("webnn_vk", appauthor=False))
+    except RuntimeError:
+        return None  # neither HOME nor an entry for the user in the system's list
+    # Older ones leave "~" as it is.
+    return folder if folder.is_absolute() else None
+
+
+def of_drivers() -> dict[str, str]:
+    """The variables that decide which Vulkan drivers are found and how they come up."""
+    return {name: value for name, value in os.environ.items() if name.startswith(_OF_DRIVERS)}
+
+
+def changed(values: Mapping[str, str]) -> dict[str, str]:
+    """The process's variables with others in places, for a child process."""
+    return {**os.environ, **values}
+
+
+@contextmanager
+def set_for_now(values: Mapping[str, str]) -> Iterator[None]:
+    """Variables of the process that libraries read in the meantime."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -20,10 +20,10 @@ from .gpu.adapter import GPUDevice
 from .gpu.device_state import device_state
 from .interop import wgpu
 from .notices import say_once as _say_once
-from .opening import FoundDevice, choose, find_devices, open_device
+from .opening import FoundDevice, find_devices, last_failure, open_best, open_device
 from .program import check_forced, check_skip
 from .promise import MLPromise, kind_of
-from .runtime import CpuDevice, Timeline
+from .runtime import CpuDevice, DriverDevice, Timeline
 from .settings import Settings
 
 MLPowerPreference = Literal["default", "high-performance", "low-power"]
@@ -86,13 +86,17 @@ ml = ML()
 
 
 def devices() -> list[DeviceInfo]:
-    """The Vulkan devices found, with why an unusable one can't be used, and the CPU device."""
+    """The Vulkan devices found, and the CPU device. What can't be used says why (``unusable``); a
+    driver that crashes, hangs or fails when it is asked stands for its devices. Raises nothing:
+    where Vulkan can't be asked at all, a warning says why."""
     listed = []
     try:
         for device in find_devices():
-            listed.append(DeviceInfo.of(device.profile, device.index, device.unusable))
+            listed.append(DeviceInfo.of(device.profile, device.index, last_failure(device)))
     except DriverUnavailable:
         pass  # no Vulkan on this machine: the CPU device is what there is
+    except (DriverError, ValueError) as error:
+        _say_once(f"the Vulkan devices can't be listed: {error}")
     return [*listed, _cpu_info(CpuDevice())]
 
 
@@ -121,19 +125,27 @@ def _check(settings: Settings) -> None:
 
 
 def _create(settings: Settings, power_preference: str, accelerated: bool) -> MLContext:
-    choice = choose(settings, power_preference=power_preference, accelerated=accelerated)
-    if choice.unasked:
-        _say_once(choice.reason)
-    if choice.found is None:
+    opened = open_best(settings, power_preference=power_preference, accelerated=accelerated)
+    # One line: the reason for the CPU device names what was passed over.
+    for line in [opened.choice.reason] if opened.choice.unasked else opened.passed_over:
+        _say_once(line)
+    if opened.device is None or opened.choice.found is None:
         return _cpu_context(settings, accelerated)
-    return _vulkan_context(choice.found, settings, accelerated)
+    return _context_over(opened.device, opened.choice.found.index, settings, accelerated)
 
 
 def _vulkan_context(
     found: FoundDevice, settings: Settings, accelerated: bool, **options: Any
 ) -> MLContext:
-    device = open_device(found, settings)
-    info = DeviceInfo.of(device.profile, found.index)
+    return _context_over(
+        open_device(found, settings), found.index, settings, accelerated, **options
+    )
+
+
+def _context_over(
+    device: DriverDevice, index: int, settings: Settings, accelerated: bool, **options: Any
+) -> MLContext:
+    info = DeviceInfo.of(device.profile, index)
     return _gpu_context(Timeline(device), info, settings, accelerated=accelerated, **options)
 
 

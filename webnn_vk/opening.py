@@ -3,18 +3,24 @@ implementation; everything else sees the interface of ``driver``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.store import ShaderStore
 
+from . import forks
 from .device_profile import DeviceProfile
 from .driver.errors import DriverError, DriverUnavailable
 from .errors import NotSupportedError
 from .runtime import DriverDevice
 from .settings import Settings
+
+_NONE: Mapping[int, str] = MappingProxyType({})
+#: Devices whose last opening failed, by number, with the reason.
+_not_opened: dict[int, str] = {}
 
 
 class FoundDevice(Protocol):
@@ -32,18 +38,34 @@ class FoundDevice(Protocol):
 
 
 def find_devices(*, validate: bool = False) -> Sequence[FoundDevice]:
-    """The Vulkan devices, in Vulkan's order. ``validate``: with the validation layer.
+    """The Vulkan devices, in Vulkan's order, and what stands for drivers that can't be asked.
+    ``validate``: with the validation layer.
 
     Raises DriverUnavailable where there is no loader, driver or binding, another DriverError when
-    the validation layer can't be had.
+    the validation layer can't be had or this is a forked child.
     """
-    # Loaded when needed: `import webnn_vk` must not need a Vulkan loader.
-    from .vulkan.devices import list_devices
-    from .vulkan.instance import instance
+    # Loaded when needed: `import webnn_vk` must not need a Vulkan loader. A fork of another thread
+    # waits: in the child a module that is half loaded would stay so.
+    with forks.undisturbed():
+        from .vulkan import driver  # noqa: F401 - for `open_device`
+        from .vulkan.devices import list_devices
+        from .vulkan.errors import DriversBroken
+        from .vulkan.instance import instance
 
     if validate:
-        instance(validate=True)
+        try:
+            instance(validate=True)
+        except DriversBroken:
+            pass  # the list says so
     return list_devices()
+
+
+def ask_drivers_anew() -> None:
+    """Forget what is remembered of the machine's drivers, and find out which of them crash, hang
+    or fail (in child processes). No use once a context on a Vulkan device exists."""
+    from .vulkan.drivers import Drivers
+
+    Drivers(anew=True)
 
 
 def choose_device(found: Sequence[FoundDevice], **wishes: Any) -> int | None:
@@ -54,8 +76,7 @@ def choose_device(found: Sequence[FoundDevice], **wishes: Any) -> int | None:
 
     return choose(
         [device.profile for device in found],
-        unusable=[device.unusable for device in found],
-        **wishes,
+        **{"unusable": [device.unusable for device in found], **wishes},
     )
 
 
@@ -70,9 +91,14 @@ class Choice:
 
 
 def choose(
-    settings: Settings, *, power_preference: str = "default", accelerated: bool = True
+    settings: Settings,
+    *,
+    power_preference: str = "default",
+    accelerated: bool = True,
+    failed: Mapping[int, str] = _NONE,
 ) -> Choice:
-    """What ``ml.create_context`` takes. NotSupportedError for a named device that can't be used."""
+    """What ``ml.create_context`` takes. ``failed``: devices by number that were tried, with why
+    they can't be used. NotSupportedError for a named device that can't be used."""
     wanted = str(settings.device or "")
     if wanted.lower() == "cpu":
         return Choice(None, "the CPU device was asked for")
@@ -80,12 +106,14 @@ def choose(
         return Choice(None, "accelerated=False asks for the CPU device")
     try:
         found = find_devices(validate=settings.validate)
+        reasons = [d.unusable or failed.get(d.index) for d in found]
         index = choose_device(
             found,
             power_preference=power_preference,
             accelerated=accelerated,
             override=settings.device,
             asked=settings.asked_device,
+            unusable=reasons,
         )
     except DriverUnavailable as error:
         if wanted:
@@ -95,8 +123,10 @@ def choose(
         raise NotSupportedError(str(error)) from error
     if index is not None:
         return Choice(found[index], f"{wanted!r} was asked for" if wanted else "the best GPU")
-    names = ", ".join(f"{d.profile.name}: {d.unusable or 'software'}" for d in found)
-    software = any(d.unusable is None for d in found)
+    names = ", ".join(
+        f"{d.profile.name}: {why or 'software'}" for d, why in zip(found, reasons, strict=True)
+    )
+    software = any(why is None for why in reasons)
     return Choice(
         None,
         f"no GPU ({names or 'no Vulkan device'}); the CPU device is used"
@@ -105,20 +135,80 @@ def choose(
     )
 
 
+@dataclass(frozen=True)
+class Opened:
+    """What ``open_best`` opened: ``device`` is None for the CPU device. ``passed_over``: the better
+    ones that could not be opened, with the reason."""
+
+    choice: Choice
+    device: DriverDevice | None
+    passed_over: tuple[str, ...]
+
+
+def open_best(
+    settings: Settings, *, power_preference: str = "default", accelerated: bool = True
+) -> Opened:
+    """Open what ``choose`` takes; where that can't be opened, the next best, at the end the CPU
+    device. NotSupportedError with the reason when the device was named."""
+    failed: dict[int, str] = {}
+    passed: list[str] = []
+    while True:
+        choice = choose(
+            settings, power_preference=power_preference, accelerated=accelerated, failed=failed
+        )
+        if choice.found is None:
+            return Opened(choice, None, tuple(passed))
+        try:
+            return Opened(choice, open_device(choice.found, settings), tuple(passed))
+        except DeviceNotOpened as error:
+            failed[choice.found.index] = error.reason
+            passed.append(f"{choice.found.profile.name} is passed over: {error.reason}")
+
+
+class DeviceNotOpened(NotSupportedError):
+    """A device can't be opened; ``reason`` without its name."""
+
+    name = "NotSupportedError"  # type: ignore[assignment]
+
+    def __init__(self, device: str, reason: str) -> None:
+        super().__init__(f"{device}: {reason}")
+        self.reason = reason
+
+
+def last_failure(found: FoundDevice) -> str | None:
+    """Why the device can't be used as far as this process knows: it can't, or the last attempt to
+    open it failed (the next may not)."""
+    return found.unusable or _not_opened.get(found.index)
+
+
+def why_not_opened(found: Sequence[FoundDevice]) -> list[str | None]:
+    """Opens each device and lets go of it: why that failed, or None."""
+    reasons = []
+    for device in found:
+        reason = device.unusable
+        if reason is None:
+            try:
+                open_device(device, Settings()).close()
+            except DeviceNotOpened as error:
+                reason = error.reason
+        reasons.append(reason)
+    return reasons
+
+
 def open_device(found: Any, settings: Settings) -> DriverDevice:
     """The device with the features that ``settings`` leave, and its shaders. TypeError for an
     unknown feature to mask, NotSupportedError when the device can't be opened."""
-    from .vulkan.driver import open_driver
+    with forks.undisturbed():
+        from .vulkan.driver import open_driver
 
+        compiler = find_compiler(settings.glslang)
+        shaders = ShaderStore(settings.cache_folder, compiler=compiler)
     try:
         driver = open_driver(found, profile=found.profile.masked(settings.mask))
     except ValueError as error:
         raise TypeError(f"mask: {error}") from None
     except DriverError as error:
-        raise NotSupportedError(f"{found.profile.name}: {error}") from error
-    try:
-        compiler = find_compiler(settings.glslang)
-        return DriverDevice(driver, ShaderStore(settings.cache_folder, compiler=compiler))
-    except BaseException:
-        driver.close()
-        raise
+        _not_opened[found.index] = str(error)
+        raise DeviceNotOpened(found.profile.name, str(error)) from error
+    _not_opened.pop(found.index, None)
+    return DriverDevice(driver, shaders)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from webnn_vk.codegen.store import default_cache_dir
 
 from . import environment
 
@@ -21,11 +20,11 @@ class Settings:
     Khronos validation layer (``WEBNN_VK_VALIDATE``). ``glslang``: "auto", "process" or "none"
     (``WEBNN_VK_GLSLANG``). ``mask``: device features to pretend absent (``WEBNN_VK_MASK``).
     ``force_cpu``: operators placed on the CPU (``WEBNN_VK_FORCE_CPU``). ``cache``: folder of the
-    caches of shaders and saved graphs, or "off" (``WEBNN_VK_CACHE``). ``skip_passes``: names of
-    optimisations left out, "fold" or "fuse" for example; one that is unknown or can't be left out
-    is a ValueError when the context is created (``WEBNN_VK_SKIP_PASSES``). ``dump``: a folder that
-    gets, for each graph built, a sub-folder with the graph's text after every pass
-    (``WEBNN_VK_DUMP``).
+    caches of shaders, saved graphs and checked drivers, or "off"; ``~`` is the user's own
+    (``WEBNN_VK_CACHE``). ``skip_passes``: names of optimisations left out, "fold" or "fuse" for
+    example; one that is unknown or can't be left out is a ValueError when the context is created
+    (``WEBNN_VK_SKIP_PASSES``). ``dump``: a folder that gets, for each graph built, a sub-folder
+    with the graph's text after every pass (``WEBNN_VK_DUMP``).
 
     Given to ``ml.create_context`` or ``adapter.request_device`` they replace the environment's, all
     of them. TypeError and ValueError for what can't be; names of operators, features and passes
@@ -56,10 +55,18 @@ class Settings:
             if isinstance(names, str):
                 raise TypeError(f"{name}: a sequence of names is expected, not the str {names!r}")
             object.__setattr__(self, name, tuple(names))
-        if self.cache not in (None, "off"):
-            object.__setattr__(self, "cache", Path(self.cache))
-        if self.dump is not None:
-            object.__setattr__(self, "dump", Path(self.dump))
+        for name in ("cache", "dump"):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if not isinstance(value, (str, os.PathLike)):
+                raise TypeError(f"{name}: a folder is expected, not {value!r}")
+            try:
+                folder = environment.given_folder(value)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+            nothing = "off" if name == "cache" else None
+            object.__setattr__(self, name, nothing if folder is None else folder)
         if self.glslang not in _GLSLANG:
             raise ValueError(f"glslang: {self.glslang!r} is not one of {', '.join(_GLSLANG)}")
 
@@ -71,7 +78,7 @@ class Settings:
     def cache_folder(self) -> Path | None:
         """The folder for what is kept between processes, None for none."""
         if self.cache is None:
-            return default_cache_dir()
+            return environment.cache_folder()
         return None if self.cache == "off" else Path(self.cache)
 
     @property
@@ -98,6 +105,11 @@ class Settings:
             raise ValueError(
                 f"WEBNN_VK_GLSLANG: {glslang!r} is not one of {', '.join(_GLSLANG)}"
             )
+        for name in ("WEBNN_VK_CACHE", "WEBNN_VK_DUMP"):
+            try:
+                environment.given_folder(environment.text(name, variables) or "")
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
         settings = cls(
             device=environment.text("WEBNN_VK_DEVICE", variables),
             validate=environment.flag("WEBNN_VK_VALIDATE", variables),

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from tests.support.profiles import NAMES, stored_profile
-from webnn_vk.device_profile import FEATURES, DeviceProfile
+from webnn_vk.device_profile import FEATURES, MASK_GROUPS, NEEDED, DeviceProfile
 
 PROFILES = {name: stored_profile(name) for name in NAMES}
 NVIDIA, LLVMPIPE = PROFILES["nvidia_h200"], PROFILES["llvmpipe"]
@@ -70,10 +70,17 @@ def test_masking() -> None:
                 if name.startswith("subgroup")]
     assert NVIDIA.cooperative_matrices
     assert NVIDIA.masked(["cooperative_matrix"]).cooperative_matrices == ()
-    for name in FEATURES:
+    for name in FEATURES.keys() - NEEDED:
         assert name not in NVIDIA.masked([name]).features
     with pytest.raises(ValueError, match=r"'float17'.*float16.*int64"):
         NVIDIA.masked(["float17"])
+
+
+def test_what_nothing_runs_without_can_t_be_masked() -> None:
+    assert NEEDED == {"timeline_semaphore"}
+    with pytest.raises(ValueError, match="'timeline_semaphore' can't be masked: nothing runs"):
+        NVIDIA.masked(["int8", "timeline_semaphore"])
+    assert not NEEDED & {name for group in MASK_GROUPS.values() for name in group}
 
 
 def test_mask_from_environment() -> None:

@@ -15,7 +15,7 @@ from tests.support.paths import ROOT
 
 # From the bottom up; a module may import its own layer and those before it.
 LAYERS = (
-    ("environment", "parallel"),
+    ("cached", "environment", "forks", "parallel"),
     ("errors", "gate"),
     ("access", "background", "data_types", "device_profile", "face", "integers", "notices",
      "promise", "settings"),
@@ -53,8 +53,7 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 #: the layers.
 USES_VULKAN = {"opening"}
 USES_CODEGEN = {
-    "kernels", "program", "runtime", "opening", "gpu", "tools", "settings", "saved_graphs",
-    "graph_making",
+    "kernels", "program", "runtime", "opening", "gpu", "tools", "saved_graphs", "graph_making",
 }
 
 
@@ -88,7 +87,9 @@ def allowed(module: str, name: str) -> bool:
     if own == "examples":
         return target == "examples" or target in webnn_vk.__all__
     if own == "vulkan":
-        return target in ("vulkan", "device_profile", "driver", "environment", "parallel")
+        return target in (
+            "vulkan", "device_profile", "driver", "environment", "forks", "parallel",
+        )
     if target == "vulkan":
         return own in USES_VULKAN
     if target == "codegen":
@@ -222,7 +223,9 @@ def test_codegen_knows_nothing_of_the_rest():
     for path in sorted((ROOT / "codegen").rglob("*.py")):
         names = imports(path, "webnn_vk.codegen")
         others = [n for n in names if n.startswith("webnn_vk") and ".codegen" not in n]
-        assert set(others) <= {"webnn_vk.environment", "webnn_vk.parallel"}, path
+        assert set(others) <= {
+            "webnn_vk.environment", "webnn_vk.forks", "webnn_vk.parallel",
+        }, path
 
 
 def test_the_environment_is_read_in_one_place():

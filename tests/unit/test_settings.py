@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from webnn_vk import MLGraphBuilder, NotSupportedError, Settings, ml
+from webnn_vk.codegen.store import default_cache_dir
 from webnn_vk.settings import verify_passes
 from webnn_vk.tools import ToolError
 from webnn_vk.tools.devices import open_context
@@ -73,6 +74,8 @@ def test_words_for_yes(word):
         ("FORCE_CPU", "conv3d", "WEBNN_VK_FORCE_CPU: no operator is called conv3d; did"),
         ("SKIP_PASSES", "fuze", "WEBNN_VK_SKIP_PASSES: no pass is called 'fuze'; did"),
         ("MASK", "float61", "WEBNN_VK_MASK: unknown device feature 'float61' to mask; did"),
+        ("MASK", "int8,timeline_semaphore", "WEBNN_VK_MASK: 'timeline_semaphore' can't be masked"),
+        ("CACHE", "~nobody-of-this-name/x", "WEBNN_VK_CACHE: '~nobody-of-this-name/x' is no fol"),
         ("CACHE", __file__, "WEBNN_VK_CACHE: '.*' is no folder"),
         ("DUMP", __file__, "WEBNN_VK_DUMP: '.*' is no folder"),
     ],
@@ -90,6 +93,7 @@ def test_nonsense_in_a_variable_is_named_at_once(monkeypatch, variable, value, m
         ({"force_cpu": ["convTranspose2D"]}, "^force_cpu: .* did you mean conv_transpose2d"),
         ({"force_cpu": ["xyzzy"]}, "^force_cpu: no operator is called xyzzy$"),
         ({"mask": ["float61"]}, "^mask: unknown device feature"),
+        ({"mask": ["timeline_semaphore"]}, "^mask: 'timeline_semaphore' can't be masked"),
         ({"skip_passes": ["fuze"]}, "^skip_passes: no pass"),
         ({"cache": __file__}, "^cache: '.*' is no folder"),
     ],
@@ -97,6 +101,30 @@ def test_nonsense_in_a_variable_is_named_at_once(monkeypatch, variable, value, m
 def test_nonsense_in_settings_is_named_at_once(settings, message):
     with pytest.raises((ValueError, TypeError), match=message):
         ml.create_context(settings=Settings(device="cpu", **settings)).result(20)
+
+
+@pytest.mark.parametrize("word", ["off", "OFF", "Off", " none ", "No", "0", "false"])
+def test_words_for_no_cache(word, monkeypatch):
+    assert Settings(cache=word).cache == "off"
+    assert Settings.from_environment({"WEBNN_VK_CACHE": word}).cache == "off"
+    assert Settings(dump=word).dump is None
+    monkeypatch.setenv("WEBNN_VK_CACHE", word)
+    assert default_cache_dir() is None
+
+
+def test_folders_of_the_user(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Settings(cache="~/x", dump="~").cache == tmp_path / "x"
+    assert Settings(dump="~").dump == tmp_path
+    assert Settings.from_environment({"WEBNN_VK_CACHE": "~/x"}).cache == tmp_path / "x"
+    monkeypatch.setenv("WEBNN_VK_CACHE", "~/x")
+    assert default_cache_dir() == tmp_path / "x"
+    assert Settings(cache="./off").cache == Path("off")
+    assert Settings(cache=Path("off")).cache == Path("off")
+    with pytest.raises(ValueError, match="^cache: '~nobody-of-this-name' is no folder"):
+        Settings(cache="~nobody-of-this-name")
+    with pytest.raises(TypeError, match="^cache: a folder is expected, not 7"):
+        Settings(cache=7)
 
 
 def test_wrong_switches():

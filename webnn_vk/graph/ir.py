@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from ..cached import cached_property
 from ..data_types import MLOperandDescriptor
 from ..ops import Operator
 from ..ops.arguments import Operands

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import background
+from .. import background, forks
 from ..device_profile import DeviceProfile
 from ..errors import InvalidStateError, NotSupportedError, OperationError
 from ..runtime import Storage
@@ -250,3 +250,4 @@ class _Lender:
 
 _lenders: weakref.WeakKeyDictionary[Any, _Lender] = weakref.WeakKeyDictionary()
 _lenders_lock = threading.Lock()
+forks.renew(globals(), _lenders_lock=threading.Lock, _lenders=weakref.WeakKeyDictionary)

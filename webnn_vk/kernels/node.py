@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..access import Access
+from ..cached import cached_property
 from ..data_types import MLOperandDescriptor
 from ..graph import Node, Value
 from ..ops import Operator

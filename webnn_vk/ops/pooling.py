@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from ..cached import cached_property
 from ..data_types import ALL_TYPES, FLOAT_TYPES, MLOperandDescriptor
 from .arguments import Enum, Operand, Shape
 from .convolution import reached

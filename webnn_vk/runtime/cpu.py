@@ -82,7 +82,7 @@ class CpuDevice:
     profile = None
 
     def __init__(self) -> None:
-        self.name = f"CPU ({platform.processor() or platform.machine()}, NumPy {np.__version__})"
+        self.name = f"CPU ({platform.machine()}, NumPy {np.__version__})"
         self.settle: Callable[[], None] = lambda: None
         self._in_use = 0
         self._graveyard: deque[Gone] = deque()

@@ -27,7 +27,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from .. import background
+from .. import background, forks
 from ..errors import InvalidStateError
 from ..gate import Gate
 from .device import Batch, Device
@@ -40,9 +40,14 @@ from .work import Work
 T = TypeVar("T")
 
 FORKED = "this context was made before a fork; make a new one in the child process"
+FORKED_ON_VULKAN = (
+    "this context was made before a fork, which Vulkan devices don't survive; make one on the CPU "
+    f"device in the child process, or {forks.SPAWN}"
+)
 #: After so many seconds without a call the device may give back what nobody uses any more.
 QUIET_SECONDS = 0.5
 _live: set[Timeline] = set()
+forks.renew(globals(), _live=set)
 
 
 class Fence:
@@ -294,7 +299,7 @@ class Timeline:
     def check_fork(self) -> None:
         """InvalidStateError in a forked child: neither threads nor devices survive a fork."""
         if os.getpid() != self._pid:
-            raise InvalidStateError(FORKED)
+            raise InvalidStateError(FORKED_ON_VULKAN if self.device.profile else FORKED)
 
     # -- calls from any thread -----------------------------------------------------------------
     def put(self, message: tuple[Lane, Any]) -> None:

@@ -45,22 +45,30 @@ def open_context(device: str | None = None) -> Any:
 
 def default_device() -> dict[str, Any]:
     """What `create_context()` takes: "index" (None for the CPU device), "name" and "reason". Raises
-    what it would be rejected with."""
-    from webnn_vk.opening import choose
+    what it would be rejected with. The device is opened, as only that shows whether it works."""
+    from webnn_vk.opening import open_best
 
-    choice = choose(Settings.from_environment())
-    if choice.found is None:
+    opened = open_best(Settings.from_environment())
+    choice = opened.choice
+    if choice.found is None or opened.device is None:
         return {"index": None, "name": "CPU", "reason": choice.reason}
-    name = choice.found.profile.name
-    return {"index": choice.found.index, "name": name, "reason": choice.reason}
+    opened.device.close()
+    reason = "; ".join([choice.reason, *opened.passed_over])
+    return {"index": choice.found.index, "name": choice.found.profile.name, "reason": reason}
 
 
 def listing() -> list[dict[str, Any]]:
-    """The devices as plain data, the default marked; none is where `create_context()` fails."""
+    """The devices as plain data, the default marked; none is where `create_context()` fails. Each
+    is opened for a moment: "unusable" says why that failed."""
     try:
         default = default_device()
     except (webnn_vk.DOMException, TypeError, ValueError):
         default = None
+    reasons = _why_not_opened()
+    infos = [
+        replace(info, unusable=info.unusable or reasons.get(info.index))
+        for info in webnn_vk.devices()
+    ]
     return [
         {
             "index": info.index,
@@ -73,8 +81,20 @@ def listing() -> list[dict[str, Any]]:
             "default": default is not None and info.index == default["index"],
             "text": str(info),
         }
-        for info in webnn_vk.devices()
+        for info in infos
     ]
+
+
+def _why_not_opened() -> dict[int | None, str | None]:
+    from webnn_vk.driver import DriverError
+    from webnn_vk.opening import find_devices, why_not_opened
+
+    try:
+        found = find_devices()
+    except (DriverError, ValueError):
+        return {}  # devices() says why
+    reasons = why_not_opened(found)
+    return {device.index: why for device, why in zip(found, reasons, strict=True)}
 
 
 def table() -> str:

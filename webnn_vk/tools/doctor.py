@@ -14,6 +14,7 @@ from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.glsl import CompilerUnavailable
 from webnn_vk.codegen.pack import PACK_PATH, Pack, PackError
 from webnn_vk.codegen.store import cache_state
+from webnn_vk.opening import ask_drivers_anew
 
 from .devices import default_device, listing, vulkan_problem
 
@@ -55,6 +56,7 @@ def examine() -> Findings:
     """Look at everything; nothing is built or written."""
     problems: list[str] = []
     default = None
+    ask_drivers_anew()  # what is remembered of them may be over
     try:
         default = default_device()
     except Exception as error:  # whatever it is, create_context() rejects with it
@@ -65,6 +67,11 @@ def examine() -> Findings:
     except Exception as error:
         problems.append(f"the devices can't be listed: {error}")
         devices = []
+    problems += [
+        f"{device['name']} can't be used: {device['unusable']}"
+        for device in devices
+        if device["unusable"]
+    ]
     found = Findings(
         _versions(),
         no_driver or "",

@@ -54,6 +54,8 @@ NULL = ffi.NULL
 new = ffi.new
 
 _RESULTS: dict[int, str] = dict(ffi.typeof("VkResult").elements)
+# How often a list that changes meanwhile is asked for again.
+_LISTINGS = 20
 SUCCESS, NOT_READY, TIMEOUT, INCOMPLETE = 0, 1, 2, 5
 
 
@@ -114,14 +116,16 @@ def create(call: Callable[..., int], parent: Any, info: Any, handle: str) -> Any
 def listed(call: Callable[..., int | None], ctype: str, *arguments: Any, stype: str = "") -> Any:
     """The array a Vulkan enumeration gives (count call, then data call)."""
     count = new("uint32_t *")
-    while True:
+    for _ in range(_LISTINGS):
         check(call(*arguments, count, NULL) or 0, f"enumerating {ctype}")
         items = new(f"{ctype}[]", count[0])
         if stype:
             for item in items:
                 item.sType = const(f"VK_STRUCTURE_TYPE_{stype}")
-        if check(call(*arguments, count, items) or 0, f"enumerating {ctype}") != INCOMPLETE:
+        result = check(call(*arguments, count, items) or 0, f"enumerating {ctype}")
+        if result != INCOMPLETE and count[0] == len(items):
             return items
+    raise VulkanError(f"enumerating {ctype}: the number changes all the time", "VK_INCOMPLETE")
 
 
 def device_function(device: Any, name: str) -> Any:

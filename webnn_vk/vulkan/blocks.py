@@ -5,6 +5,7 @@ A block may be exported as a file descriptor, or made over another device's memo
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,13 +100,21 @@ class BufferBlocks:
         if external.uuid != self._profile.uuid:
             raise ValueError(f"the memory is of another device ({external.uuid}) than "
                              f"{self._profile.name} ({self._profile.uuid})")
-        buffer = self._buffer(size, self._fd)
+        # A copy: Vulkan has it once memory is allocated, also when what comes after that fails.
+        copy = os.dup(external.fd)
+        try:
+            buffer = self._buffer(size, self._fd)
+        except BaseException:
+            os.close(copy)
+            raise
         dedicated = vk.struct("VkMemoryDedicatedAllocateInfo", "MEMORY_DEDICATED_ALLOCATE_INFO",
                               buffer=buffer)
         info = vk.struct("VkImportMemoryFdInfoKHR", "IMPORT_MEMORY_FD_INFO_KHR",
-                         handleType=self._fd, fd=external.fd, pNext=dedicated)
-        return self._bound(buffer, size, external.memory_type, visible=visible, extra=info,
-                           memory_size=external.block_size)
+                         handleType=self._fd, fd=copy, pNext=dedicated)
+        block = self._bound(buffer, size, external.memory_type, visible=visible, extra=info,
+                            memory_size=external.block_size, taken=copy)
+        os.close(external.fd)
+        return block
 
     def import_pages(self, address: int, size: int, allowed: int, keep: Any) -> NativeBlock:
         """A block over `size` bytes of host pages, both aligned as the device asks. `allowed`: bits
@@ -135,7 +144,8 @@ class BufferBlocks:
 
     # -- making -------------------------------------------------------------------------------
     def _bound(self, buffer: Any, size: int, memory_type: int, *, visible: bool, extra: Any = None,
-               memory_size: int = 0) -> NativeBlock:
+               memory_size: int = 0, taken: int | None = None) -> NativeBlock:
+        """`taken`: a file descriptor that is Vulkan's once the memory is allocated."""
         memory = None
         memory_size = memory_size or self._requirements(buffer).size
         try:
@@ -150,6 +160,8 @@ class BufferBlocks:
             vk.lib.vkDestroyBuffer(self._device, buffer, vk.NULL)
             if memory is not None:
                 vk.lib.vkFreeMemory(self._device, memory, vk.NULL)
+            elif taken is not None:
+                os.close(taken)
             raise
         return NativeBlock(buffer, memory, memory_size, memory_type, mapped)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from webnn_vk.device_profile import DeviceProfile
-from webnn_vk.vulkan.errors import DeviceNotFound
+from webnn_vk.vulkan.errors import DeviceNotFound, DriversBroken
 
 if TYPE_CHECKING:
     from webnn_vk.vulkan.snapshot import PhysicalDevice
@@ -19,13 +19,19 @@ _RANKS = {
 
 
 def list_devices() -> list[PhysicalDevice]:
-    """The Vulkan devices of this machine, with the unusable ones and why they are.
+    """The Vulkan devices of this machine, with the unusable ones and why they are; drivers that
+    can't be asked stand for their devices.
 
     Raises VulkanUnavailable when there is no loader, no driver, or no binding.
     """
-    from webnn_vk.vulkan.snapshot import enumerate_devices
+    from webnn_vk.vulkan.snapshot import broken_drivers, enumerate_devices
 
-    return enumerate_devices()
+    try:
+        return enumerate_devices()
+    except DriversBroken as error:
+        if not error.broken:
+            raise
+        return broken_drivers(error.broken)
 
 
 def choose(profiles: Sequence[DeviceProfile], *, power_preference: str = "default",

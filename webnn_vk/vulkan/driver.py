@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import atexit
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from webnn_vk import forks
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.driver.commands import BarrierCommand, Command, DispatchCommand
 from webnn_vk.driver.errors import (
     DeviceLost,
     DriverClosed,
+    DriverError,
     ForkedProcess,
     OutOfDeviceMemory,
     OutOfHostMemory,
@@ -41,11 +44,14 @@ from webnn_vk.vulkan.submission import Submission
 
 # How long `close` waits for work in flight before it gives the device up, in seconds.
 _CLOSE_TIMEOUT = 10.0
+# Pauses between attempts of `close` to wait where waiting fails, in seconds.
+_RETRIES = (0.001, 0.01, 0.1, 1.0)
 _MANY_RETIRED = 16
 # By device and heaps: a driver with pretended heaps counts for itself.
 _usages: dict[tuple[object, ...], HeapUsage] = {}
 _usages_lock = threading.Lock()
 _open: weakref.WeakSet[VulkanDriver] = weakref.WeakSet()
+forks.renew(globals(), _usages=dict, _usages_lock=threading.Lock, _open=weakref.WeakSet)
 
 
 def open_driver(physical: PhysicalDevice, *, profile: DeviceProfile | None = None) -> VulkanDriver:
@@ -61,6 +67,7 @@ class VulkanDriver:
         process.check_fork()
         if physical.unusable:
             raise VulkanUnavailable(f"{physical.profile.name}: {physical.unusable}")
+        physical = physical.current()
         self.profile = profile
         self.physical = physical
         self._quirks = quirks_of(profile, process.instance().layer_version)
@@ -69,7 +76,21 @@ class VulkanDriver:
         # Calls on the device under way, which `close` waits for.
         self._calls = 0
         self._call_ended = threading.Condition(threading.Lock())
-        self.handle = _create_device(physical, profile)
+        with process.opening():
+            self.handle = _create_device(physical, profile)
+            try:
+                self._equip(physical, profile)
+            except BaseException:
+                # All or nothing: the device goes, with what it has so far.
+                for made in reversed(self._equipment):
+                    made()
+                vk.lib.vkDestroyDevice(self.handle, vk.NULL)
+                raise
+        _open.add(self)
+
+    def _equip(self, physical: PhysicalDevice, profile: DeviceProfile) -> None:
+        # What takes the parts away again, should a later one fail.
+        self._equipment: list[Callable[[], None]] = []
         out = vk.new("VkQueue *")
         vk.lib.vkGetDeviceQueue(self.handle, physical.queue_family, 0, out)
         self._queue = out[0]
@@ -81,6 +102,7 @@ class VulkanDriver:
         self._pipelines = PipelineStore(self.handle, profile)
         self._recorder = Recorder(self.handle, profile, physical.queue_family)
         self._timeline = self._new_timeline()
+        self._equipment.append(self._timeline.destroy)
         self._semaphores: set[NativeTimeline] = set()
         # Guards the queue, the counter, and `last_value` of whatever is submitted.
         self._lock = threading.Lock()
@@ -88,14 +110,13 @@ class VulkanDriver:
         self._recordings: set[NativeRecording] = set()
         # What is not used any more, or the uses of it: put there anywhere, under any lock.
         self._retired: deque[NativeRecording | NativeTimeline | Use] = deque()
-        self._submission = Submission(self.handle, physical.queue_family, self._timeline)
         self.sharing = VulkanSharing(physical.handle, profile, blocks, self._memory,
                                      check=self._ready, guarded=self._guarded,
                                      new_semaphore=self._new_semaphore)
         self.timestamps = VulkanTimestamps(
             self.handle, profile, check=self._ready, guarded=self._guarded, failed=self._failed,
         ) if "timestamps" in profile.features else None
-        _open.add(self)
+        self._submission = Submission(self.handle, physical.queue_family, self._timeline)
 
     # -- memory -------------------------------------------------------------------------------
     def allocate(self, size: int, *, host: bool = False, exportable: bool = False,
@@ -112,6 +133,7 @@ class VulkanDriver:
         raise AssertionError("unreachable")
 
     def memory_in_use(self) -> MemoryUse:
+        process.check_fork()
         self._reap()
         return self._memory.use()
 
@@ -255,16 +277,23 @@ class VulkanDriver:
         if self._lost:
             vk.lib.vkDeviceWaitIdle(self.handle)
             return True
-        try:
-            for semaphore in list(self._semaphores):
-                # Work that waits for a signal of ours which will never come must not hang us.
-                if semaphore.value() < semaphore.awaited:
-                    semaphore.signal(semaphore.awaited)
-            return (self._timeline.wait(self._submitted, _CLOSE_TIMEOUT)
-                    and all(semaphore.wait(semaphore.promised, _CLOSE_TIMEOUT)
-                            for semaphore in list(self._semaphores)))
-        except DeviceLost:
-            return True
+        for pause in _RETRIES:
+            try:
+                return self._wait_for_all()
+            except DeviceLost:
+                return True
+            except DriverError:
+                time.sleep(pause)  # the waiting failed, for want of memory: the work goes on
+        return False
+
+    def _wait_for_all(self) -> bool:
+        for semaphore in list(self._semaphores):
+            # Work that waits for a signal of ours which will never come must not hang us.
+            if semaphore.value() < semaphore.awaited:
+                semaphore.signal(semaphore.awaited)
+        return (self._timeline.wait(self._submitted, _CLOSE_TIMEOUT)
+                and all(semaphore.wait(semaphore.promised, _CLOSE_TIMEOUT)
+                        for semaphore in list(self._semaphores)))
 
     def _ready(self) -> None:
         process.check_fork()

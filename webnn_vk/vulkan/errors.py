@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from webnn_vk.driver.errors import DriverError, DriverUnavailable
 
 
@@ -11,6 +13,17 @@ class VulkanError(DriverError):
 
 class VulkanUnavailable(DriverUnavailable):
     """There is no Vulkan to use: no loader library, no driver, or none that will do."""
+
+
+class DriversBroken(VulkanUnavailable):
+    """Every driver crashes, hangs or fails when it is asked for devices; `broken`: manifest →
+    reason."""
+
+    def __init__(self, message: str, broken: Mapping[str, str]) -> None:
+        reasons = [message] if message else []
+        reasons += [f"{name}: {reason}" for name, reason in broken.items()]
+        super().__init__(f"no usable Vulkan driver: {'; '.join(reasons)}")
+        self.broken = dict(broken)
 
 
 class DeviceNotFound(VulkanUnavailable):

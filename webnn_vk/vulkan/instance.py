@@ -1,34 +1,47 @@
-"""The process-wide Vulkan instance, the validation layer, and the detection of forks."""
+"""The process-wide Vulkan instance, the validation layer, and what a fork leaves of them."""
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
-from webnn_vk import environment
-from webnn_vk.driver.errors import ForkedProcess
+from webnn_vk import environment, forks
+from webnn_vk.driver.errors import DriverError, ForkedProcess
 from webnn_vk.vulkan import quirks
-from webnn_vk.vulkan.errors import LayerMissing, ValidationError, VulkanUnavailable
+from webnn_vk.vulkan.drivers import Drivers
+from webnn_vk.vulkan.errors import (
+    DriversBroken,
+    LayerMissing,
+    ValidationError,
+    VulkanUnavailable,
+)
 
 # Appended by the layer's callback, on any thread.
 _messages: deque[str] = deque()
 _last: deque[str] = deque(maxlen=100)
 _lock = threading.Lock()
 _instance: Instance | None = None
+# Devices that were opened, or are being opened.
+_opened = 0
+# Drivers are being asked.
+_asking = False
 _forked = False
 _total = 0
 
 
 class Instance:
     """A VkInstance for API 1.2 or later. `handle`, `api_version`, `validating`, `layer_version` (of
-    the validation layer, "" without)."""
+    the validation layer, "" without), `drivers` (which of them it has)."""
 
-    def __init__(self, validate: bool) -> None:
+    def __init__(self, validate: bool, drivers: Drivers) -> None:
         # The binding raises VulkanUnavailable when the loader is missing.
         from webnn_vk.vulkan import binding as vk
 
+        self.drivers = drivers
         self.validating = validate
         self.api_version = self._loader_version(vk)
         layers = {vk.text(layer.layerName): ".".join(map(str, vk.version(layer.specVersion)))
@@ -66,10 +79,19 @@ class Instance:
             info.pNext = messenger_info
         result = vk.lib.vkCreateInstance(info, vk.NULL, out)
         if vk.result_name(result) == "VK_ERROR_INCOMPATIBLE_DRIVER":
+            if drivers.verdict.manifests:
+                reason = "it doesn't come up (vkCreateInstance); is its device here?"
+                raise DriversBroken("", dict.fromkeys(drivers.verdict.manifests, reason))
             raise VulkanUnavailable("the Vulkan loader found no driver (Debian/Ubuntu: "
                                     "apt install mesa-vulkan-drivers, or your GPU's driver)")
         vk.check(result, "vkCreateInstance")
         self.handle = out[0]
+        try:
+            # Now, while they are watched: the first time is when drivers look for their devices.
+            vk.listed(vk.lib.vkEnumeratePhysicalDevices, "VkPhysicalDevice", self.handle)
+        except BaseException:
+            vk.lib.vkDestroyInstance(self.handle, vk.NULL)
+            raise
         if messenger_info:
             create = vk.instance_function(self.handle, "vkCreateDebugUtilsMessengerEXT")
             self._messenger = vk.create(create, self.handle, messenger_info,
@@ -119,19 +141,43 @@ def instance(validate: bool | None = None) -> Instance:
     """The process's instance, created by the first call.
 
     validate: whether the validation layer is wanted; None: ``WEBNN_VK_VALIDATE=1`` says. Raises
-    VulkanUnavailable when there is no loader or no driver; LayerMissing when the layer is wanted
-    and not installed or an instance without it exists already; ForkedProcess in a forked child.
+    VulkanUnavailable when there is no loader or no driver that will do; LayerMissing when the layer
+    is wanted and not installed or an instance without it exists already; ForkedProcess in a forked
+    child.
     """
     global _instance
     check_fork()
     with _lock:
         if _instance is None:
             wanted = environment.flag("WEBNN_VK_VALIDATE")
-            _instance = Instance(wanted if validate is None else validate)
+            _instance = _create(wanted if validate is None else validate)
         elif validate and not _instance.validating:
             raise LayerMissing("validation was asked for after Vulkan had been initialised "
                                "without it; set WEBNN_VK_VALIDATE=1 before the first use")
         return _instance
+
+
+def _create(validate: bool) -> Instance:
+    global _asking
+    from webnn_vk.vulkan import binding  # noqa: F401 - raises where there is no loader to ask
+
+    drivers = Drivers()
+    verdict = drivers.verdict
+    if verdict.all_broken:
+        raise DriversBroken(verdict.all_broken, {})
+    if verdict.broken and not verdict.usable:
+        raise DriversBroken("", verdict.broken)
+    with drivers.asking():
+        _asking = True
+        try:
+            return Instance(validate, drivers)
+        except (VulkanUnavailable, LayerMissing):
+            raise
+        except DriverError as error:
+            drivers.doubt()
+            raise VulkanUnavailable(f"the Vulkan drivers don't come up: {error}") from error
+        finally:
+            _asking = False
 
 
 def validation_messages() -> list[str]:
@@ -163,23 +209,66 @@ def check_validation() -> None:
         raise ValidationError(drain_validation_messages())
 
 
+@contextmanager
+def opening() -> Iterator[None]:
+    """While a device is opened. Once one was, a forked child can't use Vulkan: drivers have threads
+    then, and state that a new instance in the child would meet."""
+    global _opened
+    _opened += 1
+    _exit_functions()  # loaded here: nothing is imported right after a fork
+    try:
+        yield
+    except BaseException:
+        _opened -= 1
+        raise
+
+
 def check_fork() -> None:
-    """Raises ForkedProcess in a child forked from a process that used Vulkan."""
+    """Raises ForkedProcess in a child forked from a process that had opened a Vulkan device."""
     if _forked:
-        raise ForkedProcess("this process was forked from one that had initialised Vulkan, whose "
-                            "devices don't survive a fork; start it with multiprocessing's "
-                            "'spawn' method, or create the context in the child only")
+        raise ForkedProcess(
+            "this process was forked from one that used Vulkan devices, which don't survive a "
+            f"fork: {forks.SPAWN}, or open them in the children only; the CPU device works here"
+        )
 
 
 def is_forked() -> bool:
-    """Whether this is a child forked from a process that used Vulkan."""
+    """Whether this is a child forked from a process that had opened a Vulkan device."""
     return _forked
 
 
-def _mark_fork() -> None:
-    global _forked
-    _forked = _forked or _instance is not None
+@cache
+def _exit_functions() -> tuple[Any, Any] | None:
+    """glibc's on_exit and _exit; None elsewhere."""
+    import ctypes
+
+    try:
+        library = ctypes.CDLL(None)
+        return library.on_exit, library["_exit"]
+    except (OSError, AttributeError, TypeError):
+        return None
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_mark_fork)
+def _leave_out_exit_handlers() -> None:
+    # Drivers' own exit handlers (Mesa's) join threads that a child doesn't have: it would crash or
+    # never end. The handler that comes last is called first: `_exit`, with the status.
+    functions = _exit_functions()
+    if functions is not None:
+        on_exit, end = functions
+        on_exit(end, None)
+
+
+def _after_fork(clean: bool) -> None:
+    # Without a device, drivers have no threads and no state that a new instance would meet; the
+    # parent's is left alone.
+    global _asking, _forked, _instance, _opened, _total
+    _forked = _forked or _opened > 0 or (_asking and not clean)
+    if _forked:
+        _leave_out_exit_handlers()
+    else:
+        _instance, _total = None, 0
+    _opened, _asking = 0, False
+
+
+forks.renew(globals(), _lock=threading.Lock, _messages=deque)
+forks.watch(_after_fork)

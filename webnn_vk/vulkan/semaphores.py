@@ -8,12 +8,14 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
+from webnn_vk import forks
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan.recording import Use
 
 # Taken around each call when waits and signals must take turns (quirk `signal_deadlocks_wait`),
 # with waits cut into polls this far apart, in seconds.
 _turns = threading.Lock()
+forks.renew(globals(), _turns=threading.Lock)
 _POLL = 0.0003
 # The longest time spent inside one foreign call, so that Python handles signals in between.
 _SLICE = 0.1

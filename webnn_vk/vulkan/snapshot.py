@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 from webnn_vk.device_profile import CooperativeMatrix, DeviceProfile
+from webnn_vk.driver.errors import DriverError
 from webnn_vk.vulkan import binding as vk
+from webnn_vk.vulkan.errors import VulkanUnavailable
 from webnn_vk.vulkan.instance import Instance, instance
 from webnn_vk.vulkan.quirks import max_loop_iterations
 from webnn_vk.vulkan.requirements import why_unusable
@@ -49,7 +53,8 @@ _COMPONENT_TYPES = {0: "float16", 1: "float32", 2: "float64", 3: "int8", 4: "int
 
 @dataclass(frozen=True)
 class PhysicalDevice:
-    """A device found. `index`: its number in Vulkan's order; `unusable`: why not, or None."""
+    """A device found. `index`: its number in Vulkan's order; `unusable`: why not, or None; `owner`:
+    the instance that `handle` is of."""
 
     index: int
     profile: DeviceProfile
@@ -57,19 +62,62 @@ class PhysicalDevice:
     handle: Any
     queue_family: int
     extensions: frozenset[str]
+    owner: Instance | None = None
+
+    def current(self) -> PhysicalDevice:
+        """Itself, or in a forked child the same device of the child's own instance.
+        VulkanUnavailable when it is there no more."""
+        if self.owner is None or self.owner is instance():
+            return self
+        for found in enumerate_devices():
+            same = (found.index, found.profile.uuid) == (self.index, self.profile.uuid)
+            if same and not found.unusable:
+                return replace(self, handle=found.handle, owner=found.owner)
+        raise VulkanUnavailable(f"{self.profile.name} is not there any more")
 
 
 def enumerate_devices(source: Instance | None = None) -> list[PhysicalDevice]:
-    """All Vulkan devices with their snapshots, those that can't be used with the reason.
+    """All Vulkan devices with their snapshots, those that can't be used with the reason; at the end
+    one for each driver that is broken.
 
     Raises VulkanUnavailable when there is no loader or no driver.
     """
     owner = source or instance()
-    handles = vk.listed(vk.lib.vkEnumeratePhysicalDevices, "VkPhysicalDevice", owner.handle)
-    return [_read(owner, index, handle) for index, handle in enumerate(handles)]
+    with owner.drivers.asking():
+        try:
+            handles = vk.listed(vk.lib.vkEnumeratePhysicalDevices, "VkPhysicalDevice", owner.handle)
+        except DriverError as error:
+            raise VulkanUnavailable(f"the Vulkan drivers list no devices: {error}") from error
+        found = [_read(owner, index, handle) for index, handle in enumerate(handles)]
+    return [*found, *broken_drivers(owner.drivers.verdict.broken, len(found))]
+
+
+def broken_drivers(broken: Mapping[str, str], first: int = 0) -> list[PhysicalDevice]:
+    """Stand-ins for what drivers that can't be asked may have, numbered from `first` on."""
+    return [_unknown(index, f"driver {Path(manifest).name}", reason)
+            for index, (manifest, reason) in enumerate(broken.items(), first)]
+
+
+def _unknown(index: int, name: str, reason: str) -> PhysicalDevice:
+    nothing = {"str": "", "int": 0, "float": 0.0, "tuple[int, int, int]": (0, 0, 0),
+               "frozenset[str]": frozenset()}
+    values = {item.name: nothing.get(item.type, ()) for item in fields(DeviceProfile)
+              if item.default is MISSING}
+    profile = DeviceProfile(**values | {"name": name, "device_type": "other"})
+    return PhysicalDevice(index, profile, reason, None, -1, frozenset())
 
 
 def _read(owner: Instance, index: int, handle: Any) -> PhysicalDevice:
+    try:
+        return _snapshot(owner, index, handle)
+    except (DriverError, ValueError) as error:
+        basic = vk.new("VkPhysicalDeviceProperties *")
+        vk.lib.vkGetPhysicalDeviceProperties(handle, basic)
+        name = vk.text(basic.deviceName) or f"device {index}"
+        return _unknown(index, name, f"it can't be asked what it offers: {error}")
+
+
+def _snapshot(owner: Instance, index: int, handle: Any) -> PhysicalDevice:
     extensions = frozenset(
         vk.text(item.extensionName)
         for item in vk.listed(vk.lib.vkEnumerateDeviceExtensionProperties,
@@ -80,7 +128,7 @@ def _read(owner: Instance, index: int, handle: Any) -> PhysicalDevice:
     bits = families[family].timestampValidBits if family >= 0 else 0
     profile = _profile(owner, handle, extensions, bits)
     return PhysicalDevice(index, profile, why_unusable(profile, family), handle, family,
-                          extensions)
+                          extensions, owner)
 
 
 def choose_queue_family(families: list[tuple[int, int]]) -> int:

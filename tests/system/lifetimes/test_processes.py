@@ -134,7 +134,12 @@ def test_multiprocessing_with_fork(device):
         process.join(60)
         print(process.exitcode)
         """)
-    assert out == "this context was made before a fork; make a new one in the child process\n0\n"
+    advice = {
+        "cpu": "; make a new one in the child process",
+        "vulkan": ", which Vulkan devices don't survive; make one on the CPU device in the child "
+        "process, or start the child by multiprocessing's 'spawn' method",
+    }
+    assert out == f"this context was made before a fork{advice[device]}\n0\n"
 
 
 # -- exit ------------------------------------------------------------------------------------------

@@ -30,10 +30,12 @@ class Kind:
 
 def all_kinds() -> dict[str, Kind]:
     """By name. Imported when asked: what the kinds use imports this module."""
-    from tests.system.stress import odd_buffers
+    from tests.system.stress import driver_calls, odd_buffers, processes
 
     found = [
+        *driver_calls.KINDS,
         *odd_buffers.KINDS,
+        *processes.KINDS,
     ]
     by_name = {kind.name: kind for kind in found}
     if len(by_name) < len(found):

@@ -14,8 +14,8 @@ from typing import Any
 from tests.support.contexts import open_over, settled_bytes
 from tests.support.faults import FaultyDriver
 from tests.system.stress.model import Buffer, Failure, Gpu, Graph, Leak, Tensor
-from webnn_vk import DOMException, InvalidStateError, Settings, ml
-from webnn_vk.driver import OutOfDeviceMemory
+from webnn_vk import DOMException, InvalidStateError, NotSupportedError, Settings, ml
+from webnn_vk.driver import DriverError, OutOfDeviceMemory
 from webnn_vk.gpu import request_adapter
 from webnn_vk.gpu.adapter import GPUDevice
 from webnn_vk.opening import open_device as open_found
@@ -232,13 +232,23 @@ def open_world(*, vulkan: bool, same: bool, force_cpu: bool) -> World:
         settings = replace(Settings.from_environment(), force_cpu=forced)
         context = ml.create_context(made.device, settings=settings).result(PATIENCE)
         return World(context, made.driver, [made.driver], [made])
-    context, driver = open_over(Faults, force_cpu=forced)
+    context, driver = insistently(lambda: open_over(Faults, force_cpu=forced))
     return World(context, driver, [driver, made.driver], [made])
+
+
+def insistently(opened: Callable[[], Any]) -> Any:
+    """Opens a device although the driver fails now and then."""
+    while True:
+        try:
+            return opened()
+        except (DriverError, NotSupportedError) as error:
+            if "injected" not in str(error):
+                raise
 
 
 def open_device() -> Gpu:
     """A GPUDevice on a driver of its own."""
     adapter, settings = request_adapter().result(PATIENCE), Settings.from_environment()
-    found = open_found(adapter._physical, settings)
+    found = insistently(lambda: open_found(adapter._physical, settings))
     driver = Faults(found.driver)
     return Gpu(GPUDevice(adapter, DriverDevice(driver, found.shaders), settings), driver)

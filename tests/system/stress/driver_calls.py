@@ -1,0 +1,35 @@
+"""Vulkan calls that return errors, amid everything: memory, recording, pipelines, submits. What
+fails says so and changes nothing else. (Every call, code and step in turn, with loss: see
+tests/device/vulkan/failing_calls.txt.)"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.vulkan_faults import FaultyLibrary
+from tests.system.stress.kinds import Kind
+from tests.system.stress.world import World
+from webnn_vk.vulkan import binding
+
+#: Calls whose failures concern the work that makes them alone.
+CALLS = (
+    "vkCreateBuffer", "vkAllocateMemory", "vkBindBufferMemory", "vkMapMemory",
+    "vkCreateCommandPool", "vkAllocateCommandBuffers", "vkBeginCommandBuffer", "vkEndCommandBuffer",
+    "vkResetCommandPool", "vkCreateDescriptorSetLayout", "vkCreatePipelineLayout",
+    "vkCreateDescriptorPool", "vkAllocateDescriptorSets", "vkCreateShaderModule",
+    "vkCreateComputePipelines", "vkQueueSubmit",
+)
+ERRORS = ("OUT_OF_HOST_MEMORY", "OUT_OF_DEVICE_MEMORY", "UNKNOWN")
+
+# For the whole run: devices keep what they call.
+_library = FaultyLibrary(binding)
+binding.lib, binding.error_of = _library, _library.error_of
+
+
+def fail_call(caller: Any, world: World) -> None:
+    """One of the next calls of a function fails, whoever makes it."""
+    chance = caller.random
+    _library.fail_nth(chance.choice(CALLS), chance.randint(1, 4), chance.choice(ERRORS))
+
+
+KINDS = (Kind("fail_call", fail_call, share=40, on="vulkan", event=True),)

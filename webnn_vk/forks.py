@@ -1,0 +1,81 @@
+"""Forks: what a child has to have anew, kept in one place.
+
+A child has one thread, the one that forked. Locks that others held are held for ever, what they
+were in the middle of stays half done. Locks and sets of modules are made anew in the child
+(`renew`), and a fork waits for a thread that loads modules or asks Vulkan drivers (`undisturbed`).
+What belongs to the parent (contexts, devices) knows itself that it is in a child, and refuses.
+"""
+
+from __future__ import annotations
+
+# Here, as it has hooks of its own: hooks that another thread registers while a fork waits for it
+# run after the fork only, and release a lock that was never taken.
+import concurrent.futures.thread  # noqa: F401
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+#: How long a fork waits for what must not be disturbed, in seconds: a driver may hang.
+PATIENCE = 5.0
+
+#: The way out, for messages.
+SPAWN = "start the child by multiprocessing's 'spawn' method"
+
+_gate = threading.RLock()
+_held = threading.local()
+_count = 0
+_renewed: list[tuple[dict[str, Any], dict[str, Callable[[], Any]]]] = []
+_watchers: list[Callable[[bool], None]] = []
+
+
+def renew(module: dict[str, Any], **made: Callable[[], Any]) -> None:
+    """Have names of a module (its ``globals()``) hold new objects in every forked child."""
+    _renewed.append((module, made))
+
+
+def watch(watcher: Callable[[bool], None]) -> None:
+    """Have ``watcher`` called in every forked child, after what is renewed; with whether the fork
+    came while nobody was inside `undisturbed`."""
+    _watchers.append(watcher)
+
+
+def count() -> int:
+    """How many forks lie between the first process and this one."""
+    return _count
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Forks of other threads wait until it is left, at most `PATIENCE`."""
+    with _gate:
+        yield
+
+
+def _before() -> None:
+    _held.gate = _gate if _gate.acquire(timeout=PATIENCE) else None
+
+
+def _after_in_parent() -> None:
+    if _held.gate is not None:
+        _held.gate.release()
+
+
+def _after_in_child() -> None:
+    global _count, _gate
+    clean = _held.gate is not None
+    if clean:
+        _held.gate.release()
+    _gate = threading.RLock()
+    _count += 1
+    for module, made in _renewed:
+        module.update({name: make() for name, make in made.items()})
+    for watcher in _watchers:
+        watcher(clean)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child
+    )
