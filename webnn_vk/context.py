@@ -420,7 +420,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
                     unused = graphs[0].unused
                     program, constants = compile_program(graphs.pop(), self._target)
                     executable = self._load(program, constants)
-                report = program.report
+                report = executable.report
                 report.build_seconds.update(executable.build_seconds)
                 compiled = MLGraph(self._state, executable, report, unused)
                 self._state.register(compiled)

@@ -3,6 +3,7 @@
 from .cpu import CpuDevice
 from .device import Device
 from .driver_device import DriverDevice
+from .engine import HostEngine, find_engine
 from .storage import Storage
 from .timeline import Fence, Lane, Timeline
 from .work import Allocate, Await, Executable, Read, Run, RunGraph, SetUp, Submit, Write
@@ -15,6 +16,7 @@ __all__ = [
     "RunGraph",
     "Executable",
     "Fence",
+    "HostEngine",
     "DriverDevice",
     "Lane",
     "Read",
@@ -24,4 +26,5 @@ __all__ = [
     "Submit",
     "Timeline",
     "Write",
+    "find_engine",
 ]

@@ -1,9 +1,10 @@
-"""The CPU device: programs run with NumPy, tensors are NumPy memory."""
+"""The CPU device: programs run on an engine or with NumPy, tensors are NumPy memory."""
 
 from __future__ import annotations
 
 import platform
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -12,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from ..data_types import MAX_DIMENSION
-from ..program import Constants, HostSegment, Program
+from ..program import Constants, Program, with_kernels
 from .device import Batch
-from .host import Arrays, run_host_segment
+from .engine import NUMPY, HostEngine
+from .host import Arrays, Memory
 from .storage import Storage, again, poisoned
 from .work import Allocate, Await, Executable, Order, Read, Run, RunGraph, Work, Write
 
@@ -22,7 +24,9 @@ from .work import Allocate, Await, Executable, Order, Read, Run, RunGraph, Work,
 class CpuExecutable:
     """A program of one HostSegment. Its constants stay where they are."""
 
-    def __init__(self, program: Program, constants: Constants) -> None:
+    def __init__(
+        self, program: Program, constants: Constants, engine: HostEngine = NUMPY
+    ) -> None:
         self.program = program
         self.build_seconds: dict[str, float] = {}
         self.on_host = True
@@ -37,6 +41,18 @@ class CpuExecutable:
             for number in range(len(constants))
             if number not in self._storages
         }
+        start = time.perf_counter()
+        prepared = engine.prepare(program, constants)
+        if engine is not NUMPY:
+            self.build_seconds["engine"] = time.perf_counter() - start
+        self.report = with_kernels(program.report, program, prepared.notes)
+        self._runs = list(prepared.runs.values())
+
+    def run(self, memory: Memory) -> None:
+        """Take all steps."""
+        arrays: Arrays = {}
+        for run in self._runs:
+            run(arrays, memory)
 
     def constant(self, number: int) -> np.ndarray:
         """The bytes of a constant."""
@@ -58,8 +74,10 @@ class CpuDevice:
 
     profile = None
 
-    def __init__(self) -> None:
-        self.name = f"CPU ({platform.processor() or platform.machine()}, NumPy {np.__version__})"
+    def __init__(self, engine: HostEngine = NUMPY) -> None:
+        self.engine = engine
+        processor = platform.processor() or platform.machine()
+        self.name = f"CPU ({processor}, {engine.description})"
         self.settle: Callable[[], None] = lambda: None
         self._in_use = 0
         self._graveyard: deque[tuple[int, np.ndarray]] = deque()
@@ -100,7 +118,7 @@ class CpuDevice:
         return None
 
     def load(self, program: Program, constants: Constants) -> Executable:
-        return CpuExecutable(program, constants)
+        return CpuExecutable(program, constants, self.engine)
 
     def execute(self, works: Sequence[Work]) -> Batch:
         batch = Batch(works)
@@ -156,10 +174,7 @@ class CpuDevice:
                     return executable.constant(slot.index)
             return None
 
-        arrays: Arrays = {}
-        for segment in program.segments:
-            assert isinstance(segment, HostSegment)
-            run_host_segment(segment, arrays, memory)
+        executable.run(memory)
         for storage in outputs.values():
             storage.error = None
 

@@ -26,9 +26,10 @@ from ..program import (
     HostSegment,
     Program,
     Range,
+    with_kernels,
 )
 from .driver_memory import DriverMemory
-from .host import Arrays, run_host_segment
+from .host import Arrays
 from .setup import Setup
 from .storage import Storage
 from .work import Order, Work
@@ -62,6 +63,11 @@ class DriverExecutable:
         self._allocations: dict[int, Any] = {}
         self._host: Any = None
         self._allocate()
+        prepared = device.engine.prepare(program, constants)
+        self.report = with_kernels(program.report, program, prepared.notes)
+        self._host_runs = {
+            id(program.segments[number]): run for number, run in prepared.runs.items()
+        }
         self._setup: Setup | None = Setup(device, program, constants)
         self._storages: dict[int, Storage] = self._setup.storages
         # Bytes of the constants that CPU steps read, by number.
@@ -228,6 +234,6 @@ class DriverExecutable:
                 return shared[slot.offset : slot.offset + slot.size]
             return None
 
-        run_host_segment(segment, arrays, memory)
+        self._host_runs[id(segment)](arrays, memory)
         if self._host is not None:
             self._host.flush()

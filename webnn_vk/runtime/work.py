@@ -14,7 +14,7 @@ import numpy as np
 
 from ..driver.errors import DriverError
 from ..errors import DOMException, OperationError, UnknownError
-from ..program import Program
+from ..program import GraphReport, Program
 from .storage import Storage
 
 
@@ -83,6 +83,8 @@ class Executable(Protocol):
     flops: int
     #: Whether the host computes some of its steps.
     on_host: bool
+    #: The program's, with what computes each CPU step.
+    report: GraphReport
 
     def set_up(self, order: Order, *after: Work) -> None:
         """Queue, on ``order``, the work that has to be over before the first dispatch (constants

@@ -12,7 +12,9 @@ from .writer import Tensor, Writer, rule
 
 def _clamped(w: Writer, indices: Tensor, sizes: Sequence[int]) -> Tensor:
     """Indices, those in the last dimension into ``sizes`` one each, or all into the one."""
-    low, high = -np.array(sizes, np.int64), np.array(sizes, np.int64) - 1
+    # One size fits indices of any shape, a scalar's too.
+    bounds = np.array(sizes if len(set(sizes)) > 1 else sizes[0], np.int64)
+    low, high = -bounds, bounds - 1
     if indices.array is not None:
         wide = indices.array.astype(np.int64)
         if ((wide >= low) & (wide <= high)).all():

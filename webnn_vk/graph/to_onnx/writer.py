@@ -55,10 +55,11 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Problem:
-    """An operator that can't be said, by its title, and the reason."""
+    """An operator that can't be said, and the reason; ``title`` is what its nodes are called."""
 
     operator: str
     reason: str
+    title: str = ""
 
 
 @dataclass
@@ -94,10 +95,12 @@ def write(
     graph: Graph,
     elements: Callable[[Value], np.ndarray | None],
     titles: Mapping[Node, str] | None = None,
+    careful: bool = False,
 ) -> Fragment:
     """The graph in ONNX, inputs and outputs by their names. ``elements`` gives those of a constant;
-    ``titles`` names nodes, all ONNX nodes of one then begin with its name."""
-    writer = Writer(elements)
+    ``titles`` names nodes, all ONNX nodes of one then begin with its name. ``careful``: by other
+    operators where ONNX Runtime's own are less accurate than WebNN's tests ask."""
+    writer = Writer(elements, careful)
     taken = set(graph.inputs)
     for name in graph.outputs:
         if name in taken:
@@ -117,10 +120,13 @@ def write(
 
 class Writer:
     """Collects ONNX nodes. ``node`` is the one that is being written, ``result`` its first output's
-    descriptor, ``operands`` its operands' descriptors."""
+    descriptor. ``careful``: see ``write``."""
 
-    def __init__(self, elements: Callable[[Value], np.ndarray | None]) -> None:
+    def __init__(
+        self, elements: Callable[[Value], np.ndarray | None], careful: bool = False
+    ) -> None:
         self.fragment = Fragment()
+        self.careful = careful
         self.tensors: dict[Value, Tensor] = {}
         self._elements = elements
         self._names: set[str] = set()
@@ -144,7 +150,7 @@ class Writer:
             results = self.call(node)
         except Inexpressible as problem:
             del self.fragment.nodes[start:]
-            self.fragment.problems.append(Problem(node.title, str(problem)))
+            self.fragment.problems.append(Problem(node.title, str(problem), title))
             results = [self._fresh(d.data_type, d.shape) for d in node.results]
         self.tensors.update(zip(node.outputs, results, strict=True))
 
