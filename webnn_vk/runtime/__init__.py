@@ -1,6 +1,6 @@
 """The context timeline: ordered work on a device, and the memory it works on."""
 
-from .cpu import CpuDevice
+from .cpu import CpuDevice, CpuExecutable
 from .device import Device
 from .driver_device import DriverDevice
 from .engine import HostEngine, find_engine
@@ -12,6 +12,7 @@ __all__ = [
     "Allocate",
     "Await",
     "CpuDevice",
+    "CpuExecutable",
     "Device",
     "RunGraph",
     "Executable",

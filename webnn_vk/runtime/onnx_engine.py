@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -24,7 +25,7 @@ from ..ops import ALL_OPERATORS
 from ..program import Constants, CpuStep, CpuTensor, HostSegment, Program
 from .engine import HostRun, Prepared
 from .engine_limits import stays
-from .host import Arrays, Memory, run_steps, view_of
+from .host import Arrays, Memory, run_steps
 from .regions import Part, cut
 
 #: ONNX Runtime has all of it since 1.20.
@@ -241,46 +242,42 @@ class _Region:
         self._session = onnxruntime.InferenceSession(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
-        self._binding = self._session.io_binding()
-        self._run_options = onnxruntime.RunOptions()
-        self._run_options.log_severity_level = _LOG_FATAL
+        # Those that no run uses at the moment: several threads may compute at once.
+        self._bindings: deque[Any] = deque()
         self._titles = titles
         # What no output depends on is no input of the session.
         names = {i.name for i in self._session.get_inputs()}
-        self._inputs = [t for t in part.reads if f"s{t.slot}" in names]
-        self._outputs = part.writes
+        self._inputs = [_Bound(t) for t in part.reads if f"s{t.slot}" in names]
+        self._outputs = [_Bound(t) for t in part.writes]
 
     def run(self, arrays: Arrays, memory: Memory) -> None:
         """Compute the outputs into their memory, or into arrays where they have none."""
-        bound = []
-        for tensor in self._inputs:
-            array = np.asarray(
-                view_of(arrays.get(tensor.slot), memory, tensor.slot, tensor.descriptor), order="C"
-            )
-            bound.append(array)
-            self._bind(self._binding.bind_input, tensor, array)
-        made: dict[int, np.ndarray] = {}
-        for tensor in self._outputs:
-            place = memory(tensor.slot)
-            if place is None:
-                array = np.empty(tensor.descriptor.shape, tensor.descriptor.numpy_dtype)
-            else:
-                array = view_of(None, memory, tensor.slot, tensor.descriptor)
-            made[tensor.slot] = array
-            self._bind(self._binding.bind_output, tensor, array)
         try:
-            self._session.run_with_iobinding(self._binding, self._run_options)
+            binding = self._bindings.pop()
+        except IndexError:
+            binding = _Binding(self._session)
+        # The arrays that are bound have to live until the end.
+        inputs = [_elements(t, arrays.get(t.slot), memory) for t in self._inputs]
+        binding.bind(binding.native.bind_input, self._inputs, inputs)
+        outputs, copies = [], []
+        for bound in self._outputs:
+            place = memory(bound.slot)
+            array = np.empty(bound.shape, bound.dtype) if place is None else bound.view(place)
+            if not array.flags.aligned:
+                copies.append(array)
+                array = np.empty(bound.shape, bound.dtype)
+                copies.append(array)
+            outputs.append(array)
+        binding.bind(binding.native.bind_output, self._outputs, outputs)
+        try:
+            self._session.run_with_iobinding(binding.native)
         except Exception as error:
             raise self._failure(error) from error
-        finally:
-            self._binding.clear_binding_inputs()
-            self._binding.clear_binding_outputs()
-        arrays.update(made)
-
-    @staticmethod
-    def _bind(bind: Callable[..., None], tensor: CpuTensor, array: np.ndarray) -> None:
-        address = array.__array_interface__["data"][0]
-        bind(f"s{tensor.slot}", "cpu", 0, array.dtype, array.shape, address)
+        for target, source in zip(copies[::2], copies[1::2], strict=True):
+            target[...] = source
+        for bound, array in zip(self._outputs, outputs, strict=True):
+            arrays[bound.slot] = array
+        self._bindings.append(binding)
 
     def _failure(self, error: Exception) -> Exception:
         if isinstance(error, MemoryError):
@@ -288,6 +285,49 @@ class _Region:
         found = _NODE_NAME.search(str(error))
         title = self._titles[int(found[1])] if found else ", ".join(dict.fromkeys(self._titles))
         return OperationError(f"{title}: ONNX Runtime: {_short(str(error))}")
+
+
+class _Bound:
+    """A tensor of a region's border, with what binding it takes."""
+
+    def __init__(self, tensor: CpuTensor) -> None:
+        described = tensor.descriptor
+        self.slot = tensor.slot
+        self.name = f"s{tensor.slot}"
+        self.dtype, self.shape = described.numpy_dtype, described.shape
+        self.size = described.byte_length
+
+    def view(self, memory: np.ndarray) -> np.ndarray:
+        """The elements in flat bytes."""
+        return memory[: self.size].view(self.dtype).reshape(self.shape)
+
+
+class _Binding:
+    """A session's inputs and outputs for one run at a time, and the addresses they have."""
+
+    def __init__(self, session: Any) -> None:
+        self.native = session.io_binding()
+        self._addresses: dict[str, int] = {}
+
+    def bind(
+        self, bind: Callable[..., None], tensors: Sequence[_Bound], arrays: Sequence[np.ndarray]
+    ) -> None:
+        """Bind what is elsewhere than in the run before."""
+        for tensor, array in zip(tensors, arrays, strict=True):
+            address = array.__array_interface__["data"][0]
+            if self._addresses.get(tensor.name) != address:
+                bind(tensor.name, "cpu", 0, tensor.dtype, tensor.shape, address)
+                self._addresses[tensor.name] = address
+
+
+def _elements(tensor: _Bound, array: np.ndarray | None, memory: Memory) -> np.ndarray:
+    """A tensor to read, where ONNX Runtime can read it."""
+    if array is None:
+        place = memory(tensor.slot)
+        assert place is not None
+        array = tensor.view(place)
+    flags = array.flags
+    return array if flags.aligned and flags.c_contiguous else array.copy()
 
 
 def _options(part: Part) -> Any:
@@ -302,7 +342,7 @@ def _options(part: Part) -> Any:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.add_session_config_entry("session.disable_quant_qdq", "1")
     small = _bytes(part) <= _SMALL_BYTES
-    options.intra_op_num_threads = 1 if small else cores()
+    options.intra_op_num_threads = 1 if small else threads()
     options.enable_cpu_mem_arena = not small
     return options
 
@@ -316,8 +356,10 @@ def _bytes(part: Part) -> int:
     return sum(tensors.values())
 
 
-def cores() -> int:
-    """The processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def threads() -> int:
+    """As many as the process may use processors; 0, as many as ONNX Runtime finds cores, where it
+    may use them all."""
+    if not hasattr(os, "sched_getaffinity"):
+        return 0
+    allowed = len(os.sched_getaffinity(0))
+    return 0 if allowed == os.cpu_count() else allowed
