@@ -55,8 +55,8 @@ def model_of(
     fragment: Fragment, external: Callable[[str, np.ndarray], bool] = lambda name, array: False,
     opset: int | None = None,
 ) -> Any:
-    """The ``onnx.ModelProto`` of a fragment. Constants that ``external`` names are described, with
-    the location "external" and their name as checksum, but not in it."""
+    """The ``onnx.ModelProto`` of a fragment. Constants that ``external`` picks are described, as
+    external data at the location "external", but not in it."""
     import onnx
     from onnx import helper, numpy_helper
 

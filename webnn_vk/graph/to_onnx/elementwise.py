@@ -13,7 +13,7 @@ _UNARY = {
     "abs": "Abs", "ceil": "Ceil", "cos": "Cos", "erf": "Erf", "exp": "Exp", "floor": "Floor",
     "log": "Log", "neg": "Neg", "reciprocal": "Reciprocal", "round_even": "Round", "sin": "Sin",
     "sign": "Sign", "sqrt": "Sqrt", "tan": "Tan",
-    "softsign": "Softsign", "tanh": "Tanh", "gelu": "Gelu", "hard_swish": "HardSwish",
+    "softsign": "Softsign", "tanh": "Tanh",
 }
 _BINARY = {"add": "Add", "sub": "Sub", "mul": "Mul", "max": "Max", "min": "Min"}
 _COMPARISONS = {
@@ -149,7 +149,32 @@ def _bounds(data_type: str) -> tuple[float, float]:
 
 @rule("elu")
 def elu(w: Writer, input: Tensor, alpha: float) -> Tensor:
-    return w.op("Elu", input, alpha=float(alpha))
+    if not w.careful:
+        return w.op("Elu", input, alpha=float(alpha))
+    # e^x - 1 = 2 tanh(x/2) / (1 - tanh(x/2)): nothing is lost where e^x is close to 1.
+    x = w.cast(input, "float32")
+    half = w.op("Tanh", w.op("Mul", x, w.scalar(0.5, x)))
+    top = w.op("Mul", half, w.scalar(2 * alpha, x))
+    below = w.op("Div", top, w.op("Sub", w.scalar(1, x), half))
+    return w.cast(w.select(w.compare("Greater", x, w.scalar(0, x)), x, below), input.data_type)
+
+
+@rule("gelu")
+def gelu(w: Writer, input: Tensor) -> Tensor:
+    if not w.careful:
+        return w.op("Gelu", input)
+    # Of minus infinity it would be NaN; below -40 it is 0.
+    return w.op("Gelu", w.op("Max", input, w.scalar(-40, input)))
+
+
+@rule("hard_swish")
+def hard_swish(w: Writer, input: Tensor) -> Tensor:
+    if not w.careful:
+        return w.op("HardSwish", input)
+    # x/6 + 1/2 loses bits where x + 3 does not.
+    x = w.cast(input, "float32")
+    bounded = w.op("Clip", w.op("Add", x, w.scalar(3, x)), w.scalar(0, x), w.scalar(6, x))
+    return w.cast(w.op("Div", w.op("Mul", x, bounded), w.scalar(6, x)), input.data_type)
 
 
 @rule("leaky_relu")
@@ -185,16 +210,25 @@ def softplus(w: Writer, input: Tensor) -> Tensor:
 def cast(w: Writer, input: Tensor, data_type: str) -> Tensor:
     if not input.is_float or data_type.startswith("float"):
         return w.cast(input, data_type)
-    # Out of the range of integers ONNX says nothing: finite ones modulo 2^64, then the low bits.
-    x = w.cast(input, "float32")
-    odd = w.op(
-        "Or", w.op("IsNaN", x, data_type="bool"), w.op("IsInf", x, data_type="bool")
-    )
-    zero = w.scalar(0, x)
+    # Out of the range of integers ONNX says nothing: they are brought into it before, finite ones
+    # modulo a power of two.
+    signed, bits = data_type.startswith("int"), np.dtype(data_type).itemsize * 8
+    x = w.cast(input, "float64")
+    odd = w.op("Or", w.op("IsNaN", x, data_type="bool"), w.op("IsInf", x, data_type="bool"))
+    zero, whole = w.scalar(0, x), w.scalar(2.0**bits, x)
     x = w.select(odd, zero, x)
-    if input.data_type != "float16":
-        whole, half = w.scalar(2.0**64, x), w.scalar(2.0**63, x)
-        x = w.op("Mod", x, whole, fmod=1)
+    # Towards zero, so that what is added does not round.
+    x = w.select(w.compare("Less", x, zero), w.op("Ceil", x), w.op("Floor", x))
+    x = w.op("Mod", x, whole, fmod=1)
+    if signed or bits == 64:
+        half = w.scalar(2.0 ** (bits - 1), x)
         x = w.select(w.compare("GreaterOrEqual", x, half), w.op("Sub", x, whole), x)
-        x = w.select(w.compare("Less", x, w.scalar(-(2.0**63), x)), w.op("Add", x, whole), x)
-    return w.cast(w.cast(x, "int64"), data_type)
+        lowest = w.scalar(-(2.0 ** (bits - 1)), x)
+        x = w.select(w.compare("Less", x, lowest), w.op("Add", x, whole), x)
+        if not signed:
+            if w.careful:
+                raise Inexpressible("a chain of casts is taken for one, of negative numbers too")
+            x = w.cast(x, "int64")
+    else:
+        x = w.select(w.compare("Less", x, zero), w.op("Add", x, whole), x)
+    return w.cast(x, data_type)

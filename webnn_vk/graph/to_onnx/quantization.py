@@ -58,6 +58,15 @@ def dequantize_linear(w: Writer, input: Tensor, scale: Tensor, zero_point: Tenso
             "DequantizeLinear", input, flat, zero, shape=shape, data_type=scale.data_type,
             **attributes,
         )
+    if (
+        native is not None and input.data_type == "int32"
+        and zero_point.array is not None and not zero_point.array.any()
+    ):
+        # ONNX's takes int32 without a zero point.
+        return w.op(
+            "DequantizeLinear", input, native[0], shape=shape, data_type=scale.data_type,
+            **native[2],
+        )
     wide = "int32" if input.data_type in ("int8", "uint8") else "int64"
     zero = _spread(w, w.cast(zero_point, wide), shape)
     difference = w.op("Sub", w.cast(input, wide), zero, shape=shape)
@@ -72,19 +81,25 @@ def dequantize_linear(w: Writer, input: Tensor, scale: Tensor, zero_point: Tenso
 def quantize_linear(w: Writer, input: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
     shape, data_type = w.result.shape, zero_point.data_type
     native = _native(w, scale, zero_point, input.shape)
+    if w.careful and native is not None and (
+        "block_size" in native[2] or input.data_type != "float32"
+    ):
+        native = None  # ONNX Runtime's makes infinities the least number there
     if native is not None and data_type in ("int8", "uint8"):
         flat, zero, attributes = native
+        if w.careful:
+            # NaN counts as 0, of which ONNX says nothing.
+            nan = w.op("IsNaN", input, data_type="bool")
+            input = w.select(nan, w.scalar(0, input), input)
         return w.op(
             "QuantizeLinear", input, flat, zero, shape=shape, data_type=data_type, **attributes
         )
     x, divisor = w.cast(input, "float32"), _spread(w, w.cast(scale, "float32"), shape)
     steps = w.cast(w.op("Round", w.op("Div", x, divisor, shape=shape)), "float64")
-    # Bounded, so that every sum is exact; NaN counts as 0.
-    steps = w.op("Clip", steps, w.scalar(-(2.0**33), steps), w.scalar(2.0**33, steps))
     steps = w.select(w.op("IsNaN", steps, data_type="bool"), w.scalar(0, steps), steps)
-    whole = w.op(
-        "Add", w.cast(steps, "int64"), _spread(w, w.cast(zero_point, "int64"), shape), shape=shape
-    )
+    # Bounded, so that every sum is exact.
+    steps = w.op("Clip", steps, w.scalar(-(2.0**33), steps), w.scalar(2.0**33, steps))
+    whole = w.op("Add", steps, _spread(w, w.cast(zero_point, "float64"), shape), shape=shape)
     limits = np.iinfo(data_type)
     whole = w.op("Clip", whole, w.scalar(limits.min, whole), w.scalar(limits.max, whole))
     return w.cast(whole, data_type)

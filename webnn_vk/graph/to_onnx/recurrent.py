@@ -1,4 +1,5 @@
-"""gru and lstm, their cells as sequences of one step."""
+"""gru and lstm, their cells as sequences of one step. With peepholes ONNX's output gate sees the
+new cell state, WebNN's the old one: those are written step by step."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def _ordered(w: Writer, x: Tensor, layout: str, target: str) -> Tensor:
 def _sequence(
     w: Writer, kind: str, gates: tuple[str, str], input: Tensor, weight: Tensor,
     recurrent_weight: Tensor, biases: Sequence[Tensor | None], states: Sequence[Tensor | None],
-    peephole: Tensor | None, hidden_size: int, activations: Sequence[str], direction: str,
+    hidden_size: int, activations: Sequence[str], direction: str,
     wanted: Sequence[bool], **attributes: Any,
 ) -> list[Tensor]:
     """ONNX's node over operands with directions; ``wanted`` of the sequence and the states."""
@@ -41,8 +42,6 @@ def _sequence(
         input, _ordered(w, weight, *gates), _ordered(w, recurrent_weight, *gates), bias, None,
         *states,
     ]
-    if kind == "LSTM":
-        operands.append(peephole)
     state = (input.data_type, (directions, batch, hidden_size))
     described = [(input.data_type, (steps, directions, batch, hidden_size)), *[state] * len(states)]
     return w.ops(
@@ -69,7 +68,7 @@ def gru(
 ) -> list[Tensor]:
     made = _sequence(
         w, "GRU", (layout, "zrn"), input, weight, recurrent_weight, (bias, recurrent_bias),
-        [initial_hidden_state], None, hidden_size, activations, direction,
+        [initial_hidden_state], hidden_size, activations, direction,
         (return_sequence, True), linear_before_reset=int(reset_after),
     )
     return [made[1], made[0]] if return_sequence else made
@@ -87,7 +86,7 @@ def gru_cell(
     )
     assert x is not None and wx is not None and wh is not None
     (final,) = _sequence(
-        w, "GRU", (layout, "zrn"), x, wx, wh, (b, rb), [h], None, hidden_size, activations,
+        w, "GRU", (layout, "zrn"), x, wx, wh, (b, rb), [h], hidden_size, activations,
         "forward", (False, True), linear_before_reset=int(reset_after),
     )
     return w.reshape(final, w.result.shape)
@@ -100,9 +99,11 @@ def lstm(
     initial_hidden_state: Tensor | None, initial_cell_state: Tensor | None, hidden_size: int,
     return_sequence: bool, direction: str, layout: str, activations: Sequence[str],
 ) -> list[Tensor]:
+    if peephole_weight is not None:
+        return w.decomposed()
     made = _sequence(
         w, "LSTM", (layout, "iofg"), input, weight, recurrent_weight, (bias, recurrent_bias),
-        [initial_hidden_state, initial_cell_state], peephole_weight, hidden_size, activations,
+        [initial_hidden_state, initial_cell_state], hidden_size, activations,
         direction, (return_sequence, True, True),
     )
     return [*made[1:], made[0]] if return_sequence else made
@@ -114,16 +115,17 @@ def lstm_cell(
     cell_state: Tensor, bias: Tensor | None, recurrent_bias: Tensor | None,
     peephole_weight: Tensor | None, hidden_size: int, layout: str, activations: Sequence[str],
 ) -> list[Tensor]:
-    x, wx, wh, h, c, b, rb, p = (
+    if peephole_weight is not None:
+        return w.decomposed()
+    x, wx, wh, h, c, b, rb = (
         _first(w, t)
         for t in (
             input, weight, recurrent_weight, hidden_state, cell_state, bias, recurrent_bias,
-            peephole_weight,
         )
     )
     assert x is not None and wx is not None and wh is not None
     finals = _sequence(
-        w, "LSTM", (layout, "iofg"), x, wx, wh, (b, rb), [h, c], p, hidden_size, activations,
+        w, "LSTM", (layout, "iofg"), x, wx, wh, (b, rb), [h, c], hidden_size, activations,
         "forward", (False, True, True),
     )
     return [w.reshape(final, w.result.shape) for final in finals]

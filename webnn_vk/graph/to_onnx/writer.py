@@ -158,7 +158,7 @@ class Writer:
         """The results of a node, by its operator's rule or its decomposition."""
         function = RULES.get(node.operator.name)
         if function is None:
-            return self._decomposed(node)
+            return self.decomposed(node)
         outer, self.node = self.node, node
         try:
             given = node.gather(self.tensor)
@@ -174,12 +174,15 @@ class Writer:
             for t, d in zip(made, node.results, strict=True)
         ]
 
-    def _decomposed(self, node: Node) -> list[Tensor]:
+    def decomposed(self, node: Node | None = None) -> list[Tensor]:
+        """The results of a node, the one being written when absent, by other operators."""
+        node = node or self.node
+        assert node is not None
         expand = getattr(node.operator.lowering, "expand", None)
         if expand is None:
             raise Inexpressible(f"no rule says {node.operator.name} in ONNX")
         emit = Emitter(node.label)
-        values = expand(emit, node.gather(lambda v: v), dict(node.arguments))
+        values = expand(emit, node.gather(lambda v: v), node.arguments, node.results)
         for inner in emit.nodes:
             self.tensors.update(zip(inner.outputs, self.call(inner), strict=True))
         values = values if isinstance(values, (list, tuple)) else [values]
