@@ -210,6 +210,8 @@ def softplus(w: Writer, input: Tensor) -> Tensor:
 def cast(w: Writer, input: Tensor, data_type: str) -> Tensor:
     if not input.is_float or data_type.startswith("float"):
         return w.cast(input, data_type)
+    if not w.careful:
+        return w.cast(input, data_type)
     # Out of the range of integers ONNX says nothing: they are brought into it before, finite ones
     # modulo a power of two.
     signed, bits = data_type.startswith("int"), np.dtype(data_type).itemsize * 8
@@ -226,9 +228,7 @@ def cast(w: Writer, input: Tensor, data_type: str) -> Tensor:
         lowest = w.scalar(-(2.0 ** (bits - 1)), x)
         x = w.select(w.compare("Less", x, lowest), w.op("Add", x, whole), x)
         if not signed:
-            if w.careful:
-                raise Inexpressible("a chain of casts is taken for one, of negative numbers too")
-            x = w.cast(x, "int64")
+            raise Inexpressible("negative numbers to uint64: ONNX Runtime makes one of two casts")
     else:
         x = w.select(w.compare("Less", x, zero), w.op("Add", x, whole), x)
     return w.cast(x, data_type)

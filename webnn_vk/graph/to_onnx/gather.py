@@ -22,10 +22,7 @@ def _clamped(w: Writer, indices: Tensor, sizes: Sequence[int]) -> Tensor:
         return w.constant(np.clip(wide, low, high))
     if indices.data_type == "uint32":
         indices = w.cast(indices, "int64")
-    lowest, highest = (w.constant(bound.astype(indices.data_type)) for bound in (low, high))
-    # Not Clip, nor Min and Max: ONNX Runtime 1.31 compares only halves of some int64.
-    indices = w.select(w.compare("Less", indices, lowest), lowest, indices)
-    return w.select(w.compare("Greater", indices, highest), highest, indices)
+    return w.between(indices, low, high)
 
 
 @rule("gather")

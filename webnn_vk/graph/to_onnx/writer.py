@@ -283,6 +283,14 @@ class Writer:
         """A bool tensor, of Equal, Less, Greater …."""
         return self.op(kind, a, b, data_type="bool")
 
+    def between(self, x: Tensor, low: Any, high: Any) -> Tensor:
+        """x, but no less than ``low`` and no more than ``high`` (numbers or arrays). Not Clip, nor
+        Min and Max: of some int64, ONNX Runtime 1.31 compares the lower halves only there."""
+        for kind, bound in (("Less", low), ("Greater", high)):
+            limit = self.constant(np.asarray(bound, x.data_type))
+            x = self.select(self.compare(kind, x, limit), limit, x)
+        return x
+
     def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
         if tuple(shape) == x.shape:
             return x
