@@ -109,15 +109,15 @@ def _check(device: str) -> None:
 
 
 def _context() -> MLContext:
-    context = _opened(environment.text("WEBNN_VK_DEVICE"), os.getpid())
+    context = _opened(*_wanted())
     if context.lost.done():
         _opened.cache_clear()
-        context = _opened(environment.text("WEBNN_VK_DEVICE"), os.getpid())
+        context = _opened(*_wanted())
     return context
 
 
 @lru_cache(maxsize=1)
-def _opened(device: str | None, process: int) -> MLContext:
+def _opened(device: str | None, engine: str | None, process: int) -> MLContext:
     return ml.create_context().result()
 
 

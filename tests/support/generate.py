@@ -20,7 +20,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support import engine_table, onnx_table, operator_table, readme_table, stubs, template_table
+from tests.support import (
+    engine_table,
+    onnx_table,
+    operator_table,
+    readme_table,
+    stubs,
+    template_table,
+)
 from tests.support.paths import ROOT
 
 #: Each returns the files with the text that they should hold.

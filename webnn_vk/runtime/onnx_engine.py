@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -23,7 +24,7 @@ from ..graph.onnx import model_of
 from ..graph.to_onnx import Fragment, write
 from ..ops import ALL_OPERATORS
 from ..program import Constants, CpuStep, CpuTensor, HostSegment, Program
-from .engine import HostRun, Prepared
+from .engine import NUMPY, HostRun, Prepared
 from .engine_limits import stays
 from .host import Arrays, Memory, run_steps
 from .regions import Part, cut
@@ -42,9 +43,12 @@ _unsupported: dict[tuple[Any, ...], str] = {}
 
 
 class OnnxEngine:
-    """See ``engine.HostEngine``."""
+    """See ``engine.HostEngine``. ``required``: not to be replaced by NumPy where it is broken."""
 
     name = "onnxruntime"
+
+    def __init__(self, required: bool = True) -> None:
+        self._required = required
 
     @property
     def description(self) -> str:
@@ -55,6 +59,19 @@ class OnnxEngine:
 
     def prepare(self, program: Program, constants: Constants) -> Prepared:
         """See ``engine.HostEngine``. NotSupportedError where ONNX Runtime can't be loaded."""
+        try:
+            import onnx  # noqa: F401
+            import onnxruntime  # noqa: F401
+        except ImportError as error:
+            if self._required:
+                raise NotSupportedError(f"cpu_engine: onnxruntime can't be loaded: {error}") from (
+                    error
+                )
+            warnings.warn(
+                f"webnn_vk: ONNX Runtime is installed and can't be loaded ({error}); NumPy "
+                "computes on the CPU", RuntimeWarning, stacklevel=2,
+            )
+            return NUMPY.prepare(program, constants)
         runs: dict[int, HostRun] = {}
         notes: dict[int, tuple[str, str]] = {}
         for number, segment in enumerate(program.segments):

@@ -2,8 +2,11 @@
 
 import pytest
 
-onnx = pytest.importorskip("onnx")
-onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+import onnx
+import onnxruntime
 
 import webnn_vk.onnx
 from tests.conformance.wpt import conformance, suite

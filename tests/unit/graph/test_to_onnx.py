@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnx")
+
+import onnx
 
 from tests.support.graphs import evaluate, graph_input, graph_of
 from webnn_vk import NotSupportedError

@@ -5,7 +5,9 @@ import io
 import numpy as np
 import pytest
 
-onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnx")
+
+import onnx
 
 import webnn_vk.onnx
 from webnn_vk import InvalidStateError, MLGraphBuilder, NotSupportedError

@@ -1,5 +1,6 @@
 """CPU steps on ONNX Runtime: who computes what, in whose memory, and what errors say."""
 
+import sys
 import threading
 
 import numpy as np
@@ -11,7 +12,7 @@ pytest.importorskip("onnxruntime")
 import webnn_vk
 from tests.support.contexts import open_context
 from webnn_vk import MLGraphBuilder, NotSupportedError, OperationError, Settings, ml
-from webnn_vk.runtime import engine, find_engine
+from webnn_vk.runtime import engines, find_engine
 
 
 def built(context, describe, **inputs):
@@ -157,13 +158,27 @@ def test_the_engine_is_named():
 
 
 def test_without_the_packages(monkeypatch):
-    monkeypatch.setattr(engine, "find_spec", lambda name: None if name == "onnxruntime" else name)
-    assert find_engine("auto") is engine.NUMPY and find_engine("numpy") is engine.NUMPY
+    monkeypatch.setattr(engines, "find_spec", lambda name: None if name == "onnxruntime" else name)
+    assert find_engine("auto") is engines.NUMPY and find_engine("numpy") is engines.NUMPY
     with pytest.raises(NotSupportedError, match="onnxruntime can't be imported: pip install"):
         find_engine("onnxruntime")
     asked = Settings(device="cpu", cpu_engine="onnxruntime")
     with pytest.raises(NotSupportedError, match="cpu_engine"):
         ml.create_context(settings=asked).result(60)
+
+
+def test_packages_that_are_broken(monkeypatch, tmp_path):
+    (tmp_path / "onnxruntime").mkdir()
+    (tmp_path / "onnxruntime" / "__init__.py").write_text("raise ImportError('no library')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "onnxruntime")
+    with open_context("cpu", cpu_engine="auto") as context:
+        with pytest.warns(RuntimeWarning, match="can't be loaded"):
+            graph = built(context, lambda b, x: {"y": b.exp(x)}, x=X)
+        assert graph.report().lines[0].kernel == "numpy"
+    with open_context("cpu", cpu_engine="onnxruntime") as context:
+        with pytest.raises(OperationError, match="can't be loaded"):
+            built(context, lambda b, x: {"y": b.exp(x)}, x=X)
 
 
 def test_the_setting():

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 pytest.importorskip("onnx")
-onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxruntime")
+
+import onnx
+import onnxruntime
 
 from tests.support.graphs import evaluate, graph_input, graph_of
 from webnn_vk.graph import Emitter
@@ -88,6 +91,6 @@ def test_it_is_wrong(case):
 
 def test_scatter_nd_promises_no_order():
     """ONNX says so itself: with several updates of one place the output is not defined."""
-    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnx")
     said = " ".join(onnx.defs.get_schema("ScatterND", 21).doc.split())
     assert "should not have duplicate entries" in said
