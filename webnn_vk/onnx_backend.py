@@ -116,6 +116,12 @@ def _context() -> MLContext:
     return context
 
 
+def _wanted() -> tuple[str | None, str | None, int]:
+    """What another context is needed for: another device, engine or process."""
+    engine = environment.text("WEBNN_VK_CPU_ENGINE")
+    return environment.text("WEBNN_VK_DEVICE"), engine, os.getpid()
+
+
 @lru_cache(maxsize=1)
 def _opened(device: str | None, engine: str | None, process: int) -> MLContext:
     return ml.create_context().result()
