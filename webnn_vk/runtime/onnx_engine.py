@@ -98,7 +98,8 @@ class _Segment:
         for number, part in enumerate(parts):
             region = regions.get(_origins(part))
             self._runs.append(partial(run_steps, part.steps) if region is None else region.run)
-            self._runs.append(partial(_drop, part.dead))
+            if part.dead:
+                self._runs.append(partial(_drop, part.dead))
             for step in _cpu_steps(part):
                 notes[step.origin] = (
                     ("numpy", self._why.get(step.origin, "a view"))
