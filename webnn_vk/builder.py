@@ -376,6 +376,22 @@ def constant_of(builder: MLGraphBuilder, array: np.ndarray) -> MLOperand:
     return builder._operand(Value(descriptor, data=data), "constant")
 
 
+def graph_of(outputs: Mapping[str, MLOperand]) -> Graph:
+    """The graph up to some operands of a builder, as ``build`` would compile it; the builder stays
+    as it is. Raises what ``build`` rejects with."""
+    operands = list(outputs.values()) if isinstance(outputs, Mapping) else []
+    if not operands or not isinstance(operands[0], MLOperand):
+        raise TypeError("a mapping of names to operands is expected, of one at least")
+    return operands[0]._builder._graph(outputs)
+
+
+def elements_of(value: Value) -> np.ndarray | None:
+    """The elements of a constant of a builder, those of a constant tensor read from its device."""
+    if isinstance(value, _TensorValue):
+        return value.tensor.read("export").result()
+    return value.data
+
+
 def is_computed(operand: MLOperand) -> bool:
     """Whether an operator makes the operand; inputs and constants can't be outputs."""
     return operand._value.name is None and not operand._value.is_constant

@@ -125,7 +125,7 @@ def make_graph(
             with state.timeline.building():
                 parts = prepare()
                 executable = load_executable(state, parts)
-            report = parts.program.report
+            report = executable.report
             for stage, seconds in executable.build_seconds.items():
                 report.build_seconds[stage] = report.build_seconds.get(stage, 0) + seconds
             graph = MLGraph(state, executable, report, parts.unused)

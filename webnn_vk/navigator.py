@@ -23,7 +23,7 @@ from .notices import say_once as _say_once
 from .opening import FoundDevice, find_devices, last_failure, open_best, open_device
 from .program import check_forced, check_skip
 from .promise import MLPromise, kind_of
-from .runtime import CpuDevice, DriverDevice, Timeline
+from .runtime import CpuDevice, DriverDevice, Timeline, find_engine
 from .settings import Settings
 
 MLPowerPreference = Literal["default", "high-performance", "low-power"]
@@ -97,7 +97,12 @@ def devices() -> list[DeviceInfo]:
         pass  # no Vulkan on this machine: the CPU device is what there is
     except (DriverError, ValueError) as error:
         _say_once(f"the Vulkan devices can't be listed: {error}")
-    return [*listed, _cpu_info(CpuDevice())]
+    try:
+        engine = find_engine(Settings.from_environment().cpu_engine)
+    except (ValueError, NotSupportedError) as error:
+        _say_once(f"the CPU device is listed with NumPy: {error}")
+        engine = find_engine("numpy")
+    return [*listed, _cpu_info(CpuDevice(engine))]
 
 
 def _check(settings: Settings) -> None:
@@ -210,7 +215,7 @@ def _without_compiler(device: str, has_pack: bool) -> str:
 
 
 def _cpu_context(settings: Settings, accelerated: bool) -> MLContext:
-    device = CpuDevice()
+    device = CpuDevice(find_engine(settings.cpu_engine))
     timeline = Timeline(device)
     try:
         return MLContext(timeline, _cpu_info(device), settings, accelerated=accelerated)

@@ -15,7 +15,7 @@ from . import forks
 from .device_profile import DeviceProfile
 from .driver.errors import DriverError, DriverUnavailable
 from .errors import NotSupportedError
-from .runtime import DriverDevice
+from .runtime import DriverDevice, find_engine
 from .settings import Settings
 
 _NONE: Mapping[int, str] = MappingProxyType({})
@@ -203,6 +203,7 @@ def open_device(found: Any, settings: Settings) -> DriverDevice:
 
         compiler = find_compiler(settings.glslang)
         shaders = ShaderStore(settings.cache_folder, compiler=compiler)
+        engine = find_engine(settings.cpu_engine)
     try:
         driver = open_driver(found, profile=found.profile.masked(settings.mask))
     except ValueError as error:
@@ -211,4 +212,4 @@ def open_device(found: Any, settings: Settings) -> DriverDevice:
         _not_opened[found.index] = str(error)
         raise DeviceNotOpened(found.profile.name, str(error)) from error
     _not_opened.pop(found.index, None)
-    return DriverDevice(driver, shaders)
+    return DriverDevice(driver, shaders, engine)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from webnn_vk.codegen import spirv
-from webnn_vk.codegen.pack import write_atomically
+from webnn_vk.codegen.files import write_atomically
 
 from .device_profile import DeviceProfile
 from .errors import NotSupportedError, OperationError, sanitize

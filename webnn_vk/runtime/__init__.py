@@ -1,8 +1,10 @@
 """The context timeline: ordered work on a device, and the memory it works on."""
 
-from .cpu import CpuDevice
+from .cpu import CpuDevice, CpuExecutable
 from .device import Device
 from .driver_device import DriverDevice
+from .engine import HostEngine
+from .engines import find_engine
 from .storage import Storage
 from .timeline import Fence, Lane, Timeline
 from .work import (
@@ -23,10 +25,12 @@ __all__ = [
     "Allocate",
     "Await",
     "CpuDevice",
+    "CpuExecutable",
     "Device",
     "RunGraph",
     "Executable",
     "Fence",
+    "HostEngine",
     "DriverDevice",
     "Lane",
     "Lend",
@@ -38,4 +42,5 @@ __all__ = [
     "Submit",
     "Timeline",
     "Write",
+    "find_engine",
 ]

@@ -26,6 +26,7 @@ from ..driver import (
 from ..errors import InvalidStateError, NotSupportedError, UnknownError
 from ..integers import padded
 from . import reclaim
+from .engine import NUMPY, HostEngine
 from .packed import PackedForms
 from .storage import DeviceLostError, Gone, Storage, heed
 
@@ -55,8 +56,11 @@ class Remembers(Protocol):
 class DriverMemory:
     """Tensors, transfers and intermediates of one driver."""
 
-    def __init__(self, driver: Driver, shaders: ShaderStore) -> None:
+    def __init__(
+        self, driver: Driver, shaders: ShaderStore, engine: HostEngine = NUMPY
+    ) -> None:
         self.driver = driver
+        self.engine = engine
         self.shaders = shaders
         self.profile = driver.profile
         self.name = driver.profile.name
