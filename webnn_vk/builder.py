@@ -10,6 +10,7 @@ import inspect
 import threading
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -349,6 +350,27 @@ def constant_of(builder: MLGraphBuilder, array: np.ndarray) -> MLOperand:
     data = np.asarray(array, order="C").view()
     data.setflags(write=False)
     return builder._operand(Value(descriptor, data=data), "constant")
+
+
+def graph_of(outputs: Mapping[str, MLOperand]) -> Graph:
+    """The graph up to ``outputs``, name → operand, as ``build`` would compile it; the builder goes
+    on as before. Constant tensors are read back. Raises what ``build`` rejects with."""
+    given = list(outputs.values()) if isinstance(outputs, Mapping) else []
+    if not given or not isinstance(given[0], MLOperand):
+        raise TypeError(f"a mapping of names to operands is expected, not {kind_of(outputs)}")
+    graph = given[0]._builder._graph(outputs)
+    held = [value for value in graph.constants() if isinstance(value, _TensorValue)]
+    reads = [value.tensor.read("a constant tensor") for value in held]
+    read: dict[Value, Value] = {}
+    for value, promise in zip(held, reads, strict=True):
+        data = promise.result()
+        data.setflags(write=False)
+        read[value] = Value(value.descriptor, data=data)
+    nodes = tuple(
+        replace(node, operands={n: read.get(v, v) for n, v in node.operands.items()})
+        for node in graph.nodes
+    )
+    return replace(graph, nodes=nodes)
 
 
 def is_computed(operand: MLOperand) -> bool:

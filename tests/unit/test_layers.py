@@ -40,7 +40,7 @@ LAYERS = (
     ("builder", "dlpack_import"),
     ("navigator",),
     ("typing",),
-    ("onnx",),
+    ("onnx", "webnn_file"),
     ("onnx_backend",),
     ("examples",),
     ("tools",),
