@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -95,9 +96,10 @@ def build_operands(
 
 
 def _read(path: Path) -> str:
+    # A pipe would be waited for.
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise GraphFileError(f"{sanitize(path.name)} is no plain file")
     with path.open("rb") as file:
-        if not path.is_file():
-            raise GraphFileError(f"{sanitize(path.name)} is no plain file")
         data = file.read(MAX_TEXT_BYTES + 1)
     try:
         return data.decode("utf-8")
