@@ -80,7 +80,8 @@ def attempt(folder, text, archive) -> bool:
 TOKENS = [
     b"{", b"}", b"[", b"]", b"(", b")", b",", b";", b"=", b":", b'"', b"\\", b"#", b"\n", b"@",
     b"-", b".", b"e9", b"0", b"4294967296", b"99999999999999999999", b"1e400", b"null",
-    b"true", b"nan", b"dyn(\"n\", 3)", b"@scalar(", b"@bytes([", b"@weights(", b"inputs {", b"consts {", b"nodes {",
+    b"true", b"nan", b"dyn(\"n\", 3)", b"@scalar(", b"@bytes([", b"@weights(", b"inputs {",
+    b"consts {", b"nodes {",
     b"outputs {", b"f32[", b"i4[", b"left", b"split(", b"\xff", b"\0", "\u202e".encode(),
     b"#webnn_vk: ", b"label=", b"axis=", b"metadata={",
 ]
