@@ -52,7 +52,9 @@ def assemble(graph: LoweredGraph, profile: DeviceProfile | None) -> tuple[Progra
 
 
 def _reference(value: Value) -> Reference:
-    return TensorStorage(value.source) if value.data is None else HostArray(value.data)
+    if value.data is None:
+        return TensorStorage(value.source)
+    return HostArray(value.data, value.key)
 
 
 def _touched(piece: Piece) -> list[int]:
