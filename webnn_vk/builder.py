@@ -10,7 +10,6 @@ import inspect
 import threading
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -356,24 +355,19 @@ def constant_of(
 
 
 def graph_of(outputs: Mapping[str, MLOperand]) -> Graph:
-    """The graph up to ``outputs``, name → operand, as ``build`` would compile it; the builder goes
-    on as before. Constant tensors are read back. Raises what ``build`` rejects with."""
-    given = list(outputs.values()) if isinstance(outputs, Mapping) else []
-    if not given or not isinstance(given[0], MLOperand):
-        raise TypeError(f"a mapping of names to operands is expected, not {kind_of(outputs)}")
-    graph = given[0]._builder._graph(outputs)
-    held = [value for value in graph.constants() if isinstance(value, _TensorValue)]
-    reads = [value.tensor.read("a constant tensor") for value in held]
-    read: dict[Value, Value] = {}
-    for value, promise in zip(held, reads, strict=True):
-        data = promise.result()
-        data.setflags(write=False)
-        read[value] = Value(value.descriptor, data=data)
-    nodes = tuple(
-        replace(node, operands={n: read.get(v, v) for n, v in node.operands.items()})
-        for node in graph.nodes
-    )
-    return replace(graph, nodes=nodes)
+    """The graph up to some operands of a builder, as ``build`` would compile it; the builder stays
+    as it is. Raises what ``build`` rejects with."""
+    operands = list(outputs.values()) if isinstance(outputs, Mapping) else []
+    if not operands or not isinstance(operands[0], MLOperand):
+        raise TypeError("a mapping of names to operands is expected, of one at least")
+    return operands[0]._builder._graph(outputs)
+
+
+def elements_of(value: Value) -> np.ndarray | None:
+    """The elements of a constant of a builder, those of a constant tensor read from its device."""
+    if isinstance(value, _TensorValue):
+        return value.tensor.read("export").result()
+    return value.data
 
 
 def is_computed(operand: MLOperand) -> bool:

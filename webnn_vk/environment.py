@@ -18,6 +18,7 @@ VARIABLES = {
     "WEBNN_VK_CACHE": "the folder of the shader cache, or off",
     "WEBNN_VK_SKIP_PASSES": "optimisations left out, separated by commas",
     "WEBNN_VK_DUMP": "a folder for the texts of graphs after every pass",
+    "WEBNN_VK_CPU_ENGINE": "who computes on the CPU: auto, numpy or onnxruntime",
     "WEBNN_VK_VERIFY_PASSES": "1: graphs are verified after every pass",
     "WEBNN_VK_PACK": "the file with precompiled shaders",
     "WEBNN_VK_DUMP_SPIRV": "a folder for every SPIR-V module that becomes a pipeline",

@@ -115,6 +115,11 @@ def executable_of(graph: MLGraph) -> Executable:
     return executable
 
 
+def context_of(graph: MLGraph) -> ContextState:
+    """The state of the graph's context."""
+    return graph._context
+
+
 def unused_inputs(graph: MLGraph) -> Collection[str]:
     """The inputs that were described but that nothing in the graph reads."""
     return graph._unused

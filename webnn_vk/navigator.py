@@ -22,7 +22,7 @@ from .interop import wgpu
 from .opening import FoundDevice, choose, find_devices, open_device
 from .program import check_forced, check_skip
 from .promise import MLPromise, kind_of
-from .runtime import CpuDevice, Timeline
+from .runtime import CpuDevice, Timeline, find_engine
 from .settings import Settings
 
 MLPowerPreference = Literal["default", "high-performance", "low-power"]
@@ -90,7 +90,8 @@ def devices() -> list[DeviceInfo]:
             listed.append(DeviceInfo.of(device.profile, device.index, device.unusable))
     except DriverUnavailable:
         pass  # no Vulkan on this machine: the CPU device is what there is
-    return [*listed, _cpu_info(CpuDevice())]
+    engine = find_engine(Settings.from_environment().cpu_engine)
+    return [*listed, _cpu_info(CpuDevice(engine))]
 
 
 def _check(settings: Settings) -> None:
@@ -191,7 +192,7 @@ def _without_compiler(device: str, has_pack: bool) -> str:
 
 
 def _cpu_context(settings: Settings, accelerated: bool) -> MLContext:
-    device = CpuDevice()
+    device = CpuDevice(find_engine(settings.cpu_engine))
     return MLContext(Timeline(device), _cpu_info(device), settings, accelerated=accelerated)
 
 

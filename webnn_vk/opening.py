@@ -13,7 +13,7 @@ from webnn_vk.codegen.store import ShaderStore
 from .device_profile import DeviceProfile
 from .driver.errors import DriverError, DriverUnavailable
 from .errors import NotSupportedError
-from .runtime import DriverDevice
+from .runtime import DriverDevice, find_engine
 from .settings import Settings
 
 
@@ -122,4 +122,4 @@ def open_device(found: Any, settings: Settings) -> DriverDevice:
         if settings.cache is None
         else ShaderStore(None if settings.cache == "off" else settings.cache, compiler=compiler)
     )
-    return DriverDevice(driver, shaders)
+    return DriverDevice(driver, shaders, find_engine(settings.cpu_engine))

@@ -9,6 +9,7 @@ from pathlib import Path
 from . import environment
 
 _GLSLANG = ("auto", "process", "none")
+_CPU_ENGINES = ("auto", "numpy", "onnxruntime")
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,9 @@ class Settings:
     shader cache, or "off" (``WEBNN_VK_CACHE``). ``skip_passes``: names of optimisations left out,
     "fold" or "fuse" for example; one that is unknown or can't be left out is a ValueError when the
     context is created (``WEBNN_VK_SKIP_PASSES``). ``dump``: a folder that gets, for each graph
-    built, a sub-folder with the graph's text after every pass (``WEBNN_VK_DUMP``).
+    built, a sub-folder with the graph's text after every pass (``WEBNN_VK_DUMP``). ``cpu_engine``:
+    who computes what the CPU has to: "onnxruntime", "numpy", or "auto": ONNX Runtime where the
+    extra ``cpu`` is installed (``WEBNN_VK_CPU_ENGINE``).
 
     Given to ``ml.create_context`` or ``adapter.request_device`` they replace the environment's, all
     of them. TypeError and ValueError for what can't be; names of operators, features and passes
@@ -37,6 +40,7 @@ class Settings:
     cache: Path | str | None = None
     skip_passes: Sequence[str] = ()
     dump: Path | str | None = None
+    cpu_engine: str = "auto"
     # Whether all of it comes from the environment: messages name what the user wrote.
     _environment: bool = field(default=False, init=False, compare=False, repr=False)
 
@@ -59,6 +63,10 @@ class Settings:
             object.__setattr__(self, "dump", Path(self.dump))
         if self.glslang not in _GLSLANG:
             raise ValueError(f"glslang: {self.glslang!r} is not one of {', '.join(_GLSLANG)}")
+        if self.cpu_engine not in _CPU_ENGINES:
+            raise ValueError(
+                f"cpu_engine: {self.cpu_engine!r} is not one of {', '.join(_CPU_ENGINES)}"
+            )
 
     def called(self, name: str) -> str:
         """How the user calls a setting, for messages."""
@@ -88,6 +96,11 @@ class Settings:
             raise ValueError(
                 f"WEBNN_VK_GLSLANG: {glslang!r} is not one of {', '.join(_GLSLANG)}"
             )
+        engine = environment.text("WEBNN_VK_CPU_ENGINE", variables) or "auto"
+        if engine not in _CPU_ENGINES:
+            raise ValueError(
+                f"WEBNN_VK_CPU_ENGINE: {engine!r} is not one of {', '.join(_CPU_ENGINES)}"
+            )
         settings = cls(
             device=environment.text("WEBNN_VK_DEVICE", variables),
             validate=environment.flag("WEBNN_VK_VALIDATE", variables),
@@ -97,6 +110,7 @@ class Settings:
             cache=environment.text("WEBNN_VK_CACHE", variables),
             skip_passes=environment.words("WEBNN_VK_SKIP_PASSES", variables),
             dump=environment.text("WEBNN_VK_DUMP", variables),
+            cpu_engine=engine,
         )
         object.__setattr__(settings, "_environment", True)
         return settings

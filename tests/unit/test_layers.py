@@ -38,6 +38,7 @@ LAYERS = (
     ("context",),
     ("arithmetic",),
     ("builder", "dlpack_import"),
+    ("readback",),
     ("navigator",),
     ("typing",),
     ("onnx", "webnn_file"),

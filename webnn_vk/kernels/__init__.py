@@ -15,6 +15,7 @@ from .families import FAMILIES, catalogue, family_of
 from .lower import KERNEL_PASSES, lower_graph
 from .lowered import Alias, DeviceWork, HostWork, LoweredGraph
 from .node import KernelGraph, KernelNode
+from .packing import packing_called
 from .schedule import Schedule
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "catalogue",
     "family_of",
     "lower_graph",
+    "packing_called",
     "plan",
 ]
 

@@ -5,6 +5,7 @@ Packing runs on the device, once, when a program is loaded; each form has an inv
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -105,6 +106,22 @@ class Permuted:
         return np.ascontiguousarray(
             elements.reshape(shape).transpose(np.argsort(self.permutation))
         )
+
+
+def packing_called(name: str) -> tuple[Panels | Permuted, MLOperandDescriptor]:
+    """The packing of a ``SetupPart``'s name, ``Permuted({"permutation": [1, 0]}) of float32[2, 3]``,
+    and what it packs; ValueError for another."""
+    kind, _, rest = name.partition("(")
+    for packing in (Panels, Permuted):
+        if kind == packing.__name__:
+            fields, end = json.JSONDecoder().raw_decode(rest)
+            data_type, _, shape = rest[end:].removeprefix(") of ").partition("[")
+            packed = MLOperandDescriptor(data_type, tuple(json.loads(f"[{shape}")))
+            made = packing(
+                **{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+            )
+            return made, packed
+    raise ValueError(f"no packing is called {name!r}")
 
 
 def permuted(access: Access, permutation: tuple[int, ...]) -> Access:

@@ -1,4 +1,5 @@
-"""ONNX models on WebNN: ``load`` a model as a graph, ``Session`` for changing shapes.
+"""ONNX models on WebNN: ``load`` a model as a graph, ``Session`` for changing shapes, ``export``
+a graph as a model.
 
 Needs the extra ``onnx``. Operators are mapped by one record each (``records.py``, ``ops/``); what
 has none is expanded by ONNX's own function bodies where there are any, and what depends on known
@@ -15,6 +16,7 @@ except ImportError as error:
     )
 
 from .errors import InvalidModelError, Problem, UnsupportedModelError
+from .exporting import export
 from .importing import Requirement, build_operands, load, requirements
 from .session import NodeArg, Session
 
@@ -26,6 +28,7 @@ __all__ = [
     "Session",
     "UnsupportedModelError",
     "build_operands",
+    "export",
     "load",
     "requirements",
 ]

@@ -18,6 +18,7 @@ from .program import (
     Slot,
 )
 from .report import GraphReport, ReportLine, ReportStep
+from .reporting import with_kernels
 
 __all__ = [
     "BarrierStep",
@@ -44,4 +45,5 @@ __all__ = [
     "check_forced",
     "check_skip",
     "compile_program",
+    "with_kernels",
 ]

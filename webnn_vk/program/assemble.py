@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..device_profile import DeviceProfile
-from ..graph import Value
+from ..graph import Graph, Value
 from ..kernels.lowered import LoweredGraph
 from .constants import Constants, HostArray, Reference, TensorStorage
 from .hazards import with_barriers
@@ -26,9 +26,12 @@ from .reporting import with_report
 from .steps import Piece, lower_steps
 
 
-def assemble(graph: LoweredGraph, profile: DeviceProfile | None) -> tuple[Program, Constants]:
-    """The program of a lowered graph (``profile`` None: for the CPU device) and what its constants
-    are. MemoryError when an intermediate exceeds what the device allocates at once."""
+def assemble(
+    graph: LoweredGraph, profile: DeviceProfile | None, compiled: Graph | None = None
+) -> tuple[Program, Constants]:
+    """The program of a lowered graph (``profile`` None: for the CPU device), which was ``compiled``
+    before, and what its constants are. MemoryError when an intermediate exceeds what the device
+    allocates at once."""
     lowered = lower_steps(graph, profile)
     # On the CPU device nothing is placed.
     limit = (
@@ -47,8 +50,22 @@ def assemble(graph: LoweredGraph, profile: DeviceProfile | None) -> tuple[Progra
         plan.host_size,
         bytes(lowered.params),
         tuple(lowered.origins),
+        compiled=None if compiled is None else skeleton(compiled, lowered.constants),
     )
     return with_report(program, graph.folded), Constants(map(_reference, lowered.constants))
+
+
+def skeleton(graph: Graph, constants: Sequence[Value]) -> Graph:
+    """The graph with numbers in place of its constants: their ``source`` is the index among
+    ``constants``. What isn't among these, small numbers in the kernels' code, stays."""
+    numbers = {value: number for number, value in enumerate(constants)}
+    bare = {value: Value(value.descriptor, source=number) for value, number in numbers.items()}
+    nodes = tuple(
+        replace(node, operands={k: bare.get(v, v) for k, v in node.operands.items()})
+        for node in graph.nodes
+    )
+    outputs = {name: bare.get(value, value) for name, value in graph.outputs.items()}
+    return Graph(graph.inputs, outputs, nodes)
 
 
 def _reference(value: Value) -> Reference:

@@ -87,6 +87,6 @@ def compile_program(graph: Graph, target: Target) -> tuple[Program, Constants]:
         lowered = LoweredGraph(graph.inputs, graph.outputs, works, compilation.notes.of("fold"))
     else:
         lowered = lower_graph(graph, compilation)
-    program, constants = assemble(lowered, target.profile)
+    program, constants = assemble(lowered, target.profile, graph)
     seconds = {"compile": time.perf_counter() - start}
     return replace(program, report=replace(program.report, build_seconds=seconds)), constants

@@ -1,6 +1,6 @@
 """A program: what runs at set-up and at each dispatch, as plain data.
 
-Memory is numbered *slots*, work is *steps* that name ranges of slots. Nothing here refers to a
+Memory is numbered *slots*, work is *steps* that name ranges of slots. No step refers to a
 graph, a device or an array: constants are numbers into a ``Constants`` store beside the program,
 operators of CPU steps are names. So one program serves many contexts and can be written to a file
 (``serial``).
@@ -15,6 +15,7 @@ from typing import Any
 from webnn_vk.codegen.spec import KernelSpec
 
 from ..data_types import MLOperandDescriptor
+from ..graph import Graph
 from .report import GraphReport
 
 #: Kinds of slots; see ``Slot``.
@@ -168,7 +169,8 @@ class Program:
     ``setup`` runs once, ``segments`` at each dispatch. ``constants`` describes what the store of
     constants holds; ``arenas`` and ``host_size`` are sizes in bytes of the memory that
     intermediates and border copies share; ``params`` is the content of the "params" slot. A program
-    for the CPU device has one HostSegment.
+    for the CPU device has one HostSegment. ``compiled`` is the graph that it was made of, without
+    the constants' elements (see ``assemble.skeleton``); None for a program from a file.
     """
 
     inputs: Mapping[str, MLOperandDescriptor]
@@ -182,6 +184,7 @@ class Program:
     params: bytes = b""
     origins: tuple[Origin, ...] = ()
     report: GraphReport = field(default_factory=GraphReport)
+    compiled: Graph | None = field(default=None, compare=False, repr=False)
 
     @property
     def device_steps(self) -> Iterator[DeviceStep]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..errors import sanitize
@@ -35,6 +35,29 @@ def with_report(program: Program, folded: tuple[str, ...] = ()) -> Program:
         packed_bytes=packed,
     )
     return replace(program, report=report)
+
+
+def with_kernels(
+    report: GraphReport, program: Program, notes: Mapping[int, tuple[str, str]]
+) -> GraphReport:
+    """The report with the kernel and variant of CPU steps, by their origins."""
+    if not notes:
+        return report
+    located: list[tuple[int | None, ReportLine]] = []
+    steps = (
+        step for segment in program.segments for step in segment.steps
+        if isinstance(step, (DispatchStep, CopyStep, CpuStep))
+    )
+    for step, line in zip(steps, report.lines, strict=True):
+        number = _origin(step)
+        if isinstance(step, CpuStep) and number in notes:
+            kernel, variant = notes[number]
+            line = replace(line, kernel=kernel, variant=variant)
+        located.append((number, line))
+    return replace(
+        report, steps=tuple(_steps(located, program.origins)),
+        lines=tuple(line for _, line in located),
+    )
 
 
 def _origin(step: DispatchStep | CopyStep | CpuStep) -> int | None:

@@ -1,8 +1,9 @@
 """The context timeline: ordered work on a device, and the memory it works on."""
 
-from .cpu import CpuDevice
+from .cpu import CpuDevice, CpuExecutable
 from .device import Device
 from .driver_device import DriverDevice
+from .engine import HostEngine, find_engine
 from .storage import Storage
 from .timeline import Fence, Lane, Timeline
 from .work import Allocate, Await, Executable, Read, Run, RunGraph, SetUp, Submit, Write
@@ -11,10 +12,12 @@ __all__ = [
     "Allocate",
     "Await",
     "CpuDevice",
+    "CpuExecutable",
     "Device",
     "RunGraph",
     "Executable",
     "Fence",
+    "HostEngine",
     "DriverDevice",
     "Lane",
     "Read",
@@ -24,4 +27,5 @@ __all__ = [
     "Submit",
     "Timeline",
     "Write",
+    "find_engine",
 ]

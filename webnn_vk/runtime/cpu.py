@@ -1,9 +1,10 @@
-"""The CPU device: programs run with NumPy, tensors are NumPy memory."""
+"""The CPU device: programs run on an engine or with NumPy, tensors are NumPy memory."""
 
 from __future__ import annotations
 
 import platform
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -12,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from ..data_types import MAX_DIMENSION
-from ..program import Constants, HostSegment, Program
+from ..errors import DOMException, OperationError
+from ..program import Constants, Program, with_kernels
 from .device import Batch
-from .host import Arrays, run_host_segment
+from .engine import NUMPY, HostEngine
+from .host import Arrays
 from .storage import Storage, again, poisoned
 from .work import Allocate, Await, Executable, Order, Read, Run, RunGraph, Work, Write
 
@@ -22,11 +25,16 @@ from .work import Allocate, Await, Executable, Order, Read, Run, RunGraph, Work,
 class CpuExecutable:
     """A program of one HostSegment. Its constants stay where they are."""
 
-    def __init__(self, program: Program, constants: Constants) -> None:
+    def __init__(
+        self, program: Program, constants: Constants, engine: HostEngine = NUMPY
+    ) -> None:
         self.program = program
         self.build_seconds: dict[str, float] = {}
         self.on_host = True
         self.flops = program.flops
+        #: Whether ``compute`` is worth leaving the order of work for: the engine copies nothing,
+        #: and a run may take less than the way through the timeline's threads.
+        self.at_once = engine is not NUMPY
         self._storages = {
             number: storage
             for number in range(len(constants))
@@ -37,11 +45,51 @@ class CpuExecutable:
             for number in range(len(constants))
             if number not in self._storages
         }
+        start = time.perf_counter()
+        prepared = engine.prepare(program, constants)
+        if engine is not NUMPY:
+            self.build_seconds["engine"] = time.perf_counter() - start
+        self.report = with_kernels(program.report, program, prepared.notes)
+        self._runs = list(prepared.runs.values())
+
+    def run(self, memory: Mapping[tuple[str, str], np.ndarray]) -> None:
+        """Take all steps; ``memory`` holds the bytes of inputs and outputs by kind and name."""
+        slots = self.program.slots
+
+        def of_slot(number: int) -> np.ndarray | None:
+            slot = slots[number]
+            if slot.kind == "constant":
+                return self.constant(slot.index)
+            return memory.get((slot.kind, slot.name))
+
+        arrays: Arrays = {}
+        for run in self._runs:
+            run(arrays, of_slot)
+
+    def compute(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """One run at once, in the caller's thread, on flat bytes by name: the outputs as arrays.
+        OperationError where it fails, MemoryError."""
+        memory = {("input", name): data for name, data in inputs.items()}
+        outputs = {}
+        for name, d in self.program.outputs.items():
+            outputs[name] = np.empty(d.shape, d.numpy_dtype)
+            memory["output", name] = outputs[name].reshape(-1).view(np.uint8)
+        try:
+            self.run(memory)
+        except (DOMException, MemoryError):
+            raise
+        except Exception as error:
+            raise OperationError(f"{type(error).__name__}: {error}") from error
+        return outputs
 
     def constant(self, number: int) -> np.ndarray:
         """The bytes of a constant."""
         storage = self._storages.get(number)
         return self._arrays[number] if storage is None else storage.backing
+
+    def originals(self, number: int) -> np.ndarray | list[tuple[Storage, str]]:
+        """See ``work.Executable``."""
+        return self.constant(number)
 
     def set_up(self, order: Order, *after: Work) -> None:
         """See ``work.Executable``."""
@@ -58,8 +106,10 @@ class CpuDevice:
 
     profile = None
 
-    def __init__(self) -> None:
-        self.name = f"CPU ({platform.processor() or platform.machine()}, NumPy {np.__version__})"
+    def __init__(self, engine: HostEngine = NUMPY) -> None:
+        self.engine = engine
+        processor = platform.processor() or platform.machine()
+        self.name = f"CPU ({processor}, {engine.description})"
         self.settle: Callable[[], None] = lambda: None
         self._in_use = 0
         self._graveyard: deque[tuple[int, np.ndarray]] = deque()
@@ -100,7 +150,7 @@ class CpuDevice:
         return None
 
     def load(self, program: Program, constants: Constants) -> Executable:
-        return CpuExecutable(program, constants)
+        return CpuExecutable(program, constants, self.engine)
 
     def execute(self, works: Sequence[Work]) -> Batch:
         batch = Batch(works)
@@ -143,23 +193,9 @@ class CpuDevice:
     def _dispatch(
         executable: Any, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
     ) -> None:
-        program: Program = executable.program
-
-        def memory(number: int) -> np.ndarray | None:
-            slot = program.slots[number]
-            match slot.kind:
-                case "input":
-                    return inputs[slot.name].backing
-                case "output":
-                    return outputs[slot.name].backing
-                case "constant":
-                    return executable.constant(slot.index)
-            return None
-
-        arrays: Arrays = {}
-        for segment in program.segments:
-            assert isinstance(segment, HostSegment)
-            run_host_segment(segment, arrays, memory)
+        memory = {("input", name): storage.backing for name, storage in inputs.items()}
+        memory |= {("output", name): storage.backing for name, storage in outputs.items()}
+        executable.run(memory)
         for storage in outputs.values():
             storage.error = None
 

@@ -25,6 +25,7 @@ from ..driver import (
 )
 from ..errors import InvalidStateError, NotSupportedError, UnknownError
 from ..integers import padded
+from .engine import NUMPY, HostEngine
 from .packed import PackedForms
 from .storage import DeviceLostError, Storage
 
@@ -54,8 +55,11 @@ class Remembers(Protocol):
 class DriverMemory:
     """Tensors, transfers and intermediates of one driver."""
 
-    def __init__(self, driver: Driver, shaders: ShaderStore) -> None:
+    def __init__(
+        self, driver: Driver, shaders: ShaderStore, engine: HostEngine = NUMPY
+    ) -> None:
         self.driver = driver
+        self.engine = engine
         self.shaders = shaders
         self.profile = driver.profile
         self.name = driver.profile.name

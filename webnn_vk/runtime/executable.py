@@ -26,9 +26,10 @@ from ..program import (
     HostSegment,
     Program,
     Range,
+    with_kernels,
 )
 from .driver_memory import DriverMemory
-from .host import Arrays, run_host_segment
+from .host import Arrays
 from .setup import Setup
 from .storage import Storage
 from .work import Order, Work
@@ -62,6 +63,11 @@ class DriverExecutable:
         self._allocations: dict[int, Any] = {}
         self._host: Any = None
         self._allocate()
+        prepared = device.engine.prepare(program, constants)
+        self.report = with_kernels(program.report, program, prepared.notes)
+        self._host_runs = {
+            id(program.segments[number]): run for number, run in prepared.runs.items()
+        }
         self._setup: Setup | None = Setup(device, program, constants)
         self._storages: dict[int, Storage] = self._setup.storages
         # Bytes of the constants that CPU steps read, by number.
@@ -112,6 +118,23 @@ class DriverExecutable:
         setup, self._setup = self._setup, None
         assert setup is not None, "a graph is set up once"
         setup.queue(self._record_part, self._setup_errors.append, order, after)
+
+    def originals(self, number: int) -> np.ndarray | list[tuple[Storage, str]]:
+        """See ``work.Executable``."""
+        if number in self._host_constants:
+            return self._host_constants[number]
+        slots = self.program.slots
+        for slot, storage in self._storages.items():
+            if slots[slot].kind == "constant" and slots[slot].index == number:
+                return [(storage, "")]
+        parts = [part for part in self.program.setup if part.constant == number]
+        for part in parts:
+            slot = slots[part.target]
+            if slot.kind == "host" and self._host is not None:
+                self._host.invalidate()
+                shared = np.frombuffer(self._host.mapped, np.uint8)
+                return shared[slot.offset : slot.offset + slot.size].copy()
+        return [(self._storages[part.target], part.packing) for part in parts if part.packing]
 
     def setup_error(self) -> Exception | None:
         """See ``work.Executable``."""
@@ -228,6 +251,6 @@ class DriverExecutable:
                 return shared[slot.offset : slot.offset + slot.size]
             return None
 
-        run_host_segment(segment, arrays, memory)
+        self._host_runs[id(segment)](arrays, memory)
         if self._host is not None:
             self._host.flush()

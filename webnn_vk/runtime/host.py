@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -21,6 +21,14 @@ def run_host_segment(segment: HostSegment, arrays: Arrays, memory: Memory) -> No
     """Take the segment's steps. ``arrays`` keeps what later CPU steps read; what others read is
     written to ``memory`` as well."""
     for step in segment.steps:
+        run_steps((step,), arrays, memory)
+        for slot in step.dead if isinstance(step, CpuStep) else ():
+            arrays.pop(slot, None)
+
+
+def run_steps(steps: Iterable[CpuStep | CopyStep], arrays: Arrays, memory: Memory) -> None:
+    """Take some steps, as ``run_host_segment`` does. What they leave in ``arrays`` stays there."""
+    for step in steps:
         if isinstance(step, CopyStep):
             _part(memory, step.target)[...] = _part(memory, step.source)
         else:
@@ -29,7 +37,7 @@ def run_host_segment(segment: HostSegment, arrays: Arrays, memory: Memory) -> No
 
 def _run(step: CpuStep, arrays: Arrays, memory: Memory) -> None:
     operands = {
-        name: _view(arrays.get(t.slot), memory, t.slot, t.descriptor)
+        name: view_of(arrays.get(t.slot), memory, t.slot, t.descriptor)
         for name, t in step.operands.items()
     }
     operator = ALL_OPERATORS[step.operator]
@@ -45,13 +53,12 @@ def _run(step: CpuStep, arrays: Arrays, memory: Memory) -> None:
             described = target.descriptor
             place = place[: described.byte_length].view(described.numpy_dtype)
             place.reshape(described.shape)[...] = array
-    for slot in step.dead:
-        arrays.pop(slot, None)
 
 
-def _view(
+def view_of(
     array: np.ndarray | None, memory: Memory, slot: int, described: MLOperandDescriptor
 ) -> np.ndarray:
+    """A slot's elements: its array's, or those in its memory."""
     if array is None:
         array = memory(slot)[: described.byte_length].view(described.numpy_dtype)
     return array.reshape(described.shape)

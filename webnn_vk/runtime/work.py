@@ -14,7 +14,7 @@ import numpy as np
 
 from ..driver.errors import DriverError
 from ..errors import DOMException, OperationError, UnknownError
-from ..program import Program
+from ..program import GraphReport, Program
 from .storage import Storage
 
 
@@ -83,11 +83,17 @@ class Executable(Protocol):
     flops: int
     #: Whether the host computes some of its steps.
     on_host: bool
+    #: The program's, with what computes each CPU step.
+    report: GraphReport
 
     def set_up(self, order: Order, *after: Work) -> None:
         """Queue, on ``order``, the work that has to be over before the first dispatch (constants
         uploaded and packed), and ``after`` behind it. To be called once; from then on the constants
         that the device holds are nowhere else in the library."""
+
+    def originals(self, number: int) -> np.ndarray | list[tuple[Storage, str]]:
+        """Where a constant is once the set-up is over: its bytes, or the storages that hold it,
+        each with the name of its packing, empty for the constant as it is."""
 
     def setup_error(self) -> Exception | None:
         """What the set-up failed with, once it is over."""

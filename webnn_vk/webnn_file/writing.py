@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..builder import MLOperand, graph_of
+from ..builder import MLOperand
 from ..data_types import MLOperandDescriptor
-from ..errors import sanitize
+from ..errors import NotSupportedError, sanitize
 from ..graph import Graph, Node, Value
 from ..ml_graph import MLGraph
+from ..ops import OPERATORS
+from ..readback import source_of
 from . import weights
 from .names import SHORT_TYPES, Identifiers, camel, option_name
 
@@ -35,7 +37,8 @@ def save(
     not take, and for names that are no Unicode text.
     """
     place = Path(path)
-    text, arrays = document(graph_of(graph_or_outputs), place.stem)
+    graph, elements = source_of(graph_or_outputs, "save")
+    text, arrays = document(graph, place.stem, elements)
     try:
         data = text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -46,14 +49,21 @@ def save(
     weights.replace(place, lambda temporary: temporary.write_bytes(data))
 
 
-def document(graph: Graph, name: str) -> tuple[str, dict[str, np.ndarray]]:
-    """A graph's text, and the arrays that it refers to."""
-    return _Writer(graph).document(name)
+def document(
+    graph: Graph,
+    name: str,
+    elements: Callable[[Value], np.ndarray | None] = lambda value: value.data,
+) -> tuple[str, dict[str, np.ndarray]]:
+    """A graph's text, and the arrays that it refers to. ``elements`` gives those of a constant."""
+    return _Writer(graph, elements).document(name)
 
 
 class _Writer:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(
+        self, graph: Graph, elements: Callable[[Value], np.ndarray | None]
+    ) -> None:
         self.graph = graph
+        self.elements = elements
         self.identifiers = Identifiers()
         self.names: dict[Value, str] = {}
         self.notes: list[str] = []
@@ -61,6 +71,9 @@ class _Writer:
 
     def document(self, name: str) -> tuple[str, dict[str, np.ndarray]]:
         graph = self.graph
+        unknown = sorted({n.operator.name for n in graph.nodes} - OPERATORS.keys())
+        if unknown:
+            raise NotSupportedError(f"save: operators of the compiler's own: {', '.join(unknown)}")
         inputs = []
         for title, value in graph.inputs.items():
             self.names[value] = self._titled("input", title)
@@ -93,8 +106,10 @@ class _Writer:
 
     def _constant(self, value: Value) -> str:
         name = self.names[value] = self.identifiers.fresh("c")
-        assert value.data is not None
-        return f"{name}: {_type(value.descriptor)} {self._elements(name, value.data)};"
+        array = self.elements(value)
+        if array is None:
+            raise NotSupportedError(f"save: the elements of a constant {value.descriptor} are gone")
+        return f"{name}: {_type(value.descriptor)} {self._elements(name, array)};"
 
     def _elements(self, name: str, array: np.ndarray) -> str:
         data = np.ascontiguousarray(array).reshape(-1)

@@ -1,0 +1,33 @@
+"""One rule per operator that says it in ONNX, by families: see ``writer.rule``."""
+
+from . import (
+    elementwise,
+    gather,
+    movement,
+    normalization,
+    pooling,
+    product,
+    quantization,
+    recurrent,
+    reduction,
+    resample,
+)
+from .writer import RULES, Fragment, Inexpressible, Tensor, write
+
+__all__ = [
+    "RULES",
+    "Fragment",
+    "Inexpressible",
+    "Tensor",
+    "elementwise",
+    "gather",
+    "movement",
+    "normalization",
+    "pooling",
+    "product",
+    "quantization",
+    "recurrent",
+    "reduction",
+    "resample",
+    "write",
+]

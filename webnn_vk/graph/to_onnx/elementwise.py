@@ -1,0 +1,234 @@
+"""Element-wise operators: arithmetic, comparisons, logic, activations, casts, where."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from .writer import Inexpressible, Tensor, Writer, rule
+
+_UNARY = {
+    "abs": "Abs", "ceil": "Ceil", "cos": "Cos", "erf": "Erf", "exp": "Exp", "floor": "Floor",
+    "log": "Log", "neg": "Neg", "reciprocal": "Reciprocal", "round_even": "Round", "sin": "Sin",
+    "sign": "Sign", "sqrt": "Sqrt", "tan": "Tan",
+    "softsign": "Softsign", "tanh": "Tanh",
+}
+_BINARY = {"add": "Add", "sub": "Sub", "mul": "Mul", "max": "Max", "min": "Min"}
+_COMPARISONS = {
+    "equal": "Equal", "greater": "Greater", "greater_or_equal": "GreaterOrEqual",
+    "lesser": "Less", "lesser_or_equal": "LessOrEqual",
+}
+
+
+def _unary(kind: str) -> Callable[[Writer, Tensor], Tensor]:
+    return lambda w, input: w.op(kind, input)
+
+
+def _binary(kind: str) -> Callable[[Writer, Tensor, Tensor], Tensor]:
+    return lambda w, a, b: w.op(kind, a, b)
+
+
+def _comparison(kind: str) -> Callable[[Writer, Tensor, Tensor], Tensor]:
+    return lambda w, a, b: w.uint8_of(w.compare(kind, a, b))
+
+
+for _name, _kind in _UNARY.items():
+    rule(_name)(_unary(_kind))
+for _name, _kind in _BINARY.items():
+    rule(_name)(_binary(_kind))
+for _name, _kind in _COMPARISONS.items():
+    rule(_name)(_comparison(_kind))
+
+
+@rule("relu")
+def relu(w: Writer, input: Tensor) -> Tensor:
+    if input.is_float:
+        return w.op("Relu", input)
+    return w.op("Max", input, w.scalar(0, input))
+
+
+@rule("sigmoid")
+def sigmoid(w: Writer, input: Tensor) -> Tensor:
+    if not w.careful:
+        return w.op("Sigmoid", input)
+    # ONNX Runtime's is flat below -18; this one is a rounding or two from exact everywhere.
+    x = w.cast(input, "float32")
+    over = w.op("Add", w.op("Exp", w.op("Neg", x)), w.scalar(1, x))
+    return w.cast(w.op("Reciprocal", over), input.data_type)
+
+
+@rule("identity")
+def identity(w: Writer, input: Tensor) -> Tensor:
+    return input
+
+
+@rule("not_equal")
+def not_equal(w: Writer, a: Tensor, b: Tensor) -> Tensor:
+    return w.uint8_of(w.op("Not", w.compare("Equal", a, b)))
+
+
+@rule("logical_and", "logical_or", "logical_xor")
+def logical(w: Writer, a: Tensor, b: Tensor) -> Tensor:
+    assert w.node is not None
+    kind = {"logical_and": "And", "logical_or": "Or", "logical_xor": "Xor"}[w.node.operator.name]
+    return w.uint8_of(w.op(kind, w.bool_of(a), w.bool_of(b)))
+
+
+@rule("logical_not")
+def logical_not(w: Writer, a: Tensor) -> Tensor:
+    return w.uint8_of(w.op("Not", w.bool_of(a)))
+
+
+@rule("is_nan", "is_infinite")
+def classes(w: Writer, a: Tensor) -> Tensor:
+    assert w.node is not None
+    kind = "IsNaN" if w.node.operator.name == "is_nan" else "IsInf"
+    return w.uint8_of(w.op(kind, a, data_type="bool"))
+
+
+@rule("where")
+def where(w: Writer, condition: Tensor, true_value: Tensor, false_value: Tensor) -> Tensor:
+    return w.select(w.bool_of(condition), true_value, false_value)
+
+
+@rule("div")
+def div(w: Writer, a: Tensor, b: Tensor) -> Tensor:
+    if a.is_float or (b.array is not None and not np.isin(b.array, (0, -1)).any()):
+        return w.op("Div", a, b)
+    # Integers by 0 make 0; ONNX says nothing of them, nor of the least number by -1.
+    zero, one = w.scalar(0, a), w.scalar(1, a)
+    by_zero = w.compare("Equal", b, zero)
+    safe = w.select(by_zero, one, b)
+    if a.data_type.startswith("uint"):
+        return w.select(by_zero, zero, w.op("Div", a, safe))
+    negating = w.compare("Equal", b, w.scalar(-1, a))
+    quotient = w.op("Div", a, w.select(negating, one, safe))
+    # Above the least number there is none: 0 - x stays what it is.
+    return w.select(by_zero, zero, w.select(negating, w.op("Sub", zero, a), quotient))
+
+
+@rule("pow")
+def power(w: Writer, a: Tensor, b: Tensor) -> Tensor:
+    if a.is_float:
+        return w.op("Pow", a, b)
+    if b.array is None or np.unique(b.array).size != 1:
+        raise Inexpressible("Pow of integers does not say that they wrap around")
+    exponent = int(b.array.reshape(-1)[0])
+    one = w.scalar(1, a)
+    if exponent < 0:
+        raise Inexpressible("Pow of integers says nothing of negative exponents")
+    made, square = None, a
+    # Products wrap around, those of Pow need not.
+    while exponent:
+        if exponent & 1:
+            made = square if made is None else w.op("Mul", made, square)
+        exponent >>= 1
+        if exponent:
+            square = w.op("Mul", square, square)
+    return w.expand(one if made is None else made, w.result.shape)
+
+
+@rule("clamp")
+def clamp(w: Writer, input: Tensor, min_value: float, max_value: float) -> Tensor:
+    least, most = _bounds(input.data_type)
+    low = w.scalar(min_value, input) if min_value > least else None
+    high = w.scalar(max_value, input) if max_value < most else None
+    if low is None and high is None:
+        return input
+    return w.op("Clip", input, low, high)
+
+
+def _bounds(data_type: str) -> tuple[float, float]:
+    if data_type.startswith("float"):
+        return -math.inf, math.inf
+    limits = np.iinfo(data_type)
+    return int(limits.min), int(limits.max)
+
+
+@rule("elu")
+def elu(w: Writer, input: Tensor, alpha: float) -> Tensor:
+    if not w.careful:
+        return w.op("Elu", input, alpha=float(alpha))
+    # e^x - 1 = 2 tanh(x/2) / (1 - tanh(x/2)): nothing is lost where e^x is close to 1.
+    x = w.cast(input, "float32")
+    half = w.op("Tanh", w.op("Mul", x, w.scalar(0.5, x)))
+    top = w.op("Mul", half, w.scalar(2 * alpha, x))
+    below = w.op("Div", top, w.op("Sub", w.scalar(1, x), half))
+    return w.cast(w.select(w.compare("Greater", x, w.scalar(0, x)), x, below), input.data_type)
+
+
+@rule("gelu")
+def gelu(w: Writer, input: Tensor) -> Tensor:
+    if not w.careful:
+        return w.op("Gelu", input)
+    # Of minus infinity it would be NaN; below -40 it is 0.
+    return w.op("Gelu", w.op("Max", input, w.scalar(-40, input)))
+
+
+@rule("hard_swish")
+def hard_swish(w: Writer, input: Tensor) -> Tensor:
+    if not w.careful:
+        return w.op("HardSwish", input)
+    # x/6 + 1/2 loses bits where x + 3 does not.
+    x = w.cast(input, "float32")
+    bounded = w.op("Clip", w.op("Add", x, w.scalar(3, x)), w.scalar(0, x), w.scalar(6, x))
+    return w.cast(w.op("Div", w.op("Mul", x, bounded), w.scalar(6, x)), input.data_type)
+
+
+@rule("leaky_relu")
+def leaky_relu(w: Writer, input: Tensor, alpha: float) -> Tensor:
+    return w.op("LeakyRelu", input, alpha=float(alpha))
+
+
+@rule("hard_sigmoid")
+def hard_sigmoid(w: Writer, input: Tensor, alpha: float, beta: float) -> Tensor:
+    return w.op("HardSigmoid", input, alpha=float(alpha), beta=float(beta))
+
+
+@rule("linear")
+def linear(w: Writer, input: Tensor, alpha: float, beta: float) -> Tensor:
+    scaled = w.op("Mul", input, w.scalar(alpha, input))
+    return w.op("Add", scaled, w.scalar(beta, input))
+
+
+@rule("prelu")
+def prelu(w: Writer, input: Tensor, slope: Tensor) -> Tensor:
+    if input.is_float and w.result.shape == input.shape:
+        return w.op("PRelu", input, slope)
+    below = w.compare("Less", input, w.scalar(0, input))
+    return w.select(below, w.op("Mul", slope, input), input)
+
+
+@rule("softplus")
+def softplus(w: Writer, input: Tensor) -> Tensor:
+    return w.op("Softplus", input)
+
+
+@rule("cast")
+def cast(w: Writer, input: Tensor, data_type: str) -> Tensor:
+    if not input.is_float or data_type.startswith("float"):
+        return w.cast(input, data_type)
+    if not w.careful:
+        return w.cast(input, data_type)
+    # Out of the range of integers ONNX says nothing: they are brought into it before, finite ones
+    # modulo a power of two.
+    signed, bits = data_type.startswith("int"), np.dtype(data_type).itemsize * 8
+    x = w.cast(input, "float64")
+    odd = w.op("Or", w.op("IsNaN", x, data_type="bool"), w.op("IsInf", x, data_type="bool"))
+    zero, whole = w.scalar(0, x), w.scalar(2.0**bits, x)
+    x = w.select(odd, zero, x)
+    # Towards zero, so that what is added does not round.
+    x = w.select(w.compare("Less", x, zero), w.op("Ceil", x), w.op("Floor", x))
+    x = w.op("Mod", x, whole, fmod=1)
+    if signed or bits == 64:
+        half = w.scalar(2.0 ** (bits - 1), x)
+        x = w.select(w.compare("GreaterOrEqual", x, half), w.op("Sub", x, whole), x)
+        lowest = w.scalar(-(2.0 ** (bits - 1)), x)
+        x = w.select(w.compare("Less", x, lowest), w.op("Add", x, whole), x)
+        if not signed:
+            raise Inexpressible("negative numbers to uint64: ONNX Runtime makes one of two casts")
+    else:
+        x = w.select(w.compare("Less", x, zero), w.op("Add", x, whole), x)
+    return w.cast(x, data_type)

@@ -1,0 +1,77 @@
+"""Operators that move elements: reshape, transpose, slice, concat, split, expand, tile, reverse,
+pad, triangular."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .writer import Tensor, Writer, rule
+
+#: The end of a slice that goes backward to the first element.
+_BEFORE_FIRST = -(2**63) + 1
+
+
+@rule("reshape")
+def reshape(w: Writer, input: Tensor, new_shape: Sequence[int]) -> Tensor:
+    return w.reshape(input, new_shape)
+
+
+@rule("transpose")
+def transpose(w: Writer, input: Tensor, permutation: Sequence[int]) -> Tensor:
+    return w.transpose(input, permutation)
+
+
+@rule("slice")
+def slice_(
+    w: Writer, input: Tensor, starts: Sequence[int], sizes: Sequence[int], strides: Sequence[int]
+) -> Tensor:
+    axes = [
+        i for i, (d, n, s) in enumerate(zip(input.shape, sizes, strides, strict=True))
+        if n != d or s != 1
+    ]
+    return w.slice(
+        input, [starts[i] for i in axes], [starts[i] + sizes[i] for i in axes],
+        [strides[i] for i in axes], axes,
+    )
+
+
+@rule("concat")
+def concat(w: Writer, inputs: Sequence[Tensor], axis: int) -> Tensor:
+    return w.concat(inputs, axis)
+
+
+@rule("split")
+def split(w: Writer, input: Tensor, splits: Sequence[int], axis: int) -> list[Tensor]:
+    return w.split(input, splits, axis)
+
+
+@rule("expand")
+def expand(w: Writer, input: Tensor, new_shape: Sequence[int]) -> Tensor:
+    return w.expand(input, new_shape)
+
+
+@rule("tile")
+def tile(w: Writer, input: Tensor, repetitions: Sequence[int]) -> Tensor:
+    if all(n == 1 for n in repetitions):
+        return input
+    return w.op("Tile", input, w.integers(repetitions), shape=w.result.shape)
+
+
+@rule("reverse")
+def reverse(w: Writer, input: Tensor, axes: Sequence[int]) -> Tensor:
+    count = len(axes)
+    return w.slice(input, [-1] * count, [_BEFORE_FIRST] * count, [-1] * count, axes)
+
+
+@rule("pad")
+def pad(
+    w: Writer, input: Tensor, beginning_padding: Sequence[int], ending_padding: Sequence[int],
+    mode: str, value: float,
+) -> Tensor:
+    kind = {"constant": "constant", "edge": "edge", "reflection": "reflect"}[mode]
+    return w.pad(input, beginning_padding, ending_padding, value, kind)
+
+
+@rule("triangular")
+def triangular(w: Writer, input: Tensor, upper: bool, diagonal: int) -> Tensor:
+    return w.op("Trilu", input, w.constant(diagonal, "int64"), upper=int(upper))

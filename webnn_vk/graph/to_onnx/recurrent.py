@@ -1,0 +1,131 @@
+"""gru and lstm, their cells as sequences of one step. With peepholes ONNX's output gate sees the
+new cell state, WebNN's the old one: those are written step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .writer import Tensor, Writer, rule
+
+_DIRECTIONS = {"forward": "forward", "backward": "reverse", "both": "bidirectional"}
+_ACTIVATIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh"}
+
+
+def _ordered(w: Writer, x: Tensor, layout: str, target: str) -> Tensor:
+    """The gates along the second dimension in another order."""
+    if layout == target:
+        return x
+    part = x.shape[1] // len(layout)
+    parts = dict(zip(layout, w.split(x, [part] * len(layout), 1), strict=True))
+    return w.concat([parts[gate] for gate in target], 1)
+
+
+def _sequence(
+    w: Writer, kind: str, gates: tuple[str, str], input: Tensor, weight: Tensor,
+    recurrent_weight: Tensor, biases: Sequence[Tensor | None], states: Sequence[Tensor | None],
+    hidden_size: int, activations: Sequence[str], direction: str,
+    wanted: Sequence[bool], **attributes: Any,
+) -> list[Tensor]:
+    """ONNX's node over operands with directions; ``wanted`` of the sequence and the states."""
+    steps, batch, _ = input.shape
+    directions = weight.shape[0]
+    bias = None
+    if any(b is not None for b in biases):
+        zero = w.constant(np.zeros((directions, len(gates[0]) * hidden_size), input.data_type))
+        bias = w.concat(
+            [_ordered(w, b if b is not None else zero, *gates) for b in biases], 1
+        )
+    operands = [
+        input, _ordered(w, weight, *gates), _ordered(w, recurrent_weight, *gates), bias, None,
+        *states,
+    ]
+    state = (input.data_type, (directions, batch, hidden_size))
+    described = [(input.data_type, (steps, directions, batch, hidden_size)), *[state] * len(states)]
+    return w.ops(
+        kind, *operands,
+        results=[d if want else None for d, want in zip(described, wanted, strict=True)],
+        hidden_size=hidden_size, direction=_DIRECTIONS[direction],
+        activations=[_ACTIVATIONS[a] for a in activations] * directions, **attributes,
+    )
+
+
+def _first(w: Writer, x: Tensor | None, axis: int = 0) -> Tensor | None:
+    """x with a dimension of size 1 more."""
+    if x is None:
+        return None
+    return w.reshape(x, [*x.shape[:axis], 1, *x.shape[axis:]])
+
+
+@rule("gru")
+def gru(
+    w: Writer, input: Tensor, weight: Tensor, recurrent_weight: Tensor, bias: Tensor | None,
+    recurrent_bias: Tensor | None, initial_hidden_state: Tensor | None, hidden_size: int,
+    reset_after: bool, return_sequence: bool, direction: str, layout: str,
+    activations: Sequence[str],
+) -> list[Tensor]:
+    made = _sequence(
+        w, "GRU", (layout, "zrn"), input, weight, recurrent_weight, (bias, recurrent_bias),
+        [initial_hidden_state], hidden_size, activations, direction,
+        (return_sequence, True), linear_before_reset=int(reset_after),
+    )
+    return [made[1], made[0]] if return_sequence else made
+
+
+@rule("gru_cell")
+def gru_cell(
+    w: Writer, input: Tensor, weight: Tensor, recurrent_weight: Tensor, hidden_state: Tensor,
+    bias: Tensor | None, recurrent_bias: Tensor | None, hidden_size: int, reset_after: bool,
+    layout: str, activations: Sequence[str],
+) -> Tensor:
+    x, wx, wh, h, b, rb = (
+        _first(w, t)
+        for t in (input, weight, recurrent_weight, hidden_state, bias, recurrent_bias)
+    )
+    assert x is not None and wx is not None and wh is not None
+    (final,) = _sequence(
+        w, "GRU", (layout, "zrn"), x, wx, wh, (b, rb), [h], hidden_size, activations,
+        "forward", (False, True), linear_before_reset=int(reset_after),
+    )
+    return w.reshape(final, w.result.shape)
+
+
+@rule("lstm")
+def lstm(
+    w: Writer, input: Tensor, weight: Tensor, recurrent_weight: Tensor, bias: Tensor | None,
+    recurrent_bias: Tensor | None, peephole_weight: Tensor | None,
+    initial_hidden_state: Tensor | None, initial_cell_state: Tensor | None, hidden_size: int,
+    return_sequence: bool, direction: str, layout: str, activations: Sequence[str],
+) -> list[Tensor]:
+    if peephole_weight is not None:
+        return w.decomposed()
+    made = _sequence(
+        w, "LSTM", (layout, "iofg"), input, weight, recurrent_weight, (bias, recurrent_bias),
+        [initial_hidden_state, initial_cell_state], hidden_size, activations,
+        direction, (return_sequence, True, True),
+    )
+    return [*made[1:], made[0]] if return_sequence else made
+
+
+@rule("lstm_cell")
+def lstm_cell(
+    w: Writer, input: Tensor, weight: Tensor, recurrent_weight: Tensor, hidden_state: Tensor,
+    cell_state: Tensor, bias: Tensor | None, recurrent_bias: Tensor | None,
+    peephole_weight: Tensor | None, hidden_size: int, layout: str, activations: Sequence[str],
+) -> list[Tensor]:
+    if peephole_weight is not None:
+        return w.decomposed()
+    x, wx, wh, h, c, b, rb = (
+        _first(w, t)
+        for t in (
+            input, weight, recurrent_weight, hidden_state, cell_state, bias, recurrent_bias,
+        )
+    )
+    assert x is not None and wx is not None and wh is not None
+    finals = _sequence(
+        w, "LSTM", (layout, "iofg"), x, wx, wh, (b, rb), [h, c], hidden_size, activations,
+        "forward", (False, True, True),
+    )
+    return [w.reshape(final, w.result.shape) for final in finals]

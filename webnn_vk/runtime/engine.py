@@ -1,0 +1,76 @@
+"""Who computes the CPU steps: NumPy's references, or an engine for as many of them as it can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
+from typing import Protocol
+
+import numpy as np
+
+from ..errors import NotSupportedError
+from ..program import Constants, HostSegment, Program
+from .host import Arrays, Memory, run_host_segment
+
+#: Takes the steps of one segment.
+HostRun = Callable[[Arrays, Memory], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A program's CPU segments, ready to run, by their numbers among its segments. ``notes``: by
+    origin, the kernel and the variant that the report shows of a step."""
+
+    runs: Mapping[int, HostRun] = field(default_factory=dict)
+    notes: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+
+
+class HostEngine(Protocol):
+    """Makes CPU segments ready to run."""
+
+    #: "numpy" or "onnxruntime".
+    name: str
+    #: What it is, with its version.
+    description: str
+
+    def prepare(self, program: Program, constants: Constants) -> Prepared:
+        """The program's CPU segments. Constants in host memory are read where they are."""
+
+
+class NumPyEngine:
+    """The operators' references, step by step."""
+
+    name = "numpy"
+
+    @property
+    def description(self) -> str:
+        return f"NumPy {np.__version__}"
+
+    def prepare(self, program: Program, constants: Constants) -> Prepared:
+        """See ``HostEngine``."""
+        return Prepared({
+            number: partial(run_host_segment, segment)
+            for number, segment in enumerate(program.segments)
+            if isinstance(segment, HostSegment)
+        })
+
+
+NUMPY = NumPyEngine()
+
+
+def find_engine(choice: str = "auto") -> HostEngine:
+    """The engine of a setting: "numpy", "onnxruntime", or "auto": ONNX Runtime where the extra
+    ``cpu`` is installed. NotSupportedError where it was asked for and is not."""
+    missing = [name for name in ("onnx", "onnxruntime") if find_spec(name) is None]
+    if choice == "numpy" or (choice == "auto" and missing):
+        return NUMPY
+    if missing:
+        raise NotSupportedError(
+            f"cpu_engine: onnxruntime needs the packages onnx and onnxruntime; "
+            f"{' and '.join(missing)} can't be imported: pip install 'webnn_vk[cpu]'"
+        )
+    from .onnx_engine import OnnxEngine
+
+    return OnnxEngine()

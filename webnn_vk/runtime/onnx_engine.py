@@ -1,0 +1,365 @@
+"""CPU segments on ONNX Runtime: regions become ONNX models and sessions of their own.
+
+Weights stay where they are: the models name them, the sessions get their memory. Inputs and outputs
+are bound to the tensors' memory. What can't be expressed, or has no kernel there, is found out when
+a region's session is made; the region is cut anew without it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+
+from ..errors import NotSupportedError, OperationError
+from ..graph import Graph, Node, Value
+from ..graph.onnx import model_of
+from ..graph.to_onnx import Fragment, write
+from ..ops import ALL_OPERATORS
+from ..program import Constants, CpuStep, CpuTensor, HostSegment, Program
+from .engine import HostRun, Prepared
+from .engine_limits import stays
+from .host import Arrays, Memory, run_steps
+from .regions import Part, cut
+
+#: ONNX Runtime has all of it since 1.20.
+OPSET = 21
+#: Constants up to this size are part of the model: shapes and the like are needed to load it.
+_EMBEDDED_BYTES = 1024
+#: Bytes that a region touches up to which one thread is faster than many.
+_SMALL_BYTES = 1 << 17
+_LOG_FATAL = 4
+_NODE_NAME = re.compile(r"[Nn]ame:? ?'(\d+):")
+
+#: What ONNX Runtime has no kernel for, by what decides that; learnt once in a process.
+_unsupported: dict[tuple[Any, ...], str] = {}
+
+
+class OnnxEngine:
+    """See ``engine.HostEngine``."""
+
+    name = "onnxruntime"
+
+    @property
+    def description(self) -> str:
+        try:
+            return f"ONNX Runtime {version('onnxruntime')}"
+        except PackageNotFoundError:  # under another name: onnxruntime-gpu …
+            return "ONNX Runtime"
+
+    def prepare(self, program: Program, constants: Constants) -> Prepared:
+        """See ``engine.HostEngine``. NotSupportedError where ONNX Runtime can't be loaded."""
+        runs: dict[int, HostRun] = {}
+        notes: dict[int, tuple[str, str]] = {}
+        for number, segment in enumerate(program.segments):
+            if isinstance(segment, HostSegment):
+                runs[number] = _Segment(program, segment, constants, notes).run
+        return Prepared(runs, notes)
+
+
+class _Segment:
+    """One CPU segment, its parts in order."""
+
+    def __init__(
+        self, program: Program, segment: HostSegment, constants: Constants,
+        notes: dict[int, tuple[str, str]],
+    ) -> None:
+        self._program, self._constants = program, constants
+        # Why steps stay on NumPy, by their origins: each has one of its own.
+        self._why: dict[int, str] = {}
+        self._runs: list[Callable[[Arrays, Memory], None]] = []
+        for step in segment.steps:
+            if isinstance(step, CpuStep) and (why := stays(step) or _unsupported.get(_key(step))):
+                self._why[step.origin] = why
+        parts, regions = self._regions(segment)
+        for number, part in enumerate(parts):
+            region = regions.get(_origins(part))
+            self._runs.append(partial(run_steps, part.steps) if region is None else region.run)
+            self._runs.append(partial(_drop, part.dead))
+            for step in _cpu_steps(part):
+                notes[step.origin] = (
+                    ("numpy", self._why.get(step.origin, "a view"))
+                    if region is None else ("onnxruntime", f"region {number}")
+                )
+
+    def _regions(
+        self, segment: HostSegment
+    ) -> tuple[tuple[Part, ...], dict[tuple[int, ...], _Region]]:
+        """The parts, and the regions of those on the engine by the steps' origins."""
+        made: dict[tuple[int, ...], _Region] = {}
+        while True:
+            parts = cut(segment, lambda step: step.origin not in self._why, self._has_memory)
+            keys = [_origins(part) for part in parts if part.on_engine]
+            made = {key: made[key] for key in keys if key in made}
+            missing = next((p for p in parts if p.on_engine and _origins(p) not in made), None)
+            if missing is None:
+                return parts, made
+            region = self._region(missing)
+            if region is not None:
+                made[_origins(missing)] = region
+
+    def run(self, arrays: Arrays, memory: Memory) -> None:
+        """Take the steps."""
+        for run in self._runs:
+            run(arrays, memory)
+
+    def _has_memory(self, slot: int) -> bool:
+        return self._program.slots[slot].kind != "array"
+
+    def _region(self, part: Part) -> _Region | None:
+        """The region of a part; None where some of its steps turn out to stay on NumPy."""
+        steps = _cpu_steps(part)
+        graph, nodes = self._graph(part, steps)
+        titles = {node: str(number) for number, node in enumerate(nodes)}
+        fragment = write(graph, lambda value: value.data, titles, careful=True)
+        if fragment.problems:
+            for problem in fragment.problems:
+                self._stay(steps[int(problem.title)], problem.reason)
+            return None
+        try:
+            return _Region(fragment, part, [self._title(step) for step in steps])
+        except Exception as error:
+            message = str(error)
+            found = _NODE_NAME.search(message)
+            if found is not None:
+                step = steps[int(found[1])]
+                self._stay(step, f"ONNX Runtime: {_short(message)}")
+            elif len(steps) == 1:
+                self._stay(steps[0], f"ONNX Runtime: {_short(message)}")
+            else:
+                self._try_each(part, steps, _short(message))
+            return None
+
+    def _try_each(self, part: Part, steps: Sequence[CpuStep], message: str) -> None:
+        """A session that says no without saying to whom: each step by itself, else all of them."""
+        before = len(self._why)
+        for step in steps:
+            reads = tuple({t.slot: t for t in step.operands.values()}.values())
+            self._region(Part(True, (step,), reads, step.results))
+        if len(self._why) == before:
+            for step in steps:
+                self._why[step.origin] = f"ONNX Runtime: {message}"
+
+    def _stay(self, step: CpuStep, reason: str) -> None:
+        self._why[step.origin] = reason
+        _unsupported[_key(step)] = reason
+
+    def _title(self, step: CpuStep) -> str:
+        return " + ".join(self._program.origins[step.origin].operators)
+
+    def _graph(self, part: Part, steps: Sequence[CpuStep]) -> tuple[Graph, list[Node]]:
+        """The steps as a graph; inputs and outputs are called by their slots."""
+        values: dict[int, Value] = {}
+        inputs: dict[str, Value] = {}
+        for tensor in part.reads:
+            data = self._elements(tensor)
+            if data is not None:
+                values[tensor.slot] = Value(tensor.descriptor, data=data)
+            else:
+                name = f"s{tensor.slot}"
+                inputs[name] = values[tensor.slot] = Value(tensor.descriptor, name=name)
+        nodes = []
+        for step in steps:
+            results = tuple(Value(t.descriptor) for t in step.results)
+            operands = {
+                name: _described(values[t.slot], t) for name, t in step.operands.items()
+            }
+            nodes.append(Node(ALL_OPERATORS[step.operator], operands, step.arguments, results))
+            values.update(zip([t.slot for t in step.results], results, strict=True))
+        outputs = {f"s{t.slot}": values[t.slot] for t in part.writes}
+        return Graph(inputs, outputs, tuple(nodes)), nodes
+
+    def _elements(self, tensor: CpuTensor) -> np.ndarray | None:
+        slot = self._program.slots[tensor.slot]
+        if slot.kind != "constant" or self._constants.storage(slot.index) is not None:
+            return None
+        data = self._constants.read(slot.index)[: tensor.descriptor.byte_length]
+        return data.view(tensor.descriptor.numpy_dtype).reshape(tensor.descriptor.shape)
+
+
+def _cpu_steps(part: Part) -> list[CpuStep]:
+    return [step for step in part.steps if isinstance(step, CpuStep)]
+
+
+def _origins(part: Part) -> tuple[int, ...]:
+    return tuple(step.origin for step in _cpu_steps(part))
+
+
+def _described(value: Value, tensor: CpuTensor) -> Value:
+    """A slot's value as a step sees it: views share a slot, so that shapes may differ."""
+    if value.descriptor == tensor.descriptor:
+        return value
+    if value.data is None:
+        raise NotSupportedError(f"a slot of {value.descriptor} read as {tensor.descriptor}")
+    return Value(tensor.descriptor, data=value.data.reshape(tensor.descriptor.shape))
+
+
+def _key(step: CpuStep) -> tuple[Any, ...]:
+    """What decides whether a step can be taken: the operator, types, ranks and options."""
+    return (
+        step.operator,
+        tuple((name, t.descriptor.data_type) for name, t in step.operands.items()),
+        tuple(t.descriptor for t in step.results),
+        repr(sorted(step.arguments.items())),
+    )
+
+
+def _short(message: str) -> str:
+    """ONNX Runtime's message without codes, paths of its sources and the node's name."""
+    message = re.sub(r"^\[ONNXRuntimeError\] : \d+ : (\w+) : ", "", message.strip())
+    return re.sub(r" with node name '[^']*'", "", message.splitlines()[0])[:200]
+
+
+def _drop(slots: Sequence[int], arrays: Arrays, memory: Memory) -> None:
+    for slot in slots:
+        arrays.pop(slot, None)
+
+
+class _Region:
+    """Steps that one session takes."""
+
+    def __init__(self, fragment: Fragment, part: Part, titles: Sequence[str]) -> None:
+        import onnxruntime
+
+        large = {
+            name: np.asarray(array, order="C")
+            for name, array in fragment.constants.items()
+            if array.nbytes > _EMBEDDED_BYTES
+        }
+        model = model_of(fragment, lambda name, array: name in large, OPSET)
+        options = _options(part)
+        # The session reads the arrays' memory: they live as long as it does.
+        self._weights = [onnxruntime.OrtValue.ortvalue_from_numpy(a) for a in large.values()]
+        self._arrays = large
+        if large:
+            options.add_external_initializers(list(large), self._weights)
+        self._session = onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        # Those that no run uses at the moment: several threads may compute at once.
+        self._bindings: deque[Any] = deque()
+        self._titles = titles
+        # What no output depends on is no input of the session.
+        names = {i.name for i in self._session.get_inputs()}
+        self._inputs = [_Bound(t) for t in part.reads if f"s{t.slot}" in names]
+        self._outputs = [_Bound(t) for t in part.writes]
+
+    def run(self, arrays: Arrays, memory: Memory) -> None:
+        """Compute the outputs into their memory, or into arrays where they have none."""
+        try:
+            binding = self._bindings.pop()
+        except IndexError:
+            binding = _Binding(self._session)
+        # The arrays that are bound have to live until the end.
+        inputs = [_elements(t, arrays.get(t.slot), memory) for t in self._inputs]
+        binding.bind(binding.native.bind_input, self._inputs, inputs)
+        outputs, copies = [], []
+        for bound in self._outputs:
+            place = memory(bound.slot)
+            array = np.empty(bound.shape, bound.dtype) if place is None else bound.view(place)
+            if not array.flags.aligned:
+                copies.append(array)
+                array = np.empty(bound.shape, bound.dtype)
+                copies.append(array)
+            outputs.append(array)
+        binding.bind(binding.native.bind_output, self._outputs, outputs)
+        try:
+            self._session.run_with_iobinding(binding.native)
+        except Exception as error:
+            raise self._failure(error) from error
+        for target, source in zip(copies[::2], copies[1::2], strict=True):
+            target[...] = source
+        for bound, array in zip(self._outputs, outputs, strict=True):
+            arrays[bound.slot] = array
+        self._bindings.append(binding)
+
+    def _failure(self, error: Exception) -> Exception:
+        if isinstance(error, MemoryError):
+            return error
+        found = _NODE_NAME.search(str(error))
+        title = self._titles[int(found[1])] if found else ", ".join(dict.fromkeys(self._titles))
+        return OperationError(f"{title}: ONNX Runtime: {_short(str(error))}")
+
+
+class _Bound:
+    """A tensor of a region's border, with what binding it takes."""
+
+    def __init__(self, tensor: CpuTensor) -> None:
+        described = tensor.descriptor
+        self.slot = tensor.slot
+        self.name = f"s{tensor.slot}"
+        self.dtype, self.shape = described.numpy_dtype, described.shape
+        self.size = described.byte_length
+
+    def view(self, memory: np.ndarray) -> np.ndarray:
+        """The elements in flat bytes."""
+        return memory[: self.size].view(self.dtype).reshape(self.shape)
+
+
+class _Binding:
+    """A session's inputs and outputs for one run at a time, and the addresses they have."""
+
+    def __init__(self, session: Any) -> None:
+        self.native = session.io_binding()
+        self._addresses: dict[str, int] = {}
+
+    def bind(
+        self, bind: Callable[..., None], tensors: Sequence[_Bound], arrays: Sequence[np.ndarray]
+    ) -> None:
+        """Bind what is elsewhere than in the run before."""
+        for tensor, array in zip(tensors, arrays, strict=True):
+            address = array.__array_interface__["data"][0]
+            if self._addresses.get(tensor.name) != address:
+                bind(tensor.name, "cpu", 0, tensor.dtype, tensor.shape, address)
+                self._addresses[tensor.name] = address
+
+
+def _elements(tensor: _Bound, array: np.ndarray | None, memory: Memory) -> np.ndarray:
+    """A tensor to read, where ONNX Runtime can read it."""
+    if array is None:
+        place = memory(tensor.slot)
+        assert place is not None
+        array = tensor.view(place)
+    flags = array.flags
+    return array if flags.aligned and flags.c_contiguous else array.copy()
+
+
+def _options(part: Part) -> Any:
+    """Threads as there are cores, none for little work; everything optimised but quantised
+    operators, whose 8-bit products saturate on processors without VNNI."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = _LOG_FATAL
+    options.inter_op_num_threads = 1
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    small = _bytes(part) <= _SMALL_BYTES
+    options.intra_op_num_threads = 1 if small else threads()
+    options.enable_cpu_mem_arena = not small
+    return options
+
+
+def _bytes(part: Part) -> int:
+    tensors = {
+        t.slot: t.descriptor.byte_length
+        for step in _cpu_steps(part)
+        for t in (*step.operands.values(), *step.results)
+    }
+    return sum(tensors.values())
+
+
+def threads() -> int:
+    """As many as the process may use processors; 0, as many as ONNX Runtime finds cores, where it
+    may use them all."""
+    if not hasattr(os, "sched_getaffinity"):
+        return 0
+    allowed = len(os.sched_getaffinity(0))
+    return 0 if allowed == os.cpu_count() else allowed

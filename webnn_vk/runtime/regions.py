@@ -1,0 +1,106 @@
+"""Cutting a CPU segment into parts: which of its steps an engine takes together, in which order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from ..program import CopyStep, CpuStep, CpuTensor, HostSegment
+
+Step = CpuStep | CopyStep
+
+#: Operators that only give elements another shape: for them alone no engine is worth its call.
+VIEWS = frozenset(("reshape", "identity"))
+
+
+@dataclass(frozen=True)
+class Part:
+    """Steps one after the other, on the engine or with NumPy. ``reads``: tensors that something
+    before made, ``writes``: those that something behind reads or that have memory of their own;
+    ``dead``: slots whose arrays nobody reads behind the part."""
+
+    on_engine: bool
+    steps: tuple[Step, ...]
+    reads: tuple[CpuTensor, ...] = ()
+    writes: tuple[CpuTensor, ...] = ()
+    dead: tuple[int, ...] = ()
+
+
+def cut(
+    segment: HostSegment, on_engine: Callable[[CpuStep], bool], has_memory: Callable[[int], bool]
+) -> tuple[Part, ...]:
+    """The segment's parts. ``on_engine`` says which steps the engine can take, ``has_memory`` which
+    slots are more than an array between CPU steps. Steps are taken in an order with few changes
+    of side; parts of nothing but views go to NumPy."""
+    ends = frozenset(slot for s in segment.steps if isinstance(s, CpuStep) for slot in s.dead)
+    sides = [isinstance(s, CpuStep) and on_engine(s) for s in segment.steps]
+    runs = _runs(segment.steps, sides)
+    parts = []
+    for number, (side, steps) in enumerate(runs):
+        worth = any(isinstance(s, CpuStep) and s.operator not in VIEWS for s in steps)
+        made = {t.slot: t for s in steps for t in _results(s)}
+        read = {t.slot: t for s in steps for t in _operands(s) if t.slot not in made}
+        behind = {slot for _, later in runs[number + 1 :] for s in later for slot in _read(s)}
+        touched = {slot for s in steps for slot in (*_read(s), *_written(s))}
+        writes = [
+            t for slot, t in made.items()
+            if slot in behind or slot not in ends or has_memory(slot)
+        ]
+        parts.append(Part(
+            side and worth, tuple(steps), tuple(read.values()), tuple(writes),
+            tuple(sorted(slot for slot in touched if slot in ends and slot not in behind)),
+        ))
+    return tuple(parts)
+
+
+def _operands(step: Step) -> Iterable[CpuTensor]:
+    return step.operands.values() if isinstance(step, CpuStep) else ()
+
+
+def _results(step: Step) -> Iterable[CpuTensor]:
+    return step.results if isinstance(step, CpuStep) else ()
+
+
+def _read(step: Step) -> list[int]:
+    if isinstance(step, CopyStep):
+        return [step.source.slot]
+    return [t.slot for t in step.operands.values()]
+
+
+def _written(step: Step) -> list[int]:
+    return [step.target.slot] if isinstance(step, CopyStep) else [t.slot for t in step.results]
+
+
+def _runs(steps: Sequence[Step], sides: Sequence[bool]) -> list[tuple[bool, list[Step]]]:
+    """The steps by side, everything ready on one before the other's turn; in the order given where
+    there is a choice."""
+    maker = {slot: i for i, step in enumerate(steps) for slot in _written(step)}
+    before = [
+        {maker[slot] for slot in _read(step) if maker.get(slot, i) != i}
+        for i, step in enumerate(steps)
+    ]
+    after: list[list[int]] = [[] for _ in steps]
+    waiting = [len(needed) for needed in before]
+    ready: dict[bool, deque[int]] = {True: deque(), False: deque()}
+    for i, needed in enumerate(before):
+        for j in needed:
+            after[j].append(i)
+        if not needed:
+            ready[sides[i]].append(i)
+    runs: list[tuple[bool, list[Step]]] = []
+    # NumPy first: what is ready there at the start needs nothing of the engine.
+    side = not ready[False]
+    while ready[True] or ready[False]:
+        if not ready[side]:
+            side = not side
+        taken: list[int] = []
+        while ready[side]:
+            i = ready[side].popleft()
+            taken.append(i)
+            for j in after[i]:
+                waiting[j] -= 1
+                if not waiting[j]:
+                    ready[sides[j]].append(j)
+        runs.append((side, [steps[i] for i in taken]))
+    return runs
