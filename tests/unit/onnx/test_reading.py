@@ -307,6 +307,26 @@ def test_embedded_weights_are_read_where_they_lie(tmp_path):
     assert [n.op_type for n in read.graph.node] == ["MatMul"]
 
 
+@pytest.mark.parametrize("kind", ["raw", "float_data", "double_data"])
+def test_bytes_of_weights_are_not_copied_wherever_a_file_has_them(kind):
+    w = np.arange(2048, dtype=np.float64 if kind == "double_data" else np.float32)
+    data_type = helper.np_dtype_to_tensor_dtype(w.dtype)
+    values = w.tobytes() if kind == "raw" else w
+    tensor = helper.make_tensor("w", data_type, [2048], values, raw=kind == "raw")
+    assert tensor.HasField("raw_data") == (kind == "raw")
+    proto = model([node("Neg", ["w"], ["y"])], [], [info("y", [2048], data_type)])
+    proto.graph.initializer.append(tensor)
+    data = proto.SerializeToString()
+    (stored,) = (read := read_model(data)).graph.initializer
+    array = to_array(stored, read.external)
+    np.testing.assert_array_equal(array, w)
+    assert np.shares_memory(array, np.frombuffer(data, np.uint8))
+    # Elements of another type, or twice, are for protobuf to judge.
+    tensor.data_type = TensorProto.COMPLEX64
+    proto.graph.initializer[0].CopyFrom(tensor)
+    assert kind == "raw" or without_weights(memoryview(proto.SerializeToString())) is None
+
+
 def test_a_model_can_not_name_its_own_bytes_elsewhere():
     proto = model([node("Add", ["x", "w"], ["y"])], [info("x", [2])], [info("y", [2])])
     tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2])
