@@ -7,6 +7,11 @@ hold the device's memory too, on a GPU with its own memory they hold none of it.
 from __future__ import annotations
 
 import gc
+import itertools
+import json
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from dataclasses import dataclass
@@ -37,6 +42,8 @@ class Figures:
     steady: int
     after_run: int
     on_device: int
+    #: Of an import, before the build.
+    seconds: float = 0.0
 
 
 def resident() -> int:
@@ -111,10 +118,129 @@ def measure(context: Any, megabytes: int) -> Figures:
     )
 
 
+#: Kinds of layers in an imported model; packed weights and others, some of them transposed.
+MODEL_PARTS = ("Conv", "Gemm", "MatMul")
+
+
+def write_model(folder: str, megabytes: int) -> None:
+    """Two ONNX models of so many megabytes of weights: ``embedded.onnx``, and ``external.onnx``
+    with a file of weights beside it. For a process of its own: it needs them in memory."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    random = np.random.default_rng(0)
+    nodes, weights, name = [], [], "x"
+    shapes = {"Conv": (512, 512, 3, 3), "Gemm": (1536, 1536), "MatMul": (1536, 1536)}
+    size = 0
+    for layer in itertools.count():
+        if size >= megabytes * 1e6:
+            break
+        for kind in MODEL_PARTS:
+            shape = shapes[kind]
+            values = random.standard_normal(shape, np.float32) / np.float32(np.prod(shape[1:])**0.5)
+            weights.append(numpy_helper.from_array(values, f"{kind}{layer}"))
+            size += values.nbytes
+            options = {"Conv": {"pads": [1] * 4}, "Gemm": {"transB": 1}, "MatMul": {}}[kind]
+            source = name
+            if kind == "Conv":
+                source = f"image{layer}"
+                nodes.append(helper.make_node("Reshape", [name, "image"], [source]))
+            name = f"{kind}{layer}.y"
+            nodes.append(helper.make_node(kind, [source, weights[-1].name], [name], **options))
+            if kind == "Conv":
+                nodes.append(helper.make_node("Reshape", [name, "rows"], [f"rows{layer}"]))
+                name = f"rows{layer}"
+    weights.append(numpy_helper.from_array(np.array([2, 512, 1, 3]), "image"))
+    weights.append(numpy_helper.from_array(np.array([2, 1536]), "rows"))
+    ports = [
+        [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [2, 1536])] for n in ("x", name)
+    ]
+    graph = helper.make_graph(nodes, "model", *ports, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+    onnx.save(model, f"{folder}/embedded.onnx")
+    onnx.save(model, f"{folder}/external.onnx", save_as_external_data=True, location="weights")
+
+
+def measure_import(context: Any, path: Path, weights: int) -> Figures:
+    """The same of a model that is imported from ``path``, over a context without graphs."""
+    import webnn_vk.onnx
+
+    gc.collect()
+    before, on_device = resident(), context._state.device.memory_in_use()
+    with Peak() as peak:
+        builder = MLGraphBuilder(context)
+        start = time.perf_counter()
+        outputs = webnn_vk.onnx.build_operands(path, builder)
+        seconds = time.perf_counter() - start
+        graph = builder.build(outputs).result()
+    gc.collect()
+    time.sleep(0.2)  # the build's own thread ends
+    steady = resident()
+    result = context.compute(graph, {"x": np.ones((2, 1536), np.float32)})
+    if not all(np.isfinite(array).all() for array in result.values()):
+        raise ToolError("the model's result is not finite")
+    gc.collect()
+    return Figures(
+        weights,
+        before,
+        peak.bytes - before,
+        steady - before,
+        resident() - before,
+        context._state.device.memory_in_use() - on_device,
+        seconds,
+    )
+
+
+def import_in_a_process(device: str | None, path: Path, weights: int) -> Figures:
+    """``measure_import`` in a process of its own, which has imported nothing before."""
+    done = subprocess.run(
+        [sys.executable, "-c", _CHILD, json.dumps([device, str(path), weights])],
+        capture_output=True, text=True,
+    )
+    if done.returncode:
+        raise ToolError(done.stderr.strip().splitlines()[-1])
+    return Figures(**json.loads(done.stdout))
+
+
+_CHILD = """
+import json, sys
+from dataclasses import asdict
+from pathlib import Path
+from bench.memory import measure_import
+from webnn_vk.tools.devices import open_context
+device, path, weights = json.loads(sys.argv[1])
+with open_context(device) as context:
+    print(json.dumps(asdict(measure_import(context, Path(path), weights))))
+"""
+
+
+def imports(device: str | None, megabytes: int) -> dict[str, Figures]:
+    """Figures of the same model with its weights in a file beside it, and in its own file."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = "import sys; from bench.memory import write_model; "
+        made += "write_model(sys.argv[1], int(sys.argv[2]))"
+        subprocess.run([sys.executable, "-c", made, folder, str(megabytes)], check=True)
+        weights = (Path(folder) / "weights").stat().st_size
+        return {
+            name: import_in_a_process(device, Path(folder) / f"{name}.onnx", weights)
+            for name in ("external", "embedded")
+        }
+
+
 def main(device: str | None, megabytes: int = MEGABYTES) -> None:
     with open_context(device) as context:
         figures = measure(context, megabytes)
     print(f"{LAYERS} products with constant matrices, {figures.weights / 1e6:.0f} MB of weights")
+    _show(figures)
+    for name, imported in imports(device, megabytes).items():
+        print(
+            f"\nAn ONNX model with {imported.weights / 1e6:.0f} MB of {name} weights, imported in "
+            f"{imported.seconds:.2f} s, before the build"
+        )
+        _show(imported)
+
+
+def _show(figures: Figures) -> None:
     rows = [
         [name, f"{value / 1e6:.0f}", f"{value / figures.weights:.2f}"]
         for name, value in (

@@ -39,7 +39,7 @@ __all__ = [*_MODULE_OF, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("gpu", "onnx", "onnx_backend"):
+    if name in ("gpu", "onnx", "onnx_backend", "webnn_file"):
         return importlib.import_module(f"{__name__}.{name}")
     module = _MODULE_OF.get(name)
     if module is None:

@@ -362,10 +362,13 @@ class ShapeBuilder(MLGraphBuilder):
         return f"<ShapeBuilder: {len(self._nodes)} operators>"
 
 
-def constant_of(builder: MLGraphBuilder, array: np.ndarray) -> MLOperand:
+def constant_of(
+    builder: MLGraphBuilder, array: np.ndarray, key: str | None = None
+) -> MLOperand:
     """A constant that reads the array's memory, which has to stay as it is: no copy is made,
     unless NumPy would copy it in every run (unaligned data on the CPU device) or it is not
-    contiguous. TypeError where ``constant`` raises it."""
+    contiguous. Graphs of a context share what is made of constants of equal ``key``, whose elements
+    have to be equal. TypeError where ``constant`` raises it."""
     descriptor = MLOperandDescriptor(array.dtype.name, array.shape)
     builder._check_can_build("constant")
     builder._check_descriptor(descriptor, "constant")
@@ -373,7 +376,7 @@ def constant_of(builder: MLGraphBuilder, array: np.ndarray) -> MLOperand:
         array = array.copy()
     data = np.asarray(array, order="C").view()
     data.setflags(write=False)
-    return builder._operand(Value(descriptor, data=data), "constant")
+    return builder._operand(Value(descriptor, data=data, key=key), "constant")
 
 
 def graph_of(outputs: Mapping[str, MLOperand]) -> Graph:

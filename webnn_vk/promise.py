@@ -335,3 +335,16 @@ def kind_of(value: Any) -> str:
     """What was given in place of what is expected, for messages: its type, and how to come by the
     result where it is a promise of that."""
     return value.hint if isinstance(value, MLPromise) else type(value).__name__
+
+
+def follow(inner: MLPromise[Any], outer: MLPromise[Any]) -> None:
+    """Settle ``outer`` as ``inner`` is."""
+
+    def settled(done: Any) -> None:
+        error = done.exception()
+        if error is None:
+            outer.resolve(done.result())
+        else:
+            outer.reject(error)
+
+    inner.add_done_callback(settled)

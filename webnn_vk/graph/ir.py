@@ -31,12 +31,14 @@ from .literals import (
 class Value:
     """A tensor in a graph. ``data`` holds a constant's elements (read-only), ``name`` an input's
     name; a value with neither is a node's output. ``source`` is whatever the constant comes from
-    (a constant tensor), opaque here."""
+    (a constant tensor), opaque here. Constants of equal ``key`` have equal elements, in other
+    graphs too, which then share what is made of them."""
 
     descriptor: MLOperandDescriptor
     name: str | None = None
     data: np.ndarray | None = None
     source: Any = None
+    key: str | None = None
 
     @property
     def is_constant(self) -> bool:

@@ -16,7 +16,9 @@ OWN_FILE = "\0own"
 #: Smaller tensors stay in the message.
 _MIN_BYTES = 1 << 12
 # Field numbers of onnx.proto, which never change.
-_GRAPH, _INITIALIZER, _RAW_DATA, _DATA_LOCATION = 7, 5, 9, 14
+_GRAPH, _INITIALIZER, _DATA_TYPE, _RAW_DATA, _DATA_LOCATION = 7, 5, 2, 9, 14
+#: Fields whose elements lie as NumPy wants them, and the data type that they then have.
+_PACKED = {4: TensorProto.FLOAT, 10: TensorProto.DOUBLE}
 _LENGTH_DELIMITED = 2
 
 
@@ -58,19 +60,23 @@ def _graph(data: memoryview, start: int, end: int) -> tuple[bytes, int]:
 
 
 def _tensor(data: memoryview, start: int, end: int) -> bytes | None:
-    """A tensor without its raw bytes, which it names as external data instead."""
+    """A tensor without its elements' bytes, which it names as external data instead."""
     parts: list[bytes] = []
-    raw: tuple[int, int] | None = None
+    found: dict[int, tuple[int, int]] = {}
+    data_type = 0
     for number, wire, first, value, last in _fields(data, start, end):
         if number == _DATA_LOCATION:
             return None
-        if number == _RAW_DATA and wire == _LENGTH_DELIMITED:
-            if raw is not None:
+        if number == _DATA_TYPE and wire == 0:
+            data_type = _varint(data, value, last)[0]
+        if number in (_RAW_DATA, *_PACKED) and wire == _LENGTH_DELIMITED and last - value:
+            if found:
                 return None
-            raw = value, last - value
+            found[number] = value, last - value
         else:
             parts.append(bytes(data[first:last]))
-    if raw is None or raw[1] < _MIN_BYTES:
+    ((number, raw),) = found.items() or [(0, (0, 0))]
+    if raw[1] < _MIN_BYTES or _PACKED.get(number, data_type) != data_type:
         return None
     place = TensorProto(data_location=TensorProto.EXTERNAL)
     place.external_data.add(key="location", value=OWN_FILE)

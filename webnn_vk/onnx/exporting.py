@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
-from ..builder import MLOperand, elements_of, graph_of
+from ..builder import MLOperand
 from ..errors import NotSupportedError
-from ..graph import Graph, Value
 from ..graph.onnx import MAX_EMBEDDED, fragment_of, model_of
-from ..kernels import packing_called
-from ..ml_graph import MLGraph, context_of, executable_of
-from ..promise import MLPromise, kind_of
-from ..runtime import Lane, Read, Storage
+from ..ml_graph import MLGraph
+from ..readback import source_of
 
 #: With external data, constants from this many bytes on are outside of the model.
 _EXTERNAL_BYTES = 1024
@@ -46,7 +43,7 @@ def export(
     NotSupportedError that lists every operator that ONNX can't express, and for a graph from a
     file of compiled ones, which holds no operators.
     """
-    graph, elements = _source(graph_or_outputs)
+    graph, elements = source_of(graph_or_outputs, "export")
     fragment = fragment_of(graph, elements)
     size = sum(array.nbytes for array in fragment.constants.values())
     is_path = isinstance(path, (str, os.PathLike))
@@ -91,61 +88,3 @@ def _write_data(
             del tensors[name].external_data[:]
             for key, value in entries.items():
                 tensors[name].external_data.add(key=key, value=str(value))
-
-
-def _source(given: Any) -> tuple[Graph, Callable[[Value], np.ndarray | None]]:
-    if isinstance(given, Mapping):
-        return graph_of(given), elements_of
-    if not isinstance(given, MLGraph):
-        raise TypeError(
-            f"export: an MLGraph or a mapping of names to operands is expected, not "
-            f"{kind_of(given)}"
-        )
-    executable = executable_of(given)
-    compiled = executable.program.compiled
-    if compiled is None:
-        raise NotSupportedError(
-            "export: this graph was loaded from a file, which holds compiled kernels and no "
-            "operators; export it before it is saved"
-        )
-    lane = context_of(given).lane
-
-    def elements(value: Value) -> np.ndarray | None:
-        if value.source is None:
-            return value.data
-        return _read_back(executable.originals(value.source), value, lane)
-
-    return compiled, elements
-
-
-def _read_back(
-    found: np.ndarray | list[tuple[Storage, str]], value: Value, lane: Lane
-) -> np.ndarray | None:
-    """A constant's elements from where they are: bytes, or storages with their packings, of which
-    several may hold a part each."""
-    described = value.descriptor
-    if isinstance(found, np.ndarray):
-        data = found[: described.byte_length].view(described.numpy_dtype)
-        return data.reshape(described.shape)
-    whole: np.ndarray | None = None
-    for storage, packing in found:
-        data = _bytes_of(storage, lane)
-        if not packing:
-            return data[: described.byte_length].view(described.numpy_dtype).reshape(
-                described.shape
-            )
-        form, packed = packing_called(packing)
-        part = form.unpack(data, packed)
-        if whole is None:
-            whole = part
-        else:
-            # What a part does not hold is 0 there.
-            mask = form.unpack(np.full_like(data, 255), packed).view(np.uint8) != 0
-            whole.view(np.uint8)[mask] = part.view(np.uint8)[mask]
-    return None if whole is None else whole.reshape(described.shape)
-
-
-def _bytes_of(storage: Storage, lane: Lane) -> np.ndarray:
-    promise: MLPromise[np.ndarray] = MLPromise("a constant's bytes")
-    lane.enqueue(Read(storage, promise.resolve, promise.reject))
-    return promise.result()

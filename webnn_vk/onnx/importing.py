@@ -14,7 +14,7 @@ from ..context import MLContext
 from ..data_types import MLOperandDescriptor, check_dimensions, to_shape
 from ..errors import InvalidStateError, sanitize
 from ..ml_graph import MLGraph
-from ..promise import MLPromise
+from ..promise import MLPromise, follow
 from . import ops  # noqa: F401  (fills the table of records)
 from .convert import Conversion, MakeConstant
 from .errors import Problem, Unsupported, UnsupportedModelError
@@ -72,19 +72,6 @@ def load(
     if not background.start(work, "import", refused=promise.reject):
         promise.reject(InvalidStateError("the interpreter is exiting"))
     return promise
-
-
-def follow(inner: MLPromise[Any], outer: MLPromise[Any]) -> None:
-    """Settle ``outer`` as ``inner`` is."""
-
-    def settled(done: Any) -> None:
-        error = done.exception()
-        if error is None:
-            outer.resolve(done.result())
-        else:
-            outer.reject(error)
-
-    inner.add_done_callback(settled)
 
 
 def build_operands(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
@@ -67,7 +68,12 @@ def read_model(source: Any) -> Model:
                 "external data"
             )
         own = map_file(path)
-        source = without_weights(own.data) or own.data
+        source = own.data
+    elif isinstance(source, bytes):
+        own = np.frombuffer(source, np.uint8)
+    if own is not None:
+        small = without_weights(own.data)
+        source, own = (source, None) if small is None else (small, own)
     if isinstance(source, (bytes, bytearray, memoryview)):
         proto = ModelProto()
         try:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -13,10 +16,8 @@ from onnx import TensorProto, helper
 
 from ..builder import MLGraphBuilder, MLOperand, constant_of
 from ..context import MLContext
-from ..data_types import MLOperandDescriptor
 from ..errors import sanitize
 from ..ml_graph import MLGraph
-from ..tensor import MLTensor
 from .convert import Conversion
 from .errors import Problem, UnsupportedModelError
 from .importing import NO_TENSORS, convert, output_operands
@@ -24,8 +25,6 @@ from .reading import Port, read_model
 from .types import carrier, numpy_type, to_carrier
 from .values import Tensor
 
-#: Weights of at least so many bytes are shared between a session's graphs as constant tensors.
-SHARED_BYTES = 1 << 16
 #: Elements of a floating-point input that may be bound by value; integers and bools may always.
 _MAX_BOUND_FLOATS = 64
 
@@ -51,8 +50,9 @@ class _Compiled:
 
 class Session:
     """A model on a context. ``run`` compiles a graph for each new combination of input shapes and
-    keeps the last ``keep``; they share the large weights. Inputs whose values decide shapes, axes
-    or branches are taken from the feeds, with a graph for each of their values.
+    keeps the last ``keep``; they share the weights, in the forms that kernels want. Inputs whose
+    values decide shapes, axes or branches are taken from the feeds, with a graph for each of their
+    values.
 
     ``narrow_double`` computes double in float32. Raises InvalidModelError as ``load`` does.
     """
@@ -71,9 +71,13 @@ class Session:
         self._narrow_double = narrow_double
         self._graphs: OrderedDict[Any, _Compiled] = OrderedDict()
         self._bound: set[str] = set()
-        self._weights: dict[Any, tuple[np.ndarray, MLTensor]] = {}
+        # Begins the keys of constants by their addresses, which only this session's model keeps.
+        self._token = secrets.token_hex(16)
+        # The owners of the memory of the model's arrays, of which so many were looked at.
+        self._kept: set[int] = set()
+        self._seen = 0
         self._lock = threading.RLock()
-        # A model of fixed shapes has one graph: its constants are better left to the compiler.
+        # A model of fixed shapes has one graph.
         self._shares = any(
             p.shape is None or not all(isinstance(d, int) for d in p.shape)
             for p in self._model.inputs.values()
@@ -165,15 +169,21 @@ class Session:
         return declared
 
     def _shared_constant(self, builder: MLGraphBuilder, array: np.ndarray) -> MLOperand:
-        if array.nbytes < SHARED_BYTES:
-            return constant_of(builder, array)
-        key = (array.__array_interface__["data"][0], array.shape, array.dtype.str)
-        if key not in self._weights:
-            descriptor = MLOperandDescriptor(array.dtype.name, array.shape)
-            tensor = self._context.create_constant_tensor(descriptor, array).result()
-            # The array is kept: while it lives, its address means its contents.
-            self._weights[key] = (array, tensor)
-        return builder.constant(self._weights[key][1])
+        return constant_of(builder, array, self._constant_key(array))
+
+    def _constant_key(self, array: np.ndarray) -> str:
+        """What tells an array from others: where it lies, if that is memory that the model keeps,
+        or else what it holds."""
+        described = f"{array.dtype.name}{list(array.shape)}"
+        arrays = self._model.arrays.values()
+        for _, stored in islice(arrays, self._seen, None):
+            self._kept.add(id(_owner(stored)))
+        self._seen = len(arrays)
+        if id(_owner(array)) in self._kept:
+            return f"{self._token} {array.__array_interface__['data'][0]:x} {described}"
+        hashed = hashlib.blake2b(described.encode(), digest_size=32)
+        hashed.update(array.reshape(-1).view(np.uint8))
+        return hashed.hexdigest()
 
     # -- feeds -----------------------------------------------------------------------------------
     def _checked(self, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -201,6 +211,13 @@ class Session:
                 )
             made[name] = array
         return made
+
+
+def _owner(array: np.ndarray) -> np.ndarray:
+    """The array whose memory this one is a part of."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
 
 
 def _may_bind(array: np.ndarray | None) -> bool:

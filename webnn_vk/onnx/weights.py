@@ -73,7 +73,11 @@ class ExternalData:
             raise InvalidModelError(
                 f"{what}: {shown!r} is outside of the model's folder or no plain file; refused"
             )
-        self._files[location] = map_file(path)
+        try:
+            self._files[location] = map_file(path)
+        except (OSError, ValueError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise InvalidModelError(f"{what}: {shown!r} can't be read: {reason}") from None
         return self._files[location]
 
 

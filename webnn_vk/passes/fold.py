@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 
 from ..graph import Graph, Node, Value
@@ -27,7 +28,7 @@ def fold_constants(graph: Graph, compilation: Compilation) -> Graph:
             arrays = node.evaluate(lambda v: v.data)
             for value, array in zip(node.outputs, arrays, strict=True):
                 array.setflags(write=False)
-                known[value] = Value(value.descriptor, data=array)
+                known[value] = Value(value.descriptor, data=array, key=_key(node, value))
             compilation.notes.add("fold", node.title)
         else:
             kept.append(node)
@@ -35,6 +36,16 @@ def fold_constants(graph: Graph, compilation: Compilation) -> Graph:
         return graph
     outputs = {name: known.get(v) for name, v in graph.outputs.items()}
     return replace(graph, outputs=outputs, nodes=tuple(kept))
+
+
+def _key(node: Node, result: Value) -> str | None:
+    """What tells the result from others, when that is known of all that it is computed from."""
+    operands = [(name, value.key) for name, value in node.operands.items()]
+    if any(key is None for _, key in operands):
+        return None
+    arguments = sorted(node.arguments.items())
+    made = (node.operator.name, arguments, operands, node.outputs.index(result))
+    return hashlib.sha256(repr(made).encode()).hexdigest()
 
 
 def _foldable(node: Node) -> bool:

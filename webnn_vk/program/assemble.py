@@ -69,7 +69,9 @@ def skeleton(graph: Graph, constants: Sequence[Value]) -> Graph:
 
 
 def _reference(value: Value) -> Reference:
-    return TensorStorage(value.source) if value.data is None else HostArray(value.data)
+    if value.data is None:
+        return TensorStorage(value.source)
+    return HostArray(value.data, value.key)
 
 
 def _touched(piece: Piece) -> list[int]:

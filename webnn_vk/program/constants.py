@@ -13,9 +13,10 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class HostArray:
-    """Elements in host memory, read-only and dense."""
+    """Elements in host memory, read-only and dense. Those of equal ``key`` are equal."""
 
     data: np.ndarray
+    key: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +76,11 @@ class Constants:
         reference = self[number]
         return reference.storage if isinstance(reference, TensorStorage) else None
 
+    def shared(self, number: int) -> bool:
+        """Whether other graphs may have the same elements on the device."""
+        reference = self[number]
+        return isinstance(reference, HostArray) and reference.key is not None
+
     def read(self, number: int) -> np.ndarray:
         """The bytes of a constant in host memory or in a file, which is mapped, not read: a flat
         uint8 array. TypeError for a constant tensor; ValueError when the file ends before."""
@@ -92,11 +98,11 @@ class Constants:
 
     def identity(self, number: int) -> Any:
         """What tells this constant from others, for what is derived from it: an object that can be
-        referred to weakly, or for a range of a file a tuple, which is compared by value: the range,
-        and which file it is in, as it was last written."""
+        referred to weakly, or what is compared by value: the key that it was given; for a range of
+        a file the range, and which file it is in, as it was last written."""
         match self[number]:
-            case HostArray(data):
-                return data
+            case HostArray(data, key):
+                return data if key is None else key
             case TensorStorage(storage):
                 return storage
             case FileRange(path) as part:

@@ -15,8 +15,10 @@ from .storage import Storage
 from .work import Allocate, Order, Run, SetUp, Work, Write
 
 #: Bytes of originals that are on the device at the same time while constants are packed.
-GROUP_BYTES = 64 << 20
+GROUP_BYTES = 16 << 20
 _ALIGNMENT = 256
+#: What the elements as they are count as, among the forms of a constant that graphs share.
+DENSE = ""
 
 #: Records a part's steps, with (allocation, offset) of the slots that only the set-up has.
 Record = Callable[[Iterable[DeviceStep], Mapping[int, tuple[Any, int]]], Any]
@@ -45,9 +47,12 @@ class Setup:
                 if slot.kind == "params":
                     self.storages[number] = self._params
         for number in sorted(program.resident_constants()):
-            self.storages[self._slot_of[number]] = constants.storage(
-                number
-            ) or device.create_storage(program.constants[number].byte_length)
+            storage = constants.storage(number)
+            # What other graphs may have is looked for when it is known what is done before.
+            if storage is None and not constants.shared(number):
+                storage = device.create_storage(program.constants[number].byte_length)
+            if storage is not None:
+                self.storages[self._slot_of[number]] = storage
 
     def queue(
         self,
@@ -68,16 +73,29 @@ class Setup:
                 works.append(Write(self._params, data, fresh=True))
             made = [part for part in program.setup if not self._share(part, order)]
             uses = {part.constant for part in made}
+            dense: list[tuple[Any, Storage]] = []
             for number in sorted(program.resident_constants()):
+                slot = self._slot_of[number]
+                if constants.shared(number):
+                    found = self._device.packed.find(order, constants.identity(number), DENSE)
+                    if found is not None:
+                        self.storages[slot] = found
+                        continue
+                    self.storages[slot], allocation = self._new_storage(
+                        program.constants[number].byte_length
+                    )
+                    works += allocation
+                    dense.append((constants.identity(number), self.storages[slot]))
                 if constants.storage(number) is None:
-                    storage = self.storages[self._slot_of[number]]
-                    works.append(Write(storage, constants.read(number), fresh=True))
+                    works.append(Write(self.storages[slot], constants.read(number), fresh=True))
             for group in self._groups(made, uses):
                 works += self._pack(group, record, failed)
             identities = [(part, constants.identity(part.constant)) for part in made]
             for number in range(len(constants)):
                 constants.release(number)
             order.enqueue(*works, *after)
+            for identity, storage in dense:
+                self._device.packed.add(order, identity, DENSE, storage)
             for part, identity in identities:
                 if part.packing:
                     storage = self.storages[part.target]

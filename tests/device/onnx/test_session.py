@@ -1,6 +1,7 @@
 """Models that run: ``load``, ``Session`` and ONNX's backend interface, on both devices."""
 
 import asyncio
+import gc
 
 import ml_dtypes
 import numpy as np
@@ -107,15 +108,51 @@ def test_session_compiles_per_shape_and_keeps_the_last(context):
     assert made[1] is not made[4]  # the third shape took its place
 
 
-def test_session_shares_large_weights(cpu_context):
-    w = RNG.normal(size=(256, 256)).astype(np.float32)
-    proto = model([node("MatMul", ["x", "w"], ["y"])], [info("x", ["n", 256])],
-                  [info("y", ["n", 256])], {"w": w})
-    session = Session(proto, cpu_context)
-    for rows in (1, 2, 3):
-        x = RNG.normal(size=(rows, 256)).astype(np.float32)
-        close(session.run(["y"], {"x": x})[0], x @ w)
-    assert len(session._weights) == 1
+def test_session_packs_weights_once_and_shares_them(vulkan_context, tmp_path):
+    """Those that kernels read as they are, those they want packed, and what is folded of them."""
+    shapes = (512, 256), (256, 256), (256, 256)
+    table, w, v = (RNG.normal(size=shape).astype(np.float32) for shape in shapes)
+    nodes = [
+        node("Gather", ["table", "ids"], ["x"]), node("MatMul", ["x", "w"], ["a"]),
+        node("Mul", ["v", "two"], ["v2"]), node("MatMul", ["a", "v2"], ["y"]),
+    ]
+    proto = model(nodes, [info("ids", ["n"], TensorProto.INT64)], [info("y", ["n", 256])],
+                  {"table": table, "w": w, "v": v, "two": np.array(2, np.float32)})
+    copied = onnx.ModelProto.FromString(proto.SerializeToString())  # save() changes it
+    onnx.save(copied, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0)
+    weights = table.nbytes + w.nbytes + v.nbytes
+    device = vulkan_context._state.device
+    for source in (proto, tmp_path / "m.onnx"):
+        session = Session(source, vulkan_context)
+        before, used = device.memory_in_use(), []
+        for rows in (5, 12, 7, 9):
+            ids = RNG.integers(0, 512, rows)
+            close(session.run(["y"], {"ids": ids})[0], table[ids] @ w @ (2 * v), 1e-4)
+            used.append(device.memory_in_use() - before)
+            # No less is packed than for a graph of one shape.
+            one = load(proto, vulkan_context, {"ids": (rows,)}).result()
+            report = session.graph({"ids": ids}).report()
+            assert report.packed_bytes == one.report().packed_bytes >= w.nbytes
+            del one
+        assert weights <= used[0] <= used[3] < 1.2 * weights
+        del session
+        gc.collect()
+        assert device.memory_in_use() < before + 0.2 * weights
+
+
+def test_sessions_of_equal_shapes_and_other_weights(context):
+    """What one has packed is not the other's, wherever their arrays lie."""
+    x = RNG.normal(size=(3, 128)).astype(np.float32)
+    held = []
+    for _ in range(4):
+        w = RNG.normal(size=(128, 128)).astype(np.float32)
+        proto = model([node("MatMul", ["x", "w"], ["y"])], [info("x", ["n", 128])],
+                      [info("y", ["n", 128])], {"w": w})
+        session = Session(proto.SerializeToString(), context)
+        close(session.run(["y"], {"x": x})[0], x @ w, 1e-4)
+        held.append(session.graph({"x": x}))
+        del session, proto
+        gc.collect()
 
 
 def test_session_checks_feeds(cpu_context):

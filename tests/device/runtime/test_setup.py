@@ -124,6 +124,40 @@ def test_no_reference_to_the_constants_is_left(context):
     assert run(context, graph)["packed0"].any()
 
 
+def test_graphs_share_constants_of_one_key(context):
+    """Packed or as they are; other elements, or no key, and nothing is shared."""
+    device = context._state.device
+    data = np.random.default_rng(3).standard_normal((64, 100), np.float32)
+
+    def keyed(key: str | None, data: np.ndarray) -> Value:
+        return Value(MLOperandDescriptor("float32", data.shape), data=data, key=key)
+
+    def made(value: Value):
+        return load(context, shown(context, [Packed(value, Transposed())], [value]))
+
+    before = device.memory_in_use()
+    graphs = [made(keyed("a", data.copy()))]
+    first = device.memory_in_use() - before
+    graphs += [made(keyed("a", data.copy())) for _ in range(3)]
+    # Parameters and the like each has of its own.
+    assert device.memory_in_use() - before < first + data.nbytes
+    assert first >= 2 * data.nbytes
+    other = made(keyed("b", data + 1))
+    alone = made(keyed(None, data + 2))
+    assert device.memory_in_use() - before >= 3 * first
+    for graph, wanted in (*((g, data) for g in graphs), (other, data + 1), (alone, data + 2)):
+        got = run(context, graph)
+        np.testing.assert_array_equal(got["plain0"], wanted)
+        np.testing.assert_array_equal(got["packed0"], wanted.T.reshape(-1))
+    # The first is gone, what it shared is not.
+    graphs.pop(0).destroy()
+    gc.collect()
+    np.testing.assert_array_equal(run(context, graphs[0])["plain0"], data)
+    del graph, graphs, other, alone
+    gc.collect()
+    assert device.memory_in_use() == before
+
+
 def test_two_graphs_share_one_packed_form(context):
     device = context._state.device
     tensor = context.create_constant_tensor(

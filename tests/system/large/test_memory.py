@@ -5,6 +5,9 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+from bench.memory import imports
 from tests.support.drivers import require_vulkan
 from tests.support.paths import ROOT
 
@@ -43,3 +46,23 @@ def test_weights_are_in_memory_once():
         if figures["mapped"]:
             # It does measure what it says.
             assert figures[name] > 0.9 * weights - NOISE, figures
+
+
+@pytest.mark.parametrize("megabytes", [
+    pytest.param(64, id="64 MB"),
+    pytest.param(500, id="500 MB", marks=[pytest.mark.large, pytest.mark.long]),
+])
+def test_an_import_needs_its_weights_once(megabytes, monkeypatch):
+    """With the weights beside the model, and in it: neither protobuf's copy nor the packing's
+    originals stay."""
+    require_vulkan()
+    monkeypatch.setenv("WEBNN_VK_VALIDATE", "0")
+    for name, figures in imports("vulkan", megabytes).items():
+        weights = figures.weights
+        assert weights >= megabytes * 1e6
+        assert weights <= figures.on_device < 1.05 * weights
+        # What any first graph needs (kernels, the driver's compiler) is in it, too.
+        bound = {"external": 1.3, "embedded": 2.3}[name] * weights
+        first_graph = 0 if megabytes >= 500 else 60e6
+        assert figures.peak < bound + first_graph, (name, figures)
+        assert figures.steady < 1.15 * weights + first_graph, (name, figures)

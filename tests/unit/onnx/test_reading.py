@@ -1,5 +1,6 @@
 """Files that are damaged or hostile get a clear error, and quickly."""
 
+import os
 import time
 
 import hypothesis
@@ -233,6 +234,70 @@ def test_external_data_needs_the_path(tmp_path):
         take(proto)
 
 
+def test_external_data_that_is_no_plain_file(tmp_path):
+    path = external(tmp_path, "odd")
+    odd = path.parent / "odd"
+    for make in (
+        lambda: os.mkfifo(odd), odd.mkdir, lambda: odd.symlink_to("/dev/zero"),
+        lambda: odd.symlink_to(odd), lambda: odd.symlink_to(tmp_path / "no"),
+        lambda: odd.symlink_to("/proc/self/mem"), lambda: odd.symlink_to(".."),
+        lambda: odd.symlink_to("../secret.bin"),
+    ):
+        make()
+        with pytest.raises(InvalidModelError, match="tensor 'w': .*(refused|no file)"):
+            take(path)
+        odd.rmdir() if odd.is_dir() and not odd.is_symlink() else odd.unlink()
+    # A link inside of the folder is fine; so is a file with holes, however long.
+    odd.symlink_to("weights.bin")
+    assert weight_of(path).tolist() == [0, 1]
+    odd.unlink()
+    with odd.open("wb") as file:
+        file.truncate(1 << 42)
+    assert weight_of(path).tolist() == [0, 0]
+
+
+LOCATIONS = st.sampled_from([
+    "weights.bin", "./weights.bin", "x/../weights.bin", "../model/weights.bin", "../secret.bin",
+    "..", "/", "//", "~", "", "\0own", "weights.bin\0", "weights.bin/", "C:\\weights.bin", "-", "*",
+    "/proc/self/mem", "/dev/stdin", "file:///etc/passwd", "a" * 5000, "../" * 2000 + "etc/passwd",
+]) | st.text(max_size=20)
+NUMERALS = st.sampled_from([
+    "0", "8", "-8", "4", "16", "24", "1e1", "0x8", "8.0", " 8 ", "8_0", "", "nan", "٨", "9" * 5000,
+    str(2**63), str(2**64), str(-(2**63)), "+8",
+]) | st.text(max_size=5) | st.integers().map(str)
+
+
+@hypothesis.given(data=st.data())
+@hypothesis.settings(max_examples=max(150, hypothesis.settings.default.max_examples))
+def test_hostile_external_data(data, tmp_path_factory):
+    """Anything in what says where a tensor lies: bytes of the folder's file, or an error."""
+    folder = tmp_path_factory.getbasetemp() / "hostile"
+    if not folder.exists():
+        external_folder(folder)
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2])
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, values in (("location", LOCATIONS), ("offset", NUMERALS), ("length", NUMERALS),
+                        ("checksum", NUMERALS), ("location", LOCATIONS)):
+        if data.draw(st.integers(0, 3)):
+            tensor.external_data.add(key=key, value=data.draw(values))
+    tensor.dims[:] = data.draw(st.sampled_from([[2], [1, 2], [0], [], [2**40], [-2], [2**62, 4]]))
+    stored = ExternalData(folder / "model")
+    try:
+        array = to_array(tensor, stored)
+    except InvalidModelError as error:
+        assert len(str(error)) < 1000 and str(error).isprintable()
+    else:
+        assert array.size <= 2
+        whole = (folder / "model" / "weights.bin").read_bytes()
+        assert array.tobytes() in whole
+
+
+def external_folder(folder):
+    (folder / "model" / "x").mkdir(parents=True)
+    (folder / "model" / "weights.bin").write_bytes(np.arange(6, dtype=np.float32).tobytes())
+    (folder / "secret.bin").write_bytes(b"secret!!" * 4)
+
+
 # -- anything at all -------------------------------------------------------------------------------
 SEEDS = [
     classifier(RNG, (1, 3, 8, 8)).SerializeToString(),
@@ -305,6 +370,26 @@ def test_embedded_weights_are_read_where_they_lie(tmp_path):
     np.testing.assert_array_equal(array, w)
     assert not array.flags.owndata
     assert [n.op_type for n in read.graph.node] == ["MatMul"]
+
+
+@pytest.mark.parametrize("kind", ["raw", "float_data", "double_data"])
+def test_bytes_of_weights_are_not_copied_wherever_a_file_has_them(kind):
+    w = np.arange(2048, dtype=np.float64 if kind == "double_data" else np.float32)
+    data_type = helper.np_dtype_to_tensor_dtype(w.dtype)
+    values = w.tobytes() if kind == "raw" else w
+    tensor = helper.make_tensor("w", data_type, [2048], values, raw=kind == "raw")
+    assert tensor.HasField("raw_data") == (kind == "raw")
+    proto = model([node("Neg", ["w"], ["y"])], [], [info("y", [2048], data_type)])
+    proto.graph.initializer.append(tensor)
+    data = proto.SerializeToString()
+    (stored,) = (read := read_model(data)).graph.initializer
+    array = to_array(stored, read.external)
+    np.testing.assert_array_equal(array, w)
+    assert np.shares_memory(array, np.frombuffer(data, np.uint8))
+    # Elements of another type, or twice, are for protobuf to judge.
+    tensor.data_type = TensorProto.COMPLEX64
+    proto.graph.initializer[0].CopyFrom(tensor)
+    assert kind == "raw" or without_weights(memoryview(proto.SerializeToString())) is None
 
 
 def test_a_model_can_not_name_its_own_bytes_elsewhere():

@@ -8,6 +8,7 @@ from . import (  # noqa: F401
     convolution,
     elementwise,
     gather,
+    group_query,
     linear,
     movement,
     normalization,

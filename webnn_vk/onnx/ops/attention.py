@@ -183,22 +183,37 @@ def heads_of(c: NodeContext, x: Any, heads: int) -> MLOperand:
 
 def attend(
     c: NodeContext, q: MLOperand, k: MLOperand, v: MLOperand, added: list[Any], scale: float,
-    causal: bool, filter_value: float,
+    causal: bool, filter_value: float, *, softcap: float = 0.0, window: int = 0,
+    smooth: bool = False,
 ) -> MLOperand:
-    """softmax(q·kᵀ·scale + added)·v of [batch, heads, steps, size], as [batch, steps, hidden]."""
+    """softmax(q·kᵀ·scale + added)·v of [batch, heads, steps, size], as [batch, steps, hidden].
+
+    ``softcap`` bounds the scores smoothly; a causal query sees the last ``window`` keys (all when
+    0); ``smooth``: the softmax has one more score, 0, that counts for nothing."""
     scores = c.b.mul(c.b.matmul(q, c.transpose(k, [0, 1, 3, 2])), scale)
+    if softcap:
+        scores = c.b.mul(c.b.tanh(c.b.div(scores, softcap)), softcap)
     for term in added:
         scores = c.b.add(scores, c.cast(term, scores.data_type))
     if causal:
         rows, columns = q.shape[2], k.shape[2]
         check_made(rows, columns)
         seen = np.tri(rows, columns, columns - rows, dtype=bool)
+        if window:
+            seen &= ~np.tri(rows, columns, columns - rows - window, dtype=bool)
         scores = c.b.where(
             c.constant(seen[None, None], "uint8"), scores,
             c.constant(max(filter_value, -65504.0) if scores.data_type == "float16"
                        else filter_value, scores.data_type),
         )
-    result = c.b.matmul(c.b.softmax(scores, 3), v)
+    if smooth:
+        nothing = c.constant(np.zeros([*scores.shape[:3], 1]), scores.data_type)
+        weights = c.slice(
+            c.b.softmax(c.b.concat([scores, nothing], 3), 3), 3, 0, scores.shape[3]
+        )
+    else:
+        weights = c.b.softmax(scores, 3)
+    result = c.b.matmul(weights, v)
     batch, heads, steps, size = result.shape
     return c.reshape(c.transpose(result, [0, 2, 1, 3]), [batch, steps, heads * size])
 
@@ -269,7 +284,7 @@ def _attention(
     past: Tensor | None, attention_bias: Tensor | None, scale: float, causal: bool,
     filter_value: float,
 ) -> list[MLOperand | None]:
-    if past is not None:
+    if past is not None and past.size:
         before_k, before_v = (
             c.reshape(c.slice(past, 0, i, 1), past.shape[1:]) for i in (0, 1)
         )
@@ -360,13 +375,13 @@ def multi_head_attention(
             t.shape[-1] if len(t.shape) == 3 else t.shape[1] * t.shape[3] for t in parts
         ]
         pieces = c.b.split(bias, lengths, axis=0)
+        # Keys and values of four dimensions are projected already, their bias with them.
         parts = [
-            c.b.add(t, b) if len(t.shape) == 3
-            else c.b.add(t, c.reshape(b, [1, t.shape[1], 1, t.shape[3]]))
+            c.b.add(t, b) if len(t.shape) == 3 else t
             for t, b in zip(parts, pieces, strict=True)
         ]
     q, k, v = (t if len(t.shape) == 4 else heads_of(c, t, n) for t in parts)
-    if past_key is not None and past_value is not None:
+    if past_key is not None and past_value is not None and past_key.size:
         k, v = c.b.concat([past_key, k], 2), c.b.concat([past_value, v], 2)
     added: list[Any] = []
     if key_padding_mask is not None:
@@ -379,76 +394,3 @@ def multi_head_attention(
     factor = scale or 1 / math.sqrt(q.shape[3])
     result = attend(c, q, k, v, added, factor, bool(unidirectional), mask_filter_value)
     return [result, k, v]
-
-
-@onnx_operator("GroupQueryAttention", domain=MICROSOFT)
-def group_query_attention(
-    c: NodeContext,
-    query: Tensor,
-    key: Tensor | None,
-    value: Tensor | None,
-    past_key: Tensor | None,
-    past_value: Tensor | None,
-    lengths: Tensor,
-    total_length: Tensor,
-    cosines: Tensor | None = None,
-    sines: Tensor | None = None,
-    position_ids: Tensor | None = None,
-    attention_bias: Tensor | None = None,
-    *,
-    num_heads: int,
-    kv_num_heads: int,
-    do_rotary: int = 0,
-    local_window_size: int = -1,
-    rotary_interleaved: int = 0,
-    scale: float = 0.0,
-    smooth_softmax: int = 0,
-    softcap: float = 0.0,
-) -> list[MLOperand | None]:
-    if smooth_softmax or softcap or position_ids is not None or local_window_size != -1:
-        raise Unsupported("soft caps, local windows and given positions are not supported")
-    if key is None or value is None:
-        size = query.shape[2] // (num_heads + 2 * kv_num_heads)
-        parts = c.b.split(
-            query, [num_heads * size, kv_num_heads * size, kv_num_heads * size], axis=2
-        )
-    else:
-        parts = [query.operand, key.operand, value.operand]
-    q, k, v = (
-        heads_of(c, t, n)
-        for t, n in zip(parts, (num_heads, kv_num_heads, kv_num_heads), strict=True)
-    )
-    steps, before = q.shape[2], 0 if past_key is None else past_key.shape[2]
-    known = np.asarray(c.array(lengths, "the sequences' lengths")).reshape(-1)
-    # A past that fills its tensor, and sequences of one length: what exports of decoders have.
-    if (known + 1 != before + steps).any():
-        raise Unsupported("padded sequences and buffers longer than the past")
-    if do_rotary:
-        if cosines is None or sines is None:
-            raise Unsupported("rotary positions without tables")
-        at = c.conversion.tensor(np.array([before], np.int64))
-        q, k = (
-            rotary_embedding(
-                c, c.typed(t, query.type), at, cosines, sines, interleaved=rotary_interleaved,
-                rotary_embedding_dim=2 * cosines.shape[-1],
-            )
-            for t in (q, k)
-        )
-    if past_key is not None and past_value is not None:
-        k, v = c.b.concat([past_key, k], 2), c.b.concat([past_value, v], 2)
-    factor = scale or 1 / math.sqrt(q.shape[3])
-    groups = num_heads // kv_num_heads
-    wide = [_repeated(c, t, groups) for t in (k, v)]
-    added = [] if attention_bias is None else [attention_bias]
-    low = float(np.finfo(q.data_type).min)
-    return [attend(c, q, *wide, added, factor, True, low), k, v]
-
-
-def _repeated(c: NodeContext, x: MLOperand, count: int) -> MLOperand:
-    """Each head ``count`` times, one after the other."""
-    if count == 1:
-        return x
-    batch, heads, steps, size = x.shape
-    many = c.b.expand(c.reshape(x, [batch, heads, 1, steps, size]), [batch, heads, count, steps,
-                                                                     size])
-    return c.reshape(many, [batch, heads * count, steps, size])

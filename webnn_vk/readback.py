@@ -1,0 +1,81 @@
+"""Graphs as they were described or compiled, with their weights, for those who write them down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from .builder import MLOperand, elements_of, graph_of
+from .errors import NotSupportedError
+from .graph import Graph, Value
+from .kernels import packing_called
+from .ml_graph import MLGraph, context_of, executable_of
+from .promise import MLPromise, kind_of
+from .runtime import Lane, Read, Storage
+
+
+def source_of(
+    given: MLGraph | Mapping[str, MLOperand], what: str
+) -> tuple[Graph, Callable[[Value], np.ndarray | None]]:
+    """The graph up to some operands of a builder, as they were called, or that of a built graph, as
+    it was compiled; and how to read the elements of its constants, one by one.
+
+    TypeError for anything else, InvalidStateError for a destroyed graph, NotSupportedError for one
+    from a file of compiled graphs, which holds no operators.
+    """
+    if isinstance(given, Mapping):
+        return graph_of(given), elements_of
+    if not isinstance(given, MLGraph):
+        raise TypeError(
+            f"{what}: an MLGraph or a mapping of names to operands is expected, not "
+            f"{kind_of(given)}"
+        )
+    executable = executable_of(given)
+    compiled = executable.program.compiled
+    if compiled is None:
+        raise NotSupportedError(
+            f"{what}: this graph was loaded from a file, which holds compiled kernels and no "
+            f"operators; {what} it before"
+        )
+    lane = context_of(given).lane
+
+    def elements(value: Value) -> np.ndarray | None:
+        if value.source is None:
+            return value.data
+        return _read_back(executable.originals(value.source), value, lane)
+
+    return compiled, elements
+
+
+def _read_back(
+    found: np.ndarray | list[tuple[Storage, str]], value: Value, lane: Lane
+) -> np.ndarray | None:
+    """A constant's elements from where they are: bytes, or storages with their packings, of which
+    several may hold a part each."""
+    described = value.descriptor
+    if isinstance(found, np.ndarray):
+        data = found[: described.byte_length].view(described.numpy_dtype)
+        return data.reshape(described.shape)
+    whole: np.ndarray | None = None
+    for storage, packing in found:
+        data = _bytes_of(storage, lane)
+        if not packing:
+            return data[: described.byte_length].view(described.numpy_dtype).reshape(
+                described.shape
+            )
+        form, packed = packing_called(packing)
+        part = form.unpack(data, packed)
+        if whole is None:
+            whole = part
+        else:
+            # What a part does not hold is 0 there.
+            mask = form.unpack(np.full_like(data, 255), packed).view(np.uint8) != 0
+            whole.view(np.uint8)[mask] = part.view(np.uint8)[mask]
+    return None if whole is None else whole.reshape(described.shape)
+
+
+def _bytes_of(storage: Storage, lane: Lane) -> np.ndarray:
+    promise: MLPromise[np.ndarray] = MLPromise("a constant's bytes")
+    lane.enqueue(Read(storage, promise.resolve, promise.reject))
+    return promise.result()
