@@ -43,9 +43,9 @@ INT8 = [
     "small_cnn.qdq.int8", "small_cnn.qoperator.int8", "small_cnn.quantised_dynamically.int8",
     "bert.quantised_dynamically.int8",
 ]
-#: Of the largest value. float16 has a unit of 1e-3, which ONNX Runtime rounds to after each node
-#: and a fused kernel does not; of int8, rounding may fall to the other side where a float differs in
-#: its last bit, which is a step of 1/127 there.
+#: Of the largest value. float16 has a unit of 1e-3, to which ONNX Runtime rounds after each node
+#: and a fused kernel does not; of int8, rounding may fall to the other side where a float differs
+#: in its last bit, which is a step of 1/127 there.
 BOUNDS = {"float16": 1e-2, "int8": 2e-2}
 
 
