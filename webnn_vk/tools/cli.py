@@ -14,6 +14,9 @@ import webnn_vk
 
 from . import ToolError
 
+#: Matches that the sentence search shows.
+_TOP = 5
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit status is 0, or 1 after an error said in one line on stderr (and 1
@@ -24,8 +27,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"webnn_vk {webnn_vk.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
 
-    demo = commands.add_parser("demo", help="semantic search with a trained sentence encoder")
-    demo.add_argument("question", nargs="?", help="what to look for in the sentences")
+    demo = commands.add_parser(
+        "demo",
+        help="semantic search with a trained sentence encoder; demo ocr [IMAGE]: the text in an "
+        "image, read",
+    )
+    demo.add_argument(
+        "question",
+        nargs="?",
+        help="what to look for in the sentences; the word ocr reads an image instead",
+    )
+    demo.add_argument("image", nargs="?", type=Path, help="after ocr: the image to read")
+    demo.add_argument(
+        "--output",
+        type=Path,
+        metavar="PNG",
+        help="with ocr: where the picture of what was read goes (default: IMAGE-text.png here)",
+    )
     demo.add_argument("--file", type=Path, help="sentences to search, one per line (UTF-8)")
     demo.add_argument(
         "--model",
@@ -40,9 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "default: what ml.create_context() takes (see webnn-vk devices)",
     )
     demo.add_argument(
-        "--top", type=_positive, default=5, metavar="N", help="matches shown (default 5)"
+        "--top", type=_positive, metavar="N", help=f"matches shown (default {_TOP})"
     )
-    demo.set_defaults(run=_demo)
+    demo.set_defaults(run=_demo, error=demo.error)
 
     devices = commands.add_parser(
         "devices", help="the Vulkan devices found, and the CPU device; a star marks the default"
@@ -92,6 +110,17 @@ _positive.__name__ = "whole number"  # argparse says "invalid … value"
 
 
 def _demo(options: argparse.Namespace) -> None:
+    if options.question == "ocr":
+        for name in ("file", "model", "top"):
+            if getattr(options, name) is not None:
+                options.error(f"--{name} is for the sentences, not for ocr")
+        from . import ocr_demo
+
+        ocr_demo.run(options.image, options.output, options.device)
+        return
+    if options.image is not None or options.output is not None:
+        what = "--output" if options.image is None else f"the second argument, {options.image},"
+        options.error(f"{what} is for ocr alone; a question of several words is quoted")
     from . import demo
 
     demo.run(
@@ -99,7 +128,7 @@ def _demo(options: argparse.Namespace) -> None:
         options.file,
         options.model,
         options.device,
-        options.top,
+        options.top or _TOP,
     )
 
 

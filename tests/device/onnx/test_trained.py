@@ -1,15 +1,14 @@
 """Trained models that packages ship, against ONNX Runtime.
 
-    pip install --no-deps rapidocr-onnxruntime magika silero-vad basic-pitch
+    pip install --no-deps --require-hashes -r tests/support/trained-models.txt
 
 Nothing of the packages is imported; where one is not installed its models are skipped.
 """
 
-from importlib.metadata import PackageNotFoundError, files
-
 import numpy as np
 import pytest
 
+from tests.support.trained import packaged
 from webnn_vk.onnx import Session, requirements
 
 ort = pytest.importorskip("onnxruntime")
@@ -57,21 +56,16 @@ MODELS = {
             ("silero_vad_openvino_16k", {}),
         )
     },
+    "speech, three steps at once": (
+        "silero-vad", "silero_vad_16k_sequence.onnx",
+        lambda: {"input": normal(3, 576), "h": normal(1, 1, 128), "c": normal(1, 1, 128)},
+    ),
 }
-SLOW = {"detection", "recognition", "notes"}
-
-
-def path_of(package, name):
-    try:
-        found = [f for f in files(package) or () if str(f).endswith(name)]
-    except PackageNotFoundError:
-        pytest.skip(f"{package} is not installed")
-    return found[0].locate()
 
 
 def compare(context, name):
     package, file, make = MODELS[name]
-    path, feeds = path_of(package, file), make()
+    path, feeds = packaged(package, file), make()
     options = ort.SessionOptions()
     options.log_severity_level = 3
     expected = ort.InferenceSession(path, options).run(None, feeds)
@@ -88,16 +82,14 @@ def test_on_the_cpu_device(cpu_context, name):
     compare(cpu_context, name)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.long if n in SLOW else ()) for n in MODELS]
-)
+@pytest.mark.parametrize("name", MODELS)
 def test_on_vulkan_without_a_step_on_the_cpu(vulkan_context, name):
     report = compare(vulkan_context, name)
     assert {step.device for step in report.steps} == {"vulkan"}
 
 
 def test_what_the_speech_model_needs():
-    found = {r.name: r for r in requirements(path_of("silero-vad", "silero_vad.onnx"))}
+    found = {r.name: r for r in requirements(packaged("silero-vad", "silero_vad.onnx"))}
     assert found["input"].needs_shape
     assert found["sr"].needs_value
     assert not found["input"].needs_value

