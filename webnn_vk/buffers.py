@@ -136,7 +136,8 @@ def _checked_type(data: Any, descriptor: MLOperandDescriptor, what: str) -> np.n
     if not fits:
         raise TypeError(
             f"{what}: elements are {array.dtype}, {expected} (or bytes) are expected "
-            f"for {descriptor}; given is {_described(array)}"
+            f"for {descriptor}; given is {_described(array)}, which array.astype(np.{expected}) "
+            "converts"
         )
     return array
 

@@ -19,6 +19,7 @@ from .buffers import as_bytes
 from .context import MLContext, build_graph
 from .context_state import context_state
 from .data_types import (
+    DATA_TYPES,
     MLOperandDescriptor,
     cast_loss,
     cast_number,
@@ -141,7 +142,12 @@ class MLGraphBuilder(PublicDir):
             case (np.ndarray() | np.generic() as array,):
                 if array.dtype == np.bool_:
                     array = np.asarray(array).view(np.uint8)
-                described = MLOperandDescriptor(str(array.dtype), array.shape)
+                if array.dtype.name not in DATA_TYPES:
+                    raise TypeError(
+                        f"constant: no operand has elements of {array.dtype}; array.astype("
+                        f"np.float32), or another of {', '.join(DATA_TYPES)}, converts it"
+                    )
+                described = MLOperandDescriptor(array.dtype.name, array.shape)
                 return self._constant_buffer(described, array)
             case (str() | type() | np.dtype() as data_type, value):
                 return self._constant_number(to_data_type(data_type, "constant"), value)

@@ -14,13 +14,13 @@ from ..driver import (
     FillCommand,
     Recording,
 )
-from ..errors import InvalidStateError, sanitize
+from ..errors import InvalidStateError
 from ..integers import padded
 from ..runtime import Storage, Submit
 from .buffer import GPUBuffer, alive, check_range, integer, usable
 from .device_state import DeviceState
 from .flags import GPUBufferUsage
-from .shader import GPUComputePipeline, named, parts_of
+from .shader import GPUComputePipeline, named, parts_of, shown
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class GPUBindGroup:
         return self._label
 
     def __repr__(self) -> str:
-        return f"<GPUBindGroup {sanitize(self._label)!r} bindings {sorted(self._bound)}>"
+        return f"<GPUBindGroup{shown(self._label)} bindings {sorted(self._bound)}>"
 
 
 def _entries(entries: Any, what: str) -> list[tuple[int, Any]]:
@@ -177,7 +177,7 @@ class GPUCommandEncoder:
 
     def __repr__(self) -> str:
         state = " finished" if self._finished else ""
-        return f"<GPUCommandEncoder {sanitize(self._label)!r}{state}>"
+        return f"<GPUCommandEncoder{shown(self._label)}{state}>"
 
     def _check(self, what: str) -> None:
         self._device.check(what)
@@ -281,7 +281,7 @@ class GPUComputePass:
 
     def __repr__(self) -> str:
         state = "" if self._encoder._open is self else " ended"
-        return f"<GPUComputePass {sanitize(self._label)!r}{state}>"
+        return f"<GPUComputePass{shown(self._label)}{state}>"
 
     def _check(self, what: str) -> None:
         if self._encoder._open is not self:
@@ -355,7 +355,7 @@ class GPUCommandBuffer:
         return self._label
 
     def __repr__(self) -> str:
-        return f"<GPUCommandBuffer {sanitize(self._label)!r} over {len(self._buffers)} buffers>"
+        return f"<GPUCommandBuffer{shown(self._label)} over {len(self._buffers)} buffers>"
 
 
 def work_of(commands: GPUCommandBuffer, device: DeviceState) -> Submit:

@@ -62,7 +62,7 @@ class GPUShaderModule:
         return self._spirv
 
     def __repr__(self) -> str:
-        return f"<GPUShaderModule {sanitize(self._label)!r} bindings {self.bindings}>"
+        return f"<GPUShaderModule{shown(self._label)} bindings {self.bindings}>"
 
 
 class GPUComputePipeline:
@@ -110,7 +110,7 @@ class GPUComputePipeline:
         return self._label
 
     def __repr__(self) -> str:
-        return f"<GPUComputePipeline {sanitize(self._label)!r} of {self._module!r}>"
+        return f"<GPUComputePipeline{shown(self._label)} of {self._module!r}>"
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,11 @@ def named(what: str, label: str) -> str:
     if not isinstance(label, str):
         raise TypeError(f"{what}: the label has to be a str, not {type(label).__name__}")
     return f"{what} [{sanitize(label)}]" if label else what
+
+
+def shown(label: str) -> str:
+    """A label in a repr; nothing for none."""
+    return f" {sanitize(label)!r}" if label else ""
 
 
 def _spirv(device: DeviceState, code: Any, what: str, label: str) -> bytes:
