@@ -15,7 +15,7 @@ from .context import MLContext
 from .device_info import DeviceInfo
 from .device_profile import check_feature
 from .driver import DriverError, DriverUnavailable
-from .errors import InvalidStateError, NotSupportedError
+from .errors import DOMException, InvalidStateError, NotSupportedError
 from .gpu.adapter import GPUDevice
 from .gpu.device_state import device_state
 from .interop import wgpu
@@ -83,14 +83,25 @@ ml = ML()
 
 
 def devices() -> list[DeviceInfo]:
-    """The Vulkan devices found, with why an unusable one can't be used, and the CPU device."""
-    listed = []
+    """The Vulkan devices found, with why an unusable one can't be used, and the CPU device; the one
+    that ``create_context()`` takes is marked. None is marked where that fails."""
+    listed, default = [], _default_index()
     try:
-        for device in find_devices():
-            listed.append(DeviceInfo.of(device.profile, device.index, device.unusable))
+        for d in find_devices():
+            listed.append(DeviceInfo.of(d.profile, d.index, d.unusable, d.index == default))
     except DriverUnavailable:
         pass  # no Vulkan on this machine: the CPU device is what there is
     return [*listed, _cpu_info(CpuDevice())]
+
+
+def _default_index() -> int | None:
+    """The index of the Vulkan device that ``create_context()`` takes, None for the CPU device, −1
+    where it fails."""
+    try:
+        found = choose(Settings.from_environment()).found
+    except (DOMException, TypeError, ValueError):
+        return -1
+    return None if found is None else found.index
 
 
 def _check(settings: Settings) -> None:
@@ -130,7 +141,7 @@ def _vulkan_context(
     found: FoundDevice, settings: Settings, accelerated: bool, **options: Any
 ) -> MLContext:
     device = open_device(found, settings)
-    info = DeviceInfo.of(device.profile, found.index)
+    info = DeviceInfo.of(device.profile, found.index, default=found.index == _default_index())
     return _gpu_context(Timeline(device), info, settings, accelerated=accelerated, **options)
 
 
@@ -144,7 +155,8 @@ def _context_on(gpu_device: Any, settings: Settings) -> MLContext:
         )
     gpu = device_state(gpu_device)
     gpu.check("create_context")
-    info = DeviceInfo.of(gpu.device.profile, gpu_device.adapter.info.index)
+    index = gpu_device.adapter.info.index
+    info = DeviceInfo.of(gpu.device.profile, index, default=index == _default_index())
     return _gpu_context(gpu.timeline, info, settings, gpu_device=gpu_device)
 
 
@@ -197,7 +209,7 @@ def _cpu_context(settings: Settings, accelerated: bool) -> MLContext:
 
 def _cpu_info(device: CpuDevice) -> DeviceInfo:
     limits = {"max_tensor_byte_length": device.max_tensor_byte_length}
-    return DeviceInfo(device.name, "numpy", limits=limits)
+    return DeviceInfo(device.name, "numpy", limits=limits, default=_default_index() is None)
 
 
 _said: set[str] = set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import deque
 from typing import Any
@@ -12,6 +13,12 @@ from webnn_vk.driver.errors import ForkedProcess
 from webnn_vk.vulkan import quirks
 from webnn_vk.vulkan.errors import LayerMissing, ValidationError, VulkanUnavailable
 
+# What brings a driver, for messages.
+_LINUX_DRIVERS = (
+    "Debian, Ubuntu, Fedora: apt or dnf install mesa-vulkan-drivers; Arch: pacman -S vulkan-radeon "
+    "or vulkan-intel; NVIDIA: its own driver; elsewhere: the GPU vendor's driver")
+_DRIVER_HINTS = {"win32": "install the GPU vendor's driver",
+                 "darwin": "brew install molten-vk, or install the Vulkan SDK"}
 # Appended by the layer's callback, on any thread.
 _messages: deque[str] = deque()
 _last: deque[str] = deque(maxlen=100)
@@ -66,8 +73,8 @@ class Instance:
             info.pNext = messenger_info
         result = vk.lib.vkCreateInstance(info, vk.NULL, out)
         if vk.result_name(result) == "VK_ERROR_INCOMPATIBLE_DRIVER":
-            raise VulkanUnavailable("the Vulkan loader found no driver (Debian/Ubuntu: "
-                                    "apt install mesa-vulkan-drivers, or your GPU's driver)")
+            hint = _DRIVER_HINTS.get(sys.platform, _LINUX_DRIVERS)
+            raise VulkanUnavailable(f"the Vulkan loader found no driver ({hint})")
         vk.check(result, "vkCreateInstance")
         self.handle = out[0]
         if messenger_info:
