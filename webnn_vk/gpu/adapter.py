@@ -19,6 +19,7 @@ from .buffer import GPUBuffer, integer
 from .device_state import DeviceState, GPUDeviceBase, GPUDeviceLostInfo
 from .encoder import GPUBindGroup, GPUCommandEncoder
 from .flags import SUPPORTED_USAGE, GPUBufferUsage
+from .query import GPUQuerySet, missing, webgpu_features
 from .queue import GPUQueue, byte_view, write_bytes
 from .semaphore import GPUSemaphore
 from .shader import GPUComputePipeline, GPUShaderModule, named
@@ -40,8 +41,9 @@ class GPUAdapter:
 
     @property
     def features(self) -> frozenset[str]:
-        """Names of the features, as in ``context.device_info``."""
-        return self._profile.features
+        """Names of the features, as in ``context.device_info``, and WebGPU's "timestamp-query"
+        where the device has timestamps."""
+        return webgpu_features(self._profile)
 
     @property
     def limits(self) -> dict[str, int]:
@@ -108,8 +110,11 @@ class GPUDevice(GPUDeviceBase):
 
     @property
     def features(self) -> frozenset[str]:
-        """Names of features in use."""
-        return self._state.device.profile.features
+        """Names of features in use, WebGPU's "timestamp-query" among them where
+        ``create_query_set`` works."""
+        if missing(self._state) is not None:
+            return self._state.device.profile.features
+        return webgpu_features(self._state.device.profile)
 
     @property
     def lost(self) -> MLPromise[GPUDeviceLostInfo]:
@@ -118,8 +123,8 @@ class GPUDevice(GPUDeviceBase):
 
     # -- making --------------------------------------------------------------------------------
     def create_buffer(self, *, size: int, usage: int, label: str = "") -> GPUBuffer:
-        """A zeroed buffer of ``size`` bytes. ``usage``: STORAGE, COPY_SRC and COPY_DST in any
-        combination. OperationError when the device has no memory for it."""
+        """A zeroed buffer of ``size`` bytes. ``usage``: STORAGE, COPY_SRC, COPY_DST and
+        QUERY_RESOLVE in any combination. OperationError when the device has no memory for it."""
         what = named("create_buffer", label)
         size, usage = integer(size, f"{what}: size"), integer(usage, f"{what}: usage")
         limit = self._state.device.max_tensor_byte_length
@@ -127,8 +132,9 @@ class GPUDevice(GPUDeviceBase):
             raise ValueError(f"{what}: size {size}; a buffer has 1 to {limit} bytes")
         if not usage or usage & ~int(SUPPORTED_USAGE):
             raise ValueError(
-                f"{what}: usage {GPUBufferUsage(usage)!r}; STORAGE, COPY_SRC and COPY_DST are "
-                "supported (queue.write_buffer and read_buffer take the place of mapping)"
+                f"{what}: usage {GPUBufferUsage(usage)!r}; STORAGE, COPY_SRC, COPY_DST and "
+                "QUERY_RESOLVE are supported (queue.write_buffer and read_buffer take the place of "
+                "mapping)"
             )
         self._state.check(what)
         with self._state.translated(what):
@@ -178,6 +184,12 @@ class GPUDevice(GPUDeviceBase):
         """Records commands for ``queue.submit``."""
         self._state.check(named("create_command_encoder", label))
         return GPUCommandEncoder(self._state, label)
+
+    def create_query_set(self, *, type: str, count: int, label: str = "") -> GPUQuerySet:
+        """``count`` slots (1 to 4096) for times; ``type`` is "timestamp". NotSupportedError, with
+        the reason, where the device lacks the feature "timestamp-query"; ValueError for another
+        type or count, InvalidStateError when the device is lost."""
+        return GPUQuerySet(self._state, type, count, label)
 
     def create_exportable_semaphore(self) -> GPUSemaphore:
         """A semaphore to order the device's work with that of CUDA, another device or process.

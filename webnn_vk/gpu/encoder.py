@@ -20,6 +20,8 @@ from ..runtime import Storage, Submit
 from .buffer import GPUBuffer, alive, check_range, integer, usable
 from .device_state import DeviceState
 from .flags import GPUBufferUsage
+from .query import RESOLVE_ALIGNMENT, GPUQuerySet, PassWrites, check_slots, live, resolution
+from .query import usable as usable_set
 from .shader import GPUComputePipeline, named, parts_of, shown
 
 
@@ -116,6 +118,7 @@ class GPUCommandEncoder:
         self._buffers: dict[GPUBuffer, None] = {}
         self._open: GPUComputePass | None = None
         self._finished = False
+        self._query_sets: dict[GPUQuerySet, None] = {}
         # Since the last barrier.
         self._read: set[Storage] = set()
         self._written: set[Storage] = set()
@@ -125,11 +128,56 @@ class GPUCommandEncoder:
         """The name given to it."""
         return self._label
 
-    def begin_compute_pass(self, *, label: str = "") -> GPUComputePass:
-        """A pass to record dispatches in; the encoder waits for its ``end()``."""
-        self._check("begin_compute_pass")
-        self._open = GPUComputePass(self, label)
+    def begin_compute_pass(
+        self, *, label: str = "", timestamp_writes: Mapping[str, Any] | None = None
+    ) -> GPUComputePass:
+        """A pass to record dispatches in; the encoder waits for its ``end()``.
+
+        ``timestamp_writes``: a mapping with ``query_set``, and the numbers of the slots that get
+        the time when all before the pass is done, ``beginning_of_pass_write_index``, and when the
+        pass is, ``end_of_pass_write_index`` (one or both). Raises TypeError and ValueError for what
+        they can't be, InvalidStateError for a destroyed set or an encoder that is not open."""
+        what = named("begin_compute_pass", label)
+        self._check(what)
+        writes = None
+        if timestamp_writes is not None:
+            writes = PassWrites(self._device, timestamp_writes, what)
+            self._query_sets[writes.set] = None
+            if (begin := writes.command(end=False)) is not None:
+                self._barrier()  # nothing of the pass starts before
+                self._commands.append(begin)
+        self._open = GPUComputePass(self, label, writes)
         return self._open
+
+    def resolve_query_set(
+        self,
+        query_set: GPUQuerySet,
+        first_query: int,
+        query_count: int,
+        destination: GPUBuffer,
+        destination_offset: int,
+    ) -> None:
+        """Copy times, each a ``uint64`` of nanoseconds from a start of the device's choice, to
+        ``destination`` (usage QUERY_RESOLVE) from ``destination_offset`` bytes on, a multiple of
+        256; 0 for slots that nothing has written. Raises TypeError and ValueError for what can't
+        be, InvalidStateError for what was destroyed."""
+        what = "resolve_query_set"
+        self._check(what)
+        usable_set(query_set, self._device, what)
+        first, count = check_slots(query_set, first_query, query_count, what)
+        offset = integer(destination_offset, f"{what}: destination_offset")
+        if offset % RESOLVE_ALIGNMENT:
+            raise ValueError(f"{what}: offset {offset} is not a multiple of {RESOLVE_ALIGNMENT}")
+        if not isinstance(destination, GPUBuffer):
+            raise TypeError(f"{what}: a GPUBuffer is expected, not {type(destination).__name__}")
+        storage = usable(destination, self._device, GPUBufferUsage.QUERY_RESOLVE, what)
+        self._query_sets[query_set] = None
+        if not count:
+            return
+        check_range(destination, offset, 8 * count, what)
+        whole = 8 * count == destination.size
+        for command in resolution(query_set, first, count, storage, offset):
+            self._add(command, {destination: (not whole, True)})
 
     def copy_buffer_to_buffer(
         self,
@@ -172,7 +220,12 @@ class GPUCommandEncoder:
         with self._device.translated("finish"):
             recording = self._device.device.driver.record(self._commands)
         return GPUCommandBuffer(
-            self._device, recording, tuple(self._buffers), self._uses, label or self._label
+            self._device,
+            recording,
+            tuple(self._buffers),
+            tuple(self._query_sets),
+            self._uses,
+            label or self._label,
         )
 
     def __repr__(self) -> str:
@@ -195,19 +248,25 @@ class GPUCommandEncoder:
             self._uses.add(storage, reads=reads, writes=writes)
             (written if writes else read).add(storage)
         if written & (self._read | self._written) or read & self._written:
-            self._commands.append(BarrierCommand())
-            self._read, self._written = set(), set()
+            self._barrier()
         self._read |= read
         self._written |= written
         self._commands.append(command)
+
+    def _barrier(self) -> None:
+        self._commands.append(BarrierCommand())
+        self._read, self._written = set(), set()
 
 
 class GPUComputePass:
     """Dispatches, each with the pipeline, bind group and push constants set before it."""
 
-    def __init__(self, encoder: GPUCommandEncoder, label: str) -> None:
+    def __init__(
+        self, encoder: GPUCommandEncoder, label: str, writes: PassWrites | None
+    ) -> None:
         self._encoder = encoder
         self._label = label
+        self._writes = writes
         self._pipeline: GPUComputePipeline | None = None
         self._group: GPUBindGroup | None = None
         self._push = b""
@@ -270,6 +329,8 @@ class GPUComputePass:
     def end(self) -> None:
         """Close the pass; the encoder takes other commands again."""
         self._check("end")
+        if self._writes is not None and (end := self._writes.command(end=True)) is not None:
+            self._encoder._commands.append(end)
         self._encoder._open = None
 
     def __enter__(self) -> GPUComputePass:
@@ -340,12 +401,14 @@ class GPUCommandBuffer:
         device: DeviceState,
         recording: Recording,
         buffers: Sequence[GPUBuffer],
+        query_sets: Sequence[GPUQuerySet],
         uses: _Uses,
         label: str,
     ) -> None:
         self._device = device
         self._recording = recording
         self._buffers = buffers
+        self._query_sets = query_sets
         self._uses = uses
         self._label = label
 
@@ -365,6 +428,8 @@ def work_of(commands: GPUCommandBuffer, device: DeviceState) -> Submit:
         raise ValueError(f"submit: {commands!r} belongs to another GPUDevice")
     for buffer in commands._buffers:
         alive(buffer, "submit")
+    for query_set in commands._query_sets:
+        live(query_set, "submit")
     uses = commands._uses
     return Submit(
         [commands._recording], reads=tuple(uses.reads), writes=tuple(uses.writes), keep=commands

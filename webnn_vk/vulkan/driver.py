@@ -20,6 +20,7 @@ from webnn_vk.vulkan.errors import VulkanUnavailable
 from webnn_vk.vulkan.facets import VulkanSharing, VulkanTimestamps
 from webnn_vk.vulkan.memory import Allocation, Allocator, HeapUsage
 from webnn_vk.vulkan.pipelines import PipelineStore, VulkanPipeline
+from webnn_vk.vulkan.queries import NativeQueries, VulkanQueries
 from webnn_vk.vulkan.quirks import COMPILES_AT_FIRST_SUBMIT, SIGNAL_DEADLOCKS_WAIT, quirks_of
 from webnn_vk.vulkan.recording import NativeRecording, Recorder, VulkanRecording
 from webnn_vk.vulkan.semaphores import NativeTimeline, TimelineSemaphore
@@ -76,17 +77,19 @@ class VulkanDriver:
         self._recorder = Recorder(self.handle, profile, physical.queue_family)
         self._timeline = self._new_timeline()
         self._semaphores: set[NativeTimeline] = set()
+        self._queries: set[NativeQueries] = set()
         # Guards the queue, the counter, and `last_value` of whatever is submitted.
         self._lock = threading.Lock()
         self._submitted = 0
         self._recordings: set[NativeRecording] = set()
-        self._retired: deque[NativeRecording | NativeTimeline] = deque()
+        self._retired: deque[NativeRecording | NativeTimeline | NativeQueries] = deque()
         self._submission = Submission(self.handle, physical.queue_family, self._timeline)
         self.sharing = VulkanSharing(physical.handle, profile, blocks, self._memory,
                                      check=self._ready, guarded=self._guarded,
                                      new_semaphore=self._new_semaphore)
         self.timestamps = VulkanTimestamps(
             self.handle, profile, check=self._ready, guarded=self._guarded, failed=self._failed,
+            new_queries=self._new_queries,
         ) if "timestamps" in profile.features else None
         _open.add(self)
 
@@ -135,7 +138,10 @@ class VulkanDriver:
     # -- work ---------------------------------------------------------------------------------
     def record(self, commands: Sequence[Command]) -> VulkanRecording:
         self._ready()
-        native = self._guarded(lambda: self._recorder.record(commands))
+        return self._record(lambda: self._recorder.record(commands))
+
+    def _record(self, record: Callable[[], NativeRecording]) -> VulkanRecording:
+        native = self._guarded(record)
         self._recordings.add(native)
         if len(self._retired) > _MANY_RETIRED:
             self._reap()  # also where nothing is ever submitted
@@ -194,6 +200,14 @@ class VulkanDriver:
         self._semaphores.add(native)
         return TimelineSemaphore(native, self._retire)
 
+    def _new_queries(self, count: int) -> VulkanQueries:
+        native = self._guarded(lambda: NativeQueries(self.handle, count))
+        self._queries.add(native)
+        made = VulkanQueries(native, count, self._retire)
+        # Slots have to be reset before anything looks at them.
+        self.submit([self._record(lambda: self._recorder.clear(made))])
+        return made
+
     def _new_timeline(self, exportable: bool = False) -> NativeTimeline:
         return NativeTimeline(self.handle, self._failed, exportable=exportable,
                               in_turns=SIGNAL_DEADLOCKS_WAIT in self._quirks)
@@ -221,6 +235,8 @@ class VulkanDriver:
             semaphore.destroy()
         for native in self._recordings:
             self._recorder.destroy(native)
+        for queries in self._queries:
+            queries.destroy()
         self._retired.clear()
         self._recorder.close()
         self._submission.close()
@@ -280,7 +296,7 @@ class VulkanDriver:
                 self._call_ended.notify_all()
 
     # -- release of what is no longer in flight -------------------------------------------------
-    def _retire(self, item: NativeRecording | NativeTimeline) -> None:
+    def _retire(self, item: NativeRecording | NativeTimeline | NativeQueries) -> None:
         # Also runs in destructors, on any thread and under any lock: never block here.
         self._retired.append(item)
 
@@ -312,6 +328,9 @@ class VulkanDriver:
                 if isinstance(item, NativeRecording):
                     self._recordings.discard(item)
                     self._recorder.destroy(item)
+                elif isinstance(item, NativeQueries):
+                    self._queries.discard(item)
+                    item.destroy()
                 else:
                     self._semaphores.discard(item)
                     item.destroy()
