@@ -242,7 +242,8 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
     def read_tensor(self, tensor: MLTensor, output: Any = None) -> MLPromise[Any]:
         """A readable tensor's contents once all work before is done (§8.3.4): a NumPy array of
         its data type and shape, or None after filling ``output`` (§8.3.5), a writable buffer of
-        fitting type and at least the byte length that stays untouched on failure. Rejects with
+        fitting type that stays untouched on failure: an array of the tensor's shape, or a flat one
+        of at least its byte length. Rejects with
         TypeError for a tensor of another context, one not readable or a wrong buffer, with
         InvalidStateError when the tensor or the context goes away first, and with the error of the
         dispatch that should have written it."""
