@@ -35,6 +35,7 @@ from .graph.emit import bind_call, make_node
 from .ml_graph import MLGraph
 from .ops import OPERATORS, Operator
 from .ops.arguments import Number
+from .ops.help import method_help
 from .promise import MLPromise, kind_of
 from .runtime import CpuDevice
 from .tensor import MLTensor
@@ -114,7 +115,9 @@ class MLGraphBuilder(PublicDir):
     # -- inputs and constants ------------------------------------------------------------------
     def input(self, name: str, descriptor: Any) -> MLOperand:
         """A graph input (§8.9.2): ``name`` is not empty and, among the inputs that a graph uses,
-        unique; ``descriptor`` is an MLOperandDescriptor or a mapping with data_type and shape."""
+        unique; ``descriptor`` is an MLOperandDescriptor or a mapping with data_type and shape.
+        Returns at once. TypeError for an empty name or a descriptor that no operand can have,
+        InvalidStateError after ``build()`` and when the context is lost."""
         if not isinstance(name, str):
             raise TypeError(f"input: the name has to be a str, not {type(name).__name__}")
         described = _plain(to_descriptor(descriptor))
@@ -135,6 +138,10 @@ class MLGraphBuilder(PublicDir):
         becomes 0, floats round; a RuntimeWarning says so where more than rounding is lost;
         ``constant(tensor)``: a constant tensor of this context;
         ``constant(array)``: data type and shape from a NumPy array, copied (extension).
+
+        Returns at once. TypeError for data that does not fit, a tensor of another context or one
+        that is not constant; InvalidStateError for a destroyed tensor, after ``build()`` and when
+        the context is lost.
         """
         match (*args, *_by_name(named, len(args))):
             case (MLTensor() as tensor,):
@@ -416,7 +423,7 @@ def _method(record: Operator) -> Any:
 
     method.__name__ = record.name
     method.__qualname__ = f"MLGraphBuilder.{record.name}"
-    method.__doc__ = f"{record.doc}\n\nSpecification: {record.section}."
+    method.__doc__ = method_help(record)
     signature = record.signature()
     this = signature.replace(
         parameters=[_SELF, *signature.parameters.values()],

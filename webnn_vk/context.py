@@ -110,7 +110,8 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
 
     def op_support_limits(self) -> dict[str, Any]:
         """Data types and ranks of every operand of every operator on this device, with
-        ``max_tensor_byte_length`` in bytes and ``preferred_input_layout`` (§8.3.7)."""
+        ``max_tensor_byte_length`` in bytes and ``preferred_input_layout`` (§8.3.7). Returns at
+        once; raises nothing."""
         return op_support_limits(self._state.device)
 
     # -- tensors -------------------------------------------------------------------------------
@@ -223,9 +224,9 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
 
     def write_tensor(self, tensor: MLTensor, input_data: Any) -> None:
         """Replace a writable tensor's contents, in order with other work (§8.3.6).
-        ``input_data`` is copied before the call returns. TypeError when the tensor belongs to
-        another context, is not writable, or the data does not fit; InvalidStateError when it was
-        destroyed."""
+        ``input_data`` is copied before the call returns; only for staging memory it may wait.
+        TypeError when the tensor belongs to another context, is not writable, or the data does not
+        fit; InvalidStateError when it was destroyed."""
         self._state.timeline.check_fork()
         state = owned(tensor, self._state, "write_tensor")
         storage = state.use("write_tensor")
@@ -264,7 +265,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
     ) -> MLPromise[MLTensor]:
         """A zeroed tensor that ``export_to_gpu`` lends to ``gpu_device``, without a copy: the
         device that the context was made on, or another ``GPUDevice`` of the same hardware. To any
-        ``wgpu.GPUDevice`` its contents are copied (docs/interop.md).
+        ``wgpu.GPUDevice`` its contents are copied (extension; docs/interop.md).
 
         Without a ``gpu_device`` it serves ``tensor.export_fd()`` only. Rejects as ``create_tensor``
         does, with InvalidStateError when the GPUDevice was destroyed, NotSupportedError on the CPU
@@ -283,7 +284,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
 
     def create_exportable_semaphore(self) -> GPUSemaphore:
         """A semaphore that orders the context's work with that of CUDA, another device or process,
-        without waits by the host: the companion of ``tensor.export_fd()``.
+        without waits by the host: the companion of ``tensor.export_fd()`` (extension).
 
         NotSupportedError on the CPU device and where the device has no VK_KHR_external_semaphore_fd
         for timeline semaphores (lavapipe), InvalidStateError when the context is lost.
@@ -302,7 +303,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
 
     def export_to_gpu(self, tensor: MLTensor) -> Any:
         """Lend an exportable tensor to its GPUDevice: the buffer with its memory, at once; the same
-        one until it is destroyed.
+        one until it is destroyed (extension).
 
         The buffer has usage STORAGE, COPY_SRC and COPY_DST and the tensor's packed byte length. The
         device's work finds what was queued on the context before. ``buffer.destroy()`` gives the
@@ -351,7 +352,8 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         self, graph: MLGraph, inputs: Mapping[str, Any]
     ) -> MLPromise[dict[str, np.ndarray]]:
         """``compute`` as a promise, to be awaited under asyncio (extension). The inputs are copied
-        before the call returns; what ``compute`` raises the promise rejects with."""
+        before the call returns; the promise rejects with what ``compute`` raises (TypeError,
+        InvalidStateError, OperationError)."""
 
         def start() -> MLPromise[dict[str, np.ndarray]]:
             views = self._checked_arrays(graph, inputs, "compute_async")
@@ -454,8 +456,8 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
 
     # -- end -----------------------------------------------------------------------------------
     def destroy(self) -> None:
-        """Lose the context on purpose (§8.3.8): its tensors and graphs are destroyed, what is
-        pending rejects with InvalidStateError. Calling it again does nothing."""
+        """Lose the context on purpose (§8.3.8), at once: its tensors and graphs are destroyed, what
+        is pending rejects with InvalidStateError. Calling it again does nothing."""
         self._state.destroy()
 
     def __enter__(self) -> MLContext:
@@ -470,7 +472,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
 
     def fence(self) -> Fence:
         """The point after all work queued so far (extension): its ``value`` on the timeline,
-        ``done``, ``wait(timeout)`` in seconds."""
+        ``done``, ``wait(timeout)`` in seconds. Returns at once; raises nothing."""
         return self._state.lane.fence()
 
 

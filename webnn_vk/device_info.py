@@ -39,7 +39,7 @@ class DeviceInfo:
         unusable: str | None = None,
         default: bool = False,
     ) -> DeviceInfo:
-        """That of a profile."""
+        """That of a profile; at once, raises nothing."""
         limits = {
             name: getattr(profile, name)
             for name in profile.__dataclass_fields__

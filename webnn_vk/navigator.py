@@ -84,7 +84,9 @@ ml = ML()
 
 def devices() -> list[DeviceInfo]:
     """The Vulkan devices found, with why an unusable one can't be used, and the CPU device; the one
-    that ``create_context()`` takes is marked. None is marked where that fails."""
+    that ``create_context()`` takes is marked (extension). None is marked where that fails. Waits
+    for the driver; raises nothing where there is no Vulkan, NotSupportedError where the validation
+    layer was asked for and isn't there."""
     listed, default = [], _default_index()
     try:
         for d in find_devices():

@@ -10,6 +10,7 @@ from .. import background
 from ..device_info import DeviceInfo
 from ..driver import DriverError, DriverUnavailable
 from ..errors import InvalidStateError, NotSupportedError
+from ..face import PublicDir, html_table
 from ..opening import FoundDevice, choose_device, find_devices, open_device
 from ..promise import MLPromise
 from ..runtime import DriverDevice, Write
@@ -27,7 +28,7 @@ from .shader import GPUComputePipeline, GPUShaderModule, named
 POWER_PREFERENCES = ("low-power", "high-performance")
 
 
-class GPUAdapter:
+class GPUAdapter(PublicDir):
     """A Vulkan device that can be opened, software ones included."""
 
     def __init__(self, physical: FoundDevice) -> None:
@@ -78,8 +79,11 @@ class GPUAdapter:
     def __repr__(self) -> str:
         return f"<GPUAdapter {self.info}>"
 
+    def _repr_html_(self) -> str:
+        return self.info._repr_html_()
 
-class GPUDevice(GPUDeviceBase):
+
+class GPUDevice(PublicDir, GPUDeviceBase):
     """An opened device, by ``adapter.request_device()``; ``ml.create_context(gpu_device)`` makes a
     context on it.
 
@@ -124,7 +128,9 @@ class GPUDevice(GPUDeviceBase):
     # -- making --------------------------------------------------------------------------------
     def create_buffer(self, *, size: int, usage: int, label: str = "") -> GPUBuffer:
         """A zeroed buffer of ``size`` bytes. ``usage``: STORAGE, COPY_SRC, COPY_DST and
-        QUERY_RESOLVE in any combination. OperationError when the device has no memory for it."""
+        QUERY_RESOLVE in any combination. Returns at once. TypeError and ValueError for another size
+        or usage, OperationError when the device has no memory for it, InvalidStateError when it is
+        lost."""
         what = named("create_buffer", label)
         size, usage = integer(size, f"{what}: size"), integer(usage, f"{what}: usage")
         limit = self._state.device.max_tensor_byte_length
@@ -143,7 +149,8 @@ class GPUDevice(GPUDeviceBase):
         return GPUBuffer(self._state, storage, GPUBufferUsage(usage), label)
 
     def create_buffer_with_data(self, *, data: Any, usage: int, label: str = "") -> GPUBuffer:
-        """A buffer holding a copy of ``data``, anything contiguous with the buffer protocol."""
+        """A buffer holding a copy of ``data``, anything contiguous with the buffer protocol. Only
+        for staging memory it may wait. TypeError for other data, otherwise as ``create_buffer``."""
         what = named("create_buffer_with_data", label)
         view = byte_view(data, what)
         buffer = self.create_buffer(size=len(view), usage=usage, label=label)
@@ -151,11 +158,13 @@ class GPUDevice(GPUDeviceBase):
         return buffer
 
     def create_shader_module(self, *, code: Any, label: str = "") -> GPUShaderModule:
-        """A compute shader from GLSL (str), SPIR-V (bytes) or a ``codegen.KernelSpec``.
+        """A compute shader from GLSL (str), SPIR-V (bytes) or a ``codegen.KernelSpec``; GLSL is
+        compiled here, which blocks.
 
         Its storage buffers are at set 0. SPIR-V is trusted like any native code: what it does out
         of a buffer's bounds is undefined. ValueError with the compiler's log for GLSL that doesn't
-        compile; NotSupportedError without a compiler.
+        compile, TypeError for anything else; NotSupportedError without a compiler,
+        InvalidStateError when the device is lost.
         """
         self._state.check("create_shader_module")
         return GPUShaderModule(self._state, code, label)
@@ -169,38 +178,43 @@ class GPUDevice(GPUDeviceBase):
         label: str = "",
     ) -> GPUComputePipeline:
         """A shader ready to run. ``constants``: specialisation constant id → number (for a
-        KernelSpec's module also name → number)."""
+        KernelSpec's module also name → number). Blocks while the driver compiles. TypeError and
+        ValueError for another module, entry point, constant or workgroup than there can be,
+        OperationError when the driver fails, InvalidStateError when the device is lost."""
         self._state.check("create_compute_pipeline")
         return GPUComputePipeline(self._state, module, entry_point, constants or {}, label)
 
     def create_bind_group(self, *, entries: Any, label: str = "") -> GPUBindGroup:
         """Buffers for a dispatch. ``entries``: buffers (or GPUBufferBindings, or mappings with
         buffer, offset and size, in bytes) in the order of their bindings, or mappings with binding
-        and resource. The buffers need usage STORAGE."""
+        and resource. The buffers need usage STORAGE. Returns at once. TypeError and ValueError for
+        what doesn't fit, InvalidStateError for what was destroyed or lost."""
         self._state.check("create_bind_group")
         return GPUBindGroup(self._state, entries, label)
 
     def create_command_encoder(self, *, label: str = "") -> GPUCommandEncoder:
-        """Records commands for ``queue.submit``."""
+        """Records commands for ``queue.submit``. Returns at once. InvalidStateError when the device
+        is lost."""
         self._state.check(named("create_command_encoder", label))
         return GPUCommandEncoder(self._state, label)
 
     def create_query_set(self, *, type: str, count: int, label: str = "") -> GPUQuerySet:
-        """``count`` slots (1 to 4096) for times; ``type`` is "timestamp". NotSupportedError, with
+        """``count`` slots (1 to 4096) for times, at once; ``type`` is "timestamp". TypeError for
+        other arguments, NotSupportedError, with
         the reason, where the device lacks the feature "timestamp-query"; ValueError for another
         type or count, InvalidStateError when the device is lost."""
         return GPUQuerySet(self._state, type, count, label)
 
     def create_exportable_semaphore(self) -> GPUSemaphore:
-        """A semaphore to order the device's work with that of CUDA, another device or process.
-        NotSupportedError where the device has no VK_KHR_external_semaphore_fd for timeline
-        semaphores."""
+        """A semaphore to order the device's work with that of CUDA, another device or process, at
+        once. InvalidStateError when the device is lost, NotSupportedError where it has no
+        VK_KHR_external_semaphore_fd for timeline semaphores."""
         self._state.check("create_exportable_semaphore")
         return GPUSemaphore(self._state.lane, "create_exportable_semaphore")
 
     def import_external_buffer(self, tensor: TensorBase) -> MLPromise[GPUBuffer]:
         """The buffer of an MLTensor that was made exportable to this device: ``export_to_gpu`` seen
-        from here. Rejects with what that raises."""
+        from here. Rejects with what that raises: TypeError, InvalidStateError."""
         try:
             self._state.check("import_external_buffer")
             if not isinstance(tensor, TensorBase):
@@ -216,8 +230,9 @@ class GPUDevice(GPUDeviceBase):
 
     # -- end -----------------------------------------------------------------------------------
     def destroy(self) -> None:
-        """End this object's use of the device. Work submitted before goes on; exported buffers go
-        back to their tensors; contexts on the device live on. Calling it again does nothing."""
+        """End this object's use of the device, at once. Work submitted before goes on; exported
+        buffers go back to their tensors; contexts on the device live on. Calling it again does
+        nothing. InvalidStateError in a forked child."""
         self._state.destroy()
 
     def __enter__(self) -> GPUDevice:
@@ -230,9 +245,15 @@ class GPUDevice(GPUDeviceBase):
     def __repr__(self) -> str:
         return repr(self._state)
 
+    def _repr_html_(self) -> str:
+        rows = [("adapter", self._adapter.info), ("lost", "yes" if self.lost.done() else "no"),
+                ("features", ", ".join(sorted(self.features))), *self.limits.items()]
+        return html_table(rows, caption="GPUDevice")
+
 
 def enumerate_adapters() -> list[GPUAdapter]:
-    """The usable Vulkan devices, in Vulkan's order; none where there is no Vulkan."""
+    """The usable Vulkan devices, in Vulkan's order; none where there is no Vulkan. Waits for the
+    driver; ValueError for nonsense in the environment's settings."""
     try:
         return [GPUAdapter(device) for device in _find_devices() if device.unusable is None]
     except DriverUnavailable:

@@ -15,6 +15,7 @@ from ..driver import (
     Recording,
 )
 from ..errors import InvalidStateError
+from ..face import PublicDir
 from ..integers import padded
 from ..runtime import Storage, Submit
 from .buffer import GPUBuffer, alive, check_range, integer, usable
@@ -34,7 +35,7 @@ class GPUBufferBinding:
     size: int | None = None
 
 
-class GPUBindGroup:
+class GPUBindGroup(PublicDir):
     """Buffers by binding number; made by ``device.create_bind_group``."""
 
     def __init__(self, device: DeviceState, entries: Any, label: str) -> None:
@@ -106,7 +107,7 @@ class _Uses:
             self.writes[storage] = None
 
 
-class GPUCommandEncoder:
+class GPUCommandEncoder(PublicDir):
     """Records commands; ``finish()`` makes a command buffer of them. Each command sees what those
     before it wrote."""
 
@@ -131,7 +132,7 @@ class GPUCommandEncoder:
     def begin_compute_pass(
         self, *, label: str = "", timestamp_writes: Mapping[str, Any] | None = None
     ) -> GPUComputePass:
-        """A pass to record dispatches in; the encoder waits for its ``end()``.
+        """A pass to record dispatches in, at once; other commands have to wait for its ``end()``.
 
         ``timestamp_writes``: a mapping with ``query_set``, and the numbers of the slots that get
         the time when all before the pass is done, ``beginning_of_pass_write_index``, and when the
@@ -157,10 +158,10 @@ class GPUCommandEncoder:
         destination: GPUBuffer,
         destination_offset: int,
     ) -> None:
-        """Copy times, each a ``uint64`` of nanoseconds from a start of the device's choice, to
+        """Copy times, each a ``uint64`` of nanoseconds since a moment of the device's choice, to
         ``destination`` (usage QUERY_RESOLVE) from ``destination_offset`` bytes on, a multiple of
-        256; 0 for slots that nothing has written. Raises TypeError and ValueError for what can't
-        be, InvalidStateError for what was destroyed."""
+        256; 0 for slots that nothing has written. Recorded at once. Raises TypeError and ValueError
+        for what can't be, InvalidStateError for what was destroyed."""
         what = "resolve_query_set"
         self._check(what)
         usable_set(query_set, self._device, what)
@@ -188,7 +189,8 @@ class GPUCommandEncoder:
         size: int | None = None,
     ) -> None:
         """Copy ``size`` bytes (None: the rest of ``source``). The buffers need usage COPY_SRC and
-        COPY_DST and must be two."""
+        COPY_DST and must be two. Recorded at once. TypeError and ValueError for what doesn't fit,
+        InvalidStateError for a destroyed buffer or an encoder that is not open."""
         what = "copy_buffer_to_buffer"
         self._check(what)
         source_offset, size = check_range(source, source_offset, size, what)
@@ -202,7 +204,8 @@ class GPUCommandEncoder:
 
     def clear_buffer(self, buffer: GPUBuffer, offset: int = 0, size: int | None = None) -> None:
         """Zero ``size`` bytes (None: to the end); both numbers multiples of 4 inside a buffer. It
-        needs usage COPY_DST."""
+        needs usage COPY_DST. Recorded at once. TypeError and ValueError for what doesn't fit,
+        InvalidStateError for a destroyed buffer or an encoder that is not open."""
         self._check("clear_buffer")
         offset, size = check_range(buffer, offset, size, "clear_buffer")
         storage = usable(buffer, self._device, GPUBufferUsage.COPY_DST, "clear_buffer")
@@ -214,7 +217,9 @@ class GPUCommandEncoder:
         self._add(FillCommand(storage.backing, offset, size), {buffer: (not whole, True)})
 
     def finish(self, *, label: str = "") -> GPUCommandBuffer:
-        """The recorded commands; the encoder is over."""
+        """The recorded commands, at once; the encoder is over. InvalidStateError while a pass is
+        open, for an encoder that is over, a destroyed buffer or a lost device; OperationError when
+        the driver fails."""
         self._check("finish")
         self._finished = True
         with self._device.translated("finish"):
@@ -258,7 +263,7 @@ class GPUCommandEncoder:
         self._read, self._written = set(), set()
 
 
-class GPUComputePass:
+class GPUComputePass(PublicDir):
     """Dispatches, each with the pipeline, bind group and push constants set before it."""
 
     def __init__(
@@ -272,7 +277,9 @@ class GPUComputePass:
         self._push = b""
 
     def set_pipeline(self, pipeline: GPUComputePipeline) -> None:
-        """The pipeline of the dispatches that follow; forgets the push constants."""
+        """The pipeline of the dispatches that follow; forgets the push constants. At once.
+        TypeError for anything else, ValueError for another device's, InvalidStateError when the
+        pass has ended."""
         self._check("set_pipeline")
         if not isinstance(pipeline, GPUComputePipeline):
             raise TypeError(f"set_pipeline: a GPUComputePipeline is expected, not {pipeline!r}")
@@ -281,7 +288,9 @@ class GPUComputePass:
         self._pipeline, self._push = pipeline, b""
 
     def set_bind_group(self, index: int, bind_group: GPUBindGroup) -> None:
-        """The buffers of the dispatches that follow; ``index`` is 0."""
+        """The buffers of the dispatches that follow; ``index`` is 0. At once. TypeError for
+        anything else, ValueError for another index or device, InvalidStateError when the pass has
+        ended."""
         self._check("set_bind_group")
         if not isinstance(bind_group, GPUBindGroup):
             raise TypeError(f"set_bind_group: a GPUBindGroup is expected, not {bind_group!r}")
@@ -293,7 +302,8 @@ class GPUComputePass:
 
     def set_push_constants(self, data: Any) -> None:
         """The whole push-constant block as bytes, or a mapping name → value for a module made from
-        a KernelSpec."""
+        a KernelSpec. At once. TypeError for anything else, ValueError for another length,
+        InvalidStateError when no pipeline is set or the pass has ended."""
         self._check("set_push_constants")
         pipeline = self._needed()
         parts = parts_of(pipeline)
@@ -312,7 +322,10 @@ class GPUComputePass:
         self._push = data
 
     def dispatch_workgroups(self, x: int, y: int = 1, z: int = 1) -> None:
-        """Run the pipeline over x·y·z workgroups."""
+        """Run the pipeline over x·y·z workgroups. Recorded at once. TypeError unless they are
+        integers, ValueError for more than the device runs, buffers that are missing, too large or
+        overlap where one is written, or without the push constants that the shader has;
+        InvalidStateError without a pipeline, for a destroyed buffer or when the pass has ended."""
         self._check("dispatch_workgroups")
         pipeline = self._needed()
         parts = parts_of(pipeline)
@@ -327,7 +340,8 @@ class GPUComputePass:
         self._encoder._add(DispatchCommand(parts.native, bindings, self._push, groups), uses)
 
     def end(self) -> None:
-        """Close the pass; the encoder takes other commands again."""
+        """Close the pass, at once; the encoder takes other commands again. InvalidStateError when
+        it has ended before."""
         self._check("end")
         if self._writes is not None and (end := self._writes.command(end=True)) is not None:
             self._encoder._commands.append(end)
@@ -392,7 +406,7 @@ def _check_overlaps(
                 )
 
 
-class GPUCommandBuffer:
+class GPUCommandBuffer(PublicDir):
     """Recorded commands for ``queue.submit``. Unlike WebGPU's it may be submitted again, which
     costs no new recording. It keeps the memory of its buffers."""
 

@@ -15,6 +15,7 @@ from ..driver import (
     timestamps_of,
 )
 from ..errors import InvalidStateError, NotSupportedError
+from ..face import PublicDir
 from ..runtime import Storage
 from . import nanoseconds
 from .buffer import integer
@@ -29,7 +30,7 @@ RESOLVE_ALIGNMENT = 256
 _WRITES = ("beginning_of_pass_write_index", "end_of_pass_write_index")
 
 
-class GPUQuerySet:
+class GPUQuerySet(PublicDir):
     """Slots for times; made by ``device.create_query_set``. Passes write them (``timestamp_writes``
     of ``begin_compute_pass``), ``encoder.resolve_query_set`` copies them into a buffer."""
 
@@ -73,7 +74,8 @@ class GPUQuerySet:
         return self._label
 
     def destroy(self) -> None:
-        """Release it. Work submitted before goes on, other work with it is an InvalidStateError.
+        """Release it, at once. Work submitted before goes on, other work with it is an
+        InvalidStateError.
         Calling it again does nothing."""
         self._device.timeline.check_fork()
         self._queries = None

@@ -8,11 +8,12 @@ from typing import Any
 
 from ..driver import DriverError, FeatureMissing, sharing_of
 from ..errors import NotSupportedError, OperationError
+from ..face import PublicDir
 from ..runtime import Lane, Submit
 from ..runtime.external import stop_waits
 
 
-class GPUSemaphore:
+class GPUSemaphore(PublicDir):
     """A timeline semaphore whose value both sides see; made by ``create_exportable_semaphore`` of
     a context or a GPUDevice. The value starts at 0 and only grows.
 
@@ -44,8 +45,9 @@ class GPUSemaphore:
 
     def export_fd(self) -> int:
         """A new opaque file descriptor of the semaphore, which is the caller's: an import takes it
-        over, ``os.close`` otherwise. CUDA imports it as a timeline semaphore's. InvalidStateError
-        when the context and the device are gone."""
+        over, ``os.close`` otherwise. CUDA imports it as a timeline semaphore's. Returns at once.
+        InvalidStateError when the context and the device are gone, OperationError when the driver
+        fails."""
         device: Any = self._lane.device
         with self._lane.timeline.building():
             try:
@@ -54,9 +56,9 @@ class GPUSemaphore:
                 raise OperationError(f"export_fd: {error}") from error
 
     def enqueue_signal(self, value: int) -> None:
-        """Reach ``value`` once all work queued so far is over, failed or not. ValueError unless it
-        exceeds what was signalled and waited for here before, InvalidStateError when the context
-        and the device are gone."""
+        """Reach ``value`` once all work queued so far is over, failed or not; returns at once.
+        TypeError unless it is an integer, ValueError unless it exceeds what was signalled
+        and waited for here before, InvalidStateError when the context and the device are gone."""
         value = _value(value, "enqueue_signal")
         with self._lock, self._lane.timeline.building():
             if value <= self._last:
@@ -73,8 +75,8 @@ class GPUSemaphore:
             )
 
     def enqueue_wait(self, value: int) -> None:
-        """Have work queued from now on start when ``value`` is reached. InvalidStateError when the
-        context and the device are gone."""
+        """Have work queued from now on start when ``value`` is reached; returns at once. TypeError
+        unless it is an integer, InvalidStateError when the context and the device are gone."""
         value = _value(value, "enqueue_wait")
         with self._lock, self._lane.timeline.building():
             self._last = max(self._last, value)

@@ -15,13 +15,14 @@ from webnn_vk.codegen.store import ShaderUnavailable
 
 from ..driver import Pipeline, PipelineRequest
 from ..errors import NotSupportedError, sanitize
+from ..face import PublicDir
 from .device_state import DeviceState
 from .reflection import Reflection, reflect
 
 _FORMATS = {"float": "<f", "int": "<i", "uint": "<I", "bool": "<I"}
 
 
-class GPUShaderModule:
+class GPUShaderModule(PublicDir):
     """A compute shader. ``entry_points``, ``bindings`` (binding → "r", "w" or "rw") and
     ``push_constant_size`` (bytes) are read from its SPIR-V."""
 
@@ -65,7 +66,7 @@ class GPUShaderModule:
         return f"<GPUShaderModule{shown(self._label)} bindings {self.bindings}>"
 
 
-class GPUComputePipeline:
+class GPUComputePipeline(PublicDir):
     """A shader with its specialisation constants, compiled. Buffers are bound at set 0."""
 
     def __init__(
