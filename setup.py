@@ -63,7 +63,7 @@ setup(
     package_dir={f"webnn_vk.{name}": name for name in FOLDERS},
     package_data={
         "webnn_vk": ["py.typed", "*.pyi", "**/*.json"],
-        "webnn_vk.examples": ["*.txt", "*.png"],
+        "webnn_vk.examples": ["*.ipynb", "*.png", "*.txt"],
         "webnn_vk.shaders": ["*.j2", "**/*.j2", "*.json"],
     },
     cmdclass={"build_py": BuildWithPack},

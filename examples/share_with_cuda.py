@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -74,12 +75,12 @@ class Cuda:
                 return index
         raise Unavailable(f"none of the {count.value} CUDA devices is the Vulkan device in use")
 
-    def open(self, memory: webnn_vk.sharing.TensorMemory) -> int:
+    def open(self, fd: int, allocation_size: int, offset: int, size: int) -> int:
         """The device pointer of a tensor's memory; CUDA owns the file descriptor then."""
-        handle = MemoryHandle(OPAQUE_FD, memory.fd, None, memory.allocation_size, DEDICATED)
+        handle = MemoryHandle(OPAQUE_FD, fd, None, allocation_size, DEDICATED)
         external, pointer = ctypes.c_void_p(), ctypes.c_uint64()
         self.call("cuImportExternalMemory", ctypes.byref(external), ctypes.byref(handle))
-        part = MappedBuffer(memory.offset, memory.size)
+        part = MappedBuffer(offset, size)
         self.call(
             "cuExternalMemoryGetMappedBuffer", ctypes.byref(pointer), external, ctypes.byref(part)
         )
@@ -98,8 +99,7 @@ class CudaArray:
 def add_one(cuda: Cuda, pointer: int) -> str:
     """Add 1 to every number in place on the GPU; which library did it."""
     try:
-        import torch
-
+        torch = import_module("torch")
         if torch.cuda.is_available():
             torch.as_tensor(CudaArray(pointer), device=f"cuda:{cuda.device}").add_(1)
             torch.cuda.synchronize(cuda.device)
@@ -107,8 +107,7 @@ def add_one(cuda: Cuda, pointer: int) -> str:
     except ImportError:
         pass
     try:
-        import cupy
-
+        cupy = import_module("cupy")
         with cupy.cuda.Device(cuda.device):
             array = cupy.asarray(CudaArray(pointer))
             array += 1
@@ -127,7 +126,7 @@ def add_one(cuda: Cuda, pointer: int) -> str:
 
 def main() -> None:
     context = webnn_vk.ml.create_context().result()
-    descriptor = {"data_type": "float32", "shape": [COUNT], "readable": True, "writable": True}
+    descriptor = webnn_vk.MLTensorDescriptor("float32", (COUNT,), readable=True, writable=True)
     try:
         tensor = context.create_exportable_tensor(descriptor).result()
     except webnn_vk.NotSupportedError as error:
@@ -143,7 +142,7 @@ def main() -> None:
     except Unavailable:
         memory.close()
         raise
-    pointer = cuda.open(memory)
+    pointer = cuda.open(memory.fd, memory.allocation_size, memory.offset, memory.size)
 
     context.write_tensor(tensor, np.full(COUNT, 20, np.float32))
     context.dispatch(graph, {"x": tensor}, {"y": result})

@@ -140,7 +140,8 @@ def _checked_type(data: Any, descriptor: MLOperandDescriptor, what: str) -> np.n
     if not fits:
         raise TypeError(
             f"{what}: elements are {array.dtype}, {expected} (or bytes) are expected "
-            f"for {descriptor}; given is {_described(array)}"
+            f"for {descriptor}; given is {_described(array)}, which array.astype(np.{expected}) "
+            "converts"
         )
     return array
 
@@ -159,14 +160,20 @@ def check_byte_order(array: np.ndarray, what: str) -> None:
 def writable_bytes(output: Any, descriptor: MLOperandDescriptor, what: str) -> np.ndarray:
     """The first bytes of ``output`` as a flat writable uint8 view of the caller's own memory.
 
-    TypeError where it is read-only, not contiguous, of another element type or too small. A larger
-    buffer is filled in part, as the web-platform-tests expect it.
+    TypeError where it is read-only, not contiguous, of another element type or too small, or has
+    more than one dimension and not the descriptor's shape. A larger flat buffer is filled in part,
+    as the web-platform-tests expect it.
     """
     array = _checked_type(output, descriptor, what)
     if not array.flags.writeable:
         raise TypeError(f"{what}: the buffer is read-only")
     if not array.flags.c_contiguous:
         raise TypeError(f"{what}: the buffer is not contiguous")
+    if array.ndim > 1 and array.shape != descriptor.shape:
+        raise TypeError(
+            f"{what}: an output {_described(array)} for {descriptor}; it has to be of that shape, "
+            "or flat"
+        )
     if array.nbytes < descriptor.byte_length:
         raise TypeError(
             f"{what}: {array.nbytes} bytes (shape {list(array.shape)}) are too few for "

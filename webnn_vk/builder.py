@@ -20,6 +20,7 @@ from .buffers import as_bytes, check_byte_order
 from .context import MLContext, build_graph
 from .context_state import context_state
 from .data_types import (
+    DATA_TYPES,
     MLOperandDescriptor,
     cast_loss,
     cast_number,
@@ -37,6 +38,7 @@ from .graph.emit import bind_call, make_node
 from .ml_graph import MLGraph
 from .ops import OPERATORS, Operator
 from .ops.arguments import Number
+from .ops.help import method_help
 from .promise import MLPromise, kind_of
 from .runtime import CpuDevice
 from .tensor import MLTensor
@@ -116,7 +118,9 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
     # -- inputs and constants ------------------------------------------------------------------
     def input(self, name: str, descriptor: Any) -> MLOperand:
         """A graph input (§8.9.2): ``name`` is not empty and, among the inputs that a graph uses,
-        unique; ``descriptor`` is an MLOperandDescriptor or a mapping with data_type and shape."""
+        unique; ``descriptor`` is an MLOperandDescriptor or a mapping with data_type and shape.
+        Returns at once. TypeError for an empty name or a descriptor that no operand can have,
+        InvalidStateError after ``build()`` and when the context is lost."""
         if not isinstance(name, str):
             raise TypeError(f"input: the name has to be a str, not {type(name).__name__}")
         described = _plain(to_descriptor(descriptor, what="input"))
@@ -137,6 +141,10 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
         becomes 0, floats round; a RuntimeWarning says so where more than rounding is lost;
         ``constant(tensor)``: a constant tensor of this context;
         ``constant(array)``: data type and shape from a NumPy array, copied (extension).
+
+        Returns at once. TypeError for data that does not fit, a tensor of another context or one
+        that is not constant; InvalidStateError for a destroyed tensor, after ``build()`` and when
+        the context is lost.
         """
         match (*args, *_by_name(named, len(args))):
             case (MLTensor() as tensor,):
@@ -145,9 +153,12 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
                 if array.dtype == np.bool_:
                     array = np.asarray(array).view(np.uint8)
                 check_byte_order(array, "constant")
-                described = to_descriptor(
-                    {"data_type": str(array.dtype), "shape": array.shape}, what="constant"
-                )
+                if array.dtype.name not in DATA_TYPES:
+                    raise TypeError(
+                        f"constant: no operand has elements of {array.dtype}; array.astype("
+                        f"np.float32), or another of {', '.join(DATA_TYPES)}, converts it"
+                    )
+                described = MLOperandDescriptor(array.dtype.name, array.shape)
                 return self._constant_buffer(described, array)
             case (str() | type() | np.dtype() as data_type, value):
                 return self._constant_number(to_data_type(data_type, "constant"), value)
@@ -454,7 +465,7 @@ def _method(record: Operator) -> Any:
 
     method.__name__ = record.name
     method.__qualname__ = f"MLGraphBuilder.{record.name}"
-    method.__doc__ = f"{record.doc}\n\nSpecification: {record.section}."
+    method.__doc__ = method_help(record)
     signature = record.signature()
     this = signature.replace(
         parameters=[_SELF, *signature.parameters.values()],

@@ -121,7 +121,8 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
     def op_support_limits(self) -> dict[str, Any]:
         """Data types and ranks of every operand of every operator on this device, with
-        ``max_tensor_byte_length`` in bytes and ``preferred_input_layout`` (§8.3.7)."""
+        ``max_tensor_byte_length`` in bytes and ``preferred_input_layout`` (§8.3.7). Returns at
+        once; raises nothing."""
         return op_support_limits(self._state.device)
 
     # -- tensors -------------------------------------------------------------------------------
@@ -274,7 +275,8 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
     def read_tensor(self, tensor: MLTensor, output: Any = None) -> MLPromise[Any]:
         """A readable tensor's contents once all work before is done (§8.3.4): a NumPy array of
         its data type and shape, or None after filling ``output`` (§8.3.5), a writable buffer of
-        fitting type and at least the byte length that stays untouched on failure. Rejects with
+        fitting type that stays untouched on failure: an array of the tensor's shape, or a flat one
+        of at least its byte length. Rejects with
         TypeError for a tensor of another context, one not readable or a wrong buffer, with
         InvalidStateError when the tensor or the context goes away first, and with the error of the
         dispatch that should have written it."""
@@ -295,7 +297,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
     ) -> MLPromise[MLTensor]:
         """A zeroed tensor that ``export_to_gpu`` lends to ``gpu_device``, without a copy: the
         device that the context was made on, or another ``GPUDevice`` of the same hardware. To any
-        ``wgpu.GPUDevice`` its contents are copied (docs/interop.md).
+        ``wgpu.GPUDevice`` its contents are copied (extension; docs/interop.md).
 
         Without a ``gpu_device`` it serves ``tensor.export_fd()`` only. Rejects as ``create_tensor``
         does, with InvalidStateError when the GPUDevice was destroyed, NotSupportedError on the CPU
@@ -314,7 +316,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
     def create_exportable_semaphore(self) -> GPUSemaphore:
         """A semaphore that orders the context's work with that of CUDA, another device or process,
-        without waits by the host: the companion of ``tensor.export_fd()``.
+        without waits by the host: the companion of ``tensor.export_fd()`` (extension).
 
         NotSupportedError on the CPU device and where the device has no VK_KHR_external_semaphore_fd
         for timeline semaphores (lavapipe), InvalidStateError when the context is lost.
@@ -334,7 +336,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
     def export_to_gpu(self, tensor: MLTensor) -> Any:
         """Lend an exportable tensor to its GPUDevice: the buffer with its memory, at once; the same
-        one until it is destroyed.
+        one until it is destroyed (extension).
 
         The buffer has usage STORAGE, COPY_SRC and COPY_DST and the tensor's packed byte length. The
         device's work finds what was queued on the context before. ``buffer.destroy()`` gives the
@@ -387,7 +389,8 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         self, graph: MLGraph, inputs: Mapping[str, Any]
     ) -> MLPromise[dict[str, np.ndarray]]:
         """``compute`` as a promise, to be awaited under asyncio (extension). The inputs are copied
-        before the call returns; what ``compute`` raises the promise rejects with."""
+        before the call returns; the promise rejects with what ``compute`` raises (TypeError,
+        InvalidStateError, OperationError)."""
 
         def start() -> MLPromise[dict[str, np.ndarray]]:
             what = "compute_async"
@@ -535,8 +538,8 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
     # -- end -----------------------------------------------------------------------------------
     def destroy(self) -> None:
-        """Lose the context on purpose (§8.3.8): its tensors and graphs are destroyed, what is
-        pending rejects with InvalidStateError. Calling it again does nothing."""
+        """Lose the context on purpose (§8.3.8), at once: its tensors and graphs are destroyed, what
+        is pending rejects with InvalidStateError. Calling it again does nothing."""
         self._state.destroy()
 
     def __enter__(self) -> MLContext:
@@ -551,7 +554,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
     def fence(self) -> Fence:
         """The point after all work queued so far (extension): its ``value`` on the timeline,
-        ``done``, ``wait(timeout)`` in seconds."""
+        ``done``, ``wait(timeout)`` in seconds. Returns at once; raises nothing."""
         return self._state.lane.fence()
 
 

@@ -205,8 +205,8 @@ class MLOperandDescriptor:
         return DATA_TYPES[self.data_type].numpy
 
     def keys(self) -> list[str]:
-        """The members' names: a descriptor unpacks, ``{**descriptor, "readable": True}``
-        (extension)."""
+        """The members' names, for ``{**descriptor, "readable": True}`` and
+        ``MLTensorDescriptor(**descriptor, readable=True)`` (extension). At once; raises nothing."""
         return list(self.__dataclass_fields__)
 
     def __getitem__(self, member: str) -> Any:

@@ -12,7 +12,9 @@ from .face import html_table
 @dataclass(frozen=True, repr=False)
 class DeviceInfo:
     """One device. ``type`` is "discrete", "integrated", "virtual", "cpu" (a software Vulkan
-    device), "other", or "numpy" for the CPU device; ``unusable`` says why it can't be used."""
+    device), "other", or "numpy" for the CPU device; ``unusable`` says why it can't be used,
+    ``default`` whether ``ml.create_context()`` takes it as things are: with the environment's
+    settings, and no options."""
 
     name: str
     type: str
@@ -22,6 +24,7 @@ class DeviceInfo:
     features: tuple[str, ...] = ()
     limits: dict[str, Any] = field(default_factory=dict)
     unusable: str | None = None
+    default: bool = field(default=False, compare=False)
 
     @property
     def is_vulkan(self) -> bool:
@@ -30,9 +33,13 @@ class DeviceInfo:
 
     @classmethod
     def of(
-        cls, profile: DeviceProfile, index: int | None = None, unusable: str | None = None
+        cls,
+        profile: DeviceProfile,
+        index: int | None = None,
+        unusable: str | None = None,
+        default: bool = False,
     ) -> DeviceInfo:
-        """That of a profile."""
+        """That of a profile; at once, raises nothing."""
         limits = {
             name: getattr(profile, name)
             for name in profile.__dataclass_fields__
@@ -48,15 +55,17 @@ class DeviceInfo:
             tuple(sorted(profile.features)),
             limits,
             unusable,
+            default,
         )
 
     def __repr__(self) -> str:
-        return f"<DeviceInfo {self}>"
+        return f"<DeviceInfo {self}{', the default' * self.default}>"
 
     def _repr_html_(self) -> str:
         rows = [
             ("type", self.type), ("driver", self.driver), ("Vulkan", self.api_version),
             ("index", self.index), ("unusable", self.unusable),
+            ("default", "yes" if self.default else None),
             ("features", ", ".join(self.features)), *self.limits.items(),
         ]
         return html_table([row for row in rows if row[1] not in (None, "")], caption=self.name)

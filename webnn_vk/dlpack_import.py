@@ -26,7 +26,7 @@ def from_dlpack(
     x: Any, context: MLContext, *, readable: bool = True, writable: bool = True
 ) -> MLTensor:
     """A new tensor of ``context`` with the contents of ``x``: any object with ``__dlpack__`` (or a
-    NumPy array) of a WebNN data type, or bool, which becomes uint8.
+    NumPy array) of a WebNN data type, or bool, which becomes uint8. Waits for the tensor.
 
     Copies once where the host sees the context's memory, else once more to the device; ``x`` is
     free again on return. Memory of another library is not used in place: it could change while a

@@ -45,12 +45,12 @@ class MLGraph(PublicDir, OneOfAKind, AsyncManager):
 
     def report(self) -> GraphReport:
         """What was compiled: steps with device, kernel and cost, sizes and build times
-        (extension)."""
+        (extension). At once; raises nothing, for a destroyed graph neither."""
         return self._report
 
     def destroy(self) -> None:
-        """Release the graph (§8.4.1); what is queued already still runs. Calling it again does
-        nothing."""
+        """Release the graph (§8.4.1), at once; what is queued already still runs. Calling it again
+        does nothing. InvalidStateError in a forked child."""
         self._context.timeline.check_fork()
         self._executable = None
 

@@ -15,12 +15,12 @@ from .data_types import shown, to_bool
 from .device_info import DeviceInfo
 from .device_profile import check_feature
 from .driver import DriverError, DriverUnavailable
-from .errors import InvalidStateError, NotSupportedError, for_want_of
+from .errors import DOMException, InvalidStateError, NotSupportedError, for_want_of
 from .gpu.adapter import GPUDevice
 from .gpu.device_state import device_state
 from .interop import wgpu
 from .notices import say_once as _say_once
-from .opening import FoundDevice, find_devices, last_failure, open_best, open_device
+from .opening import FoundDevice, choose, find_devices, last_failure, open_best, open_device
 from .program import check_forced, check_skip
 from .promise import MLPromise, kind_of
 from .runtime import CpuDevice, DriverDevice, Timeline, find_engine
@@ -86,13 +86,15 @@ ml = ML()
 
 
 def devices() -> list[DeviceInfo]:
-    """The Vulkan devices found, and the CPU device. What can't be used says why (``unusable``); a
-    driver that crashes, hangs or fails when it is asked stands for its devices. Raises nothing:
-    where Vulkan can't be asked at all, a warning says why."""
-    listed = []
+    """The Vulkan devices found, and the CPU device; the one that ``create_context()`` takes is
+    marked (none where that fails). What can't be used says why (``unusable``); a driver that
+    crashes, hangs or fails when it is asked stands for its devices. Waits for the drivers. Raises
+    nothing: where Vulkan can't be asked at all, a warning says why (extension)."""
+    listed, default = [], _default_index()
     try:
-        for device in find_devices():
-            listed.append(DeviceInfo.of(device.profile, device.index, last_failure(device)))
+        for d in find_devices():
+            unusable = last_failure(d)
+            listed.append(DeviceInfo.of(d.profile, d.index, unusable, d.index == default))
     except DriverUnavailable:
         pass  # no Vulkan on this machine: the CPU device is what there is
     except (DriverError, ValueError) as error:
@@ -103,6 +105,16 @@ def devices() -> list[DeviceInfo]:
         _say_once(f"the CPU device is listed with NumPy: {error}")
         engine = find_engine("numpy")
     return [*listed, _cpu_info(CpuDevice(engine))]
+
+
+def _default_index() -> int | None:
+    """The index of the Vulkan device that ``create_context()`` takes, None for the CPU device, −1
+    where it fails."""
+    try:
+        found = choose(Settings.from_environment()).found
+    except (DOMException, TypeError, ValueError):
+        return -1
+    return None if found is None else found.index
 
 
 def _check(settings: Settings) -> None:
@@ -150,7 +162,7 @@ def _vulkan_context(
 def _context_over(
     device: DriverDevice, index: int, settings: Settings, accelerated: bool, **options: Any
 ) -> MLContext:
-    info = DeviceInfo.of(device.profile, index)
+    info = DeviceInfo.of(device.profile, index, default=index == _default_index())
     return _gpu_context(Timeline(device), info, settings, accelerated=accelerated, **options)
 
 
@@ -164,7 +176,8 @@ def _context_on(gpu_device: Any, settings: Settings) -> MLContext:
         )
     gpu = device_state(gpu_device)
     gpu.check("create_context")
-    info = DeviceInfo.of(gpu.device.profile, gpu_device.adapter.info.index)
+    index = gpu_device.adapter.info.index
+    info = DeviceInfo.of(gpu.device.profile, index, default=index == _default_index())
     return _gpu_context(gpu.timeline, info, settings, gpu_device=gpu_device)
 
 
@@ -226,4 +239,4 @@ def _cpu_context(settings: Settings, accelerated: bool) -> MLContext:
 
 def _cpu_info(device: CpuDevice) -> DeviceInfo:
     limits = {"max_tensor_byte_length": device.max_tensor_byte_length}
-    return DeviceInfo(device.name, "numpy", limits=limits)
+    return DeviceInfo(device.name, "numpy", limits=limits, default=_default_index() is None)

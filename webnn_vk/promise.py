@@ -65,7 +65,9 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
         self._waits: weakref.WeakKeyDictionary[Any, Generator[Any, None, T]] | None = None
 
     def result(self, timeout: float | None = None) -> T:
-        """The value, waited for at most ``timeout`` seconds (TimeoutError), or its error raised."""
+        """The value; blocks for at most ``timeout`` seconds (TimeoutError). Raises the error that
+        the promise was rejected with, InvalidStateError in a callback of another promise and in a
+        forked child, where it would wait for ever."""
         value, error = self._settled(timeout)
         if error is None:
             result: T = value
@@ -78,7 +80,8 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
             del self, error
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """The error that the promise was rejected with, or None; waits as ``result`` does."""
+        """The error that the promise was rejected with, or None; waits as ``result`` does, and
+        raises TimeoutError or InvalidStateError where that does."""
         return self._settled(timeout)[1]
 
     def done(self) -> bool:

@@ -79,7 +79,7 @@ class Settings:
             )
 
     def called(self, name: str) -> str:
-        """How the user calls a setting, for messages."""
+        """How the user calls a setting, for messages. At once; raises nothing."""
         return f"WEBNN_VK_{name.upper()}" if self._environment else name
 
     @property
@@ -99,7 +99,8 @@ class Settings:
 
     @classmethod
     def given(cls, settings: Settings | None) -> Settings:
-        """``settings``, or those of the environment for None; TypeError for anything else."""
+        """``settings``, or those of the environment for None; at once. TypeError for anything
+        else, ValueError for nonsense in a variable."""
         if settings is not None and not isinstance(settings, Settings):
             raise TypeError(f"settings: Settings are expected, not {type(settings).__name__}")
         return settings or cls.from_environment()
@@ -107,7 +108,7 @@ class Settings:
     @classmethod
     def from_environment(cls, variables: Mapping[str, str] | None = None) -> Settings:
         """What the ``WEBNN_VK_…`` variables say (``variables``: others than the process's);
-        ValueError for a value that is none."""
+        at once. ValueError for a value that is none."""
         glslang = environment.text("WEBNN_VK_GLSLANG", variables) or "auto"
         if glslang not in _GLSLANG:
             raise ValueError(

@@ -21,7 +21,7 @@ from .errors import NotSupportedError, OperationError
 from .gpu import buffer as buffers
 from .gpu.buffer import GPUBuffer
 from .gpu.device_state import DeviceState, GPUDeviceBase, device_state
-from .gpu.flags import SUPPORTED_USAGE
+from .gpu.flags import EXPORTED_USAGE
 from .interop import wgpu
 from .runtime import Await, Lane, Run, Storage, Submit
 from .runtime.external import (
@@ -98,7 +98,7 @@ class SameDevice:
             with gpu.lock:
                 gpu.check(what)
                 returned = partial(_take_back, weakref.ref(tensor), self)
-                buffer = GPUBuffer(gpu, self._storage, SUPPORTED_USAGE, "MLTensor", returned)
+                buffer = GPUBuffer(gpu, self._storage, EXPORTED_USAGE, "MLTensor", returned)
                 tensor.rent(buffer, what)
                 gpu.exported.add(buffer)
                 self.lend()

@@ -75,7 +75,7 @@ class MLTensor(PublicDir, OneOfAKind, TensorBase, AsyncManager):
 
     def export_fd(self) -> TensorMemory:
         """The memory of an exportable tensor as an opaque file descriptor, which is the caller's
-        (extension): for CUDA, another Vulkan device, another process.
+        (extension): for CUDA, another Vulkan device, another process. Returns at once.
 
         Whoever imports it works on the tensor's own bytes, also after the tensor was destroyed.
         The order is the caller's affair: ``context.fence().wait()`` before the other side reads,
@@ -85,7 +85,8 @@ class MLTensor(PublicDir, OneOfAKind, TensorBase, AsyncManager):
         return background.shielded(export_fd, self._state)
 
     def to_numpy(self) -> TensorArray:
-        """The tensor's contents as an array, once all work queued so far is done (extension).
+        """The tensor's contents as an array (extension); waits until all work queued so far is
+        done.
 
         A view of the tensor's own memory where the host sees it (the CPU device, lavapipe,
         integrated GPUs), else of a staged copy that goes back on release. Read-only unless the
@@ -127,8 +128,8 @@ class MLTensor(PublicDir, OneOfAKind, TensorBase, AsyncManager):
         )
 
     def destroy(self) -> None:
-        """Release the tensor (§8.8.2). Pending reads are rejected with InvalidStateError; work
-        queued before goes on. Calling it again does nothing."""
+        """Release the tensor (§8.8.2), at once. Pending reads are rejected with InvalidStateError;
+        work queued before goes on. Calling it again does nothing."""
         self._state.destroy()
 
     def __enter__(self) -> MLTensor:

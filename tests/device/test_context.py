@@ -291,10 +291,22 @@ def test_html_for_notebooks(context):
         assert html.startswith("<table>") and html.count("<tr>") == html.count("</tr>") > 0
         assert all(part in html for part in parts), html
     assert repr(graph.report()).startswith("<GraphReport 1 steps")
-    assert repr(context.device_info) == f"<DeviceInfo {context.device_info}>"
+    default = ", the default" * context.device_info.default
+    assert repr(context.device_info) == f"<DeviceInfo {context.device_info}{default}>"
     made = tensor(context, False, False)
     made.destroy()
     assert "<td>destroyed</td>" in made._repr_html_()
+
+
+def test_the_default_is_marked(vulkan, monkeypatch):
+    index = webnn_vk.ml.create_context(settings=webnn_vk.Settings(device="vulkan")).result(60)
+    index = index.device_info.index
+    for device, default in ((str(index), True), ("cpu", False)):
+        monkeypatch.setenv("WEBNN_VK_DEVICE", device)
+        made = webnn_vk.ml.create_context(settings=webnn_vk.Settings(device=index)).result(60)
+        with made as context:
+            assert context.device_info.default == default
+        assert [d.default for d in webnn_vk.devices() if d.index == index] == [default]
 
 
 def test_dir_is_free_of_internals(context):

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from webnn_vk import kernels
 from webnn_vk.codegen.describe import TABLE, summarise
+from webnn_vk.gpu import nanoseconds
 
 
 def files() -> dict[Path, str]:
-    return {TABLE: json.dumps(summarise(kernels.catalogue(frozenset())), indent=1) + "\n"}
+    specs = [*kernels.catalogue(frozenset()), nanoseconds.spec()]
+    return {TABLE: json.dumps(summarise(specs), indent=1) + "\n"}

@@ -138,11 +138,31 @@ def test_a_promise_in_place_of_an_array():
 
 
 def test_the_first_bytes_of_a_writable_buffer():
-    target = np.full((2, 3), 9, np.float32)
+    target = np.full(6, 9, np.float32)
     taken = writable_bytes(target, F4, "x")
     assert np.shares_memory(taken, target)
     taken[:] = VALUES.view(np.uint8)
-    assert target.tolist() == [[1, 2, 3], [4, 9, 9]]
+    assert target.tolist() == [1, 2, 3, 4, 9, 9]
+
+
+def test_a_writable_array_of_the_shape():
+    target = np.zeros((2, 2), np.float32)
+    taken = writable_bytes(target, MLOperandDescriptor("float32", (2, 2)), "x")
+    taken[:] = VALUES.view(np.uint8)
+    assert target.tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 3, 4, 5), (60, 1), (2, 4, 5, 3)], ids=["permuted", "reshaped", "larger"]
+)
+def test_a_writable_array_of_another_shape(shape):
+    with pytest.raises(TypeError) as caught:
+        writable_bytes(np.zeros(shape, np.float32), MLOperandDescriptor("float32", (1, 4, 5, 3)),
+                       "read_tensor")
+    assert str(caught.value) == (
+        f"read_tensor: an output float32{list(shape)} for float32[1, 4, 5, 3]; it has to be of "
+        "that shape, or flat"
+    )
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,8 @@ LAYERS = (
     ("__init__", "__main__"),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+#: What users import by name beside `webnn_vk` itself.
+PUBLIC_PACKAGES = ("gpu", "onnx", "typing")
 #: Who may import `vulkan/` (the one place that opens a device) and `codegen/`, which stand beside
 #: the layers.
 USES_VULKAN = {"opening"}
@@ -86,9 +88,7 @@ def allowed(module: str, name: str) -> bool:
         return True
     target = parts[1]
     if own == "examples":
-        if target == "onnx":  # a public name of its own, nothing below it
-            return len(parts) == 3 and not parts[2].islower()
-        return target == "examples" or target in webnn_vk.__all__
+        return target in ("examples", *PUBLIC_PACKAGES, *webnn_vk.__all__)
     if own == "vulkan":
         return target in (
             "vulkan", "device_profile", "driver", "environment", "forks", "parallel",
@@ -213,6 +213,7 @@ def test_the_rule_can_fail(tmp_path):
     assert allowed("webnn_vk.tools.demo", "webnn_vk.examples.sentence_encoder.load_model")
     assert not allowed("webnn_vk.navigator", "webnn_vk.examples.sentence_encoder.load_model")
     assert allowed("webnn_vk.examples.sentence_encoder", "webnn_vk.MLGraphBuilder")
+    assert allowed("webnn_vk.examples.shader_and_graph", "webnn_vk.gpu.GPUDevice")
     assert not allowed("webnn_vk.examples.sentence_encoder", "webnn_vk.tools.ToolError")
     assert not allowed("webnn_vk.examples.sentence_encoder", "webnn_vk.builder.MLGraphBuilder")
 

@@ -12,6 +12,7 @@ from .commands import (
     DispatchCommand,
     FillCommand,
     OwnershipCommand,
+    ResolveCommand,
     TimestampCommand,
 )
 from .errors import (
@@ -32,6 +33,7 @@ from .resources import (
     MemoryUse,
     Pipeline,
     PipelineRequest,
+    Queries,
     Recording,
     Semaphore,
 )
@@ -58,7 +60,9 @@ __all__ = [
     "OwnershipCommand",
     "Pipeline",
     "PipelineRequest",
+    "Queries",
     "Recording",
+    "ResolveCommand",
     "Semaphore",
     "Sharing",
     "TimestampCommand",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from webnn_vk.driver.resources import Allocation, Pipeline
+from webnn_vk.driver.resources import Allocation, Pipeline, Queries
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,26 @@ class OwnershipCommand:
 
 @dataclass(frozen=True, slots=True)
 class TimestampCommand:
-    """Writes the device's time, when all commands before are done, into slot `index`. For drivers
-    with the `Timestamps` facet."""
+    """Writes the device's time, when all commands before are done, into slot `index` of `queries`,
+    or of the recording's own slots. For drivers with the `Timestamps` facet."""
 
     index: int
+    queries: Queries | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResolveCommand:
+    """Copies the times in `count` slots of `queries` from `first` on, as 64-bit integers to
+    `offset`, a multiple of 8; 0 for slots that nothing has written. They are in ticks: the
+    profile's `timestamp_period` says how many nanoseconds each is, its `timestamp_valid_bits` how
+    many of the low bits mean anything. For drivers with the `Timestamps` facet."""
+
+    queries: Queries
+    first: int
+    count: int
+    destination: Allocation
+    offset: int
 
 
 Command = (DispatchCommand | CopyCommand | FillCommand | BarrierCommand | OwnershipCommand
-           | TimestampCommand)
+           | TimestampCommand | ResolveCommand)

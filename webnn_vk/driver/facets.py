@@ -7,7 +7,13 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from webnn_vk.driver.errors import FeatureMissing
-from webnn_vk.driver.resources import Allocation, ExternalMemory, Recording, Semaphore
+from webnn_vk.driver.resources import (
+    Allocation,
+    ExternalMemory,
+    Queries,
+    Recording,
+    Semaphore,
+)
 
 
 class Sharing(Protocol):
@@ -49,6 +55,10 @@ class Timestamps(Protocol):
     def read(self, recording: Recording) -> list[int]:
         """Times in ns in the slots of a recording's last, completed, submission. ValueError while
         it is not completed."""
+
+    def queries(self, count: int) -> Queries:
+        """`count` new slots that recordings have in common, nothing in them. Submits their
+        clearing, without waiting."""
 
 
 class WithFacets(Protocol):

@@ -61,6 +61,13 @@ class Recording(Protocol):
         """Releases it once its last submission is done. Calling it again does nothing."""
 
 
+class Queries(Protocol):
+    """`count` slots for times, which any recording may write and resolve. Given back when
+    collected, once no recording uses them any more."""
+
+    count: int
+
+
 class Semaphore(Protocol):
     """A timeline semaphore that both host and device can wait for and signal."""
 

@@ -29,6 +29,7 @@ from .encoder import (
     GPUComputePass,
 )
 from .flags import GPUBufferUsage
+from .query import GPUQuerySet
 from .queue import GPUQueue
 from .semaphore import GPUSemaphore
 from .shader import GPUComputePipeline, GPUShaderModule
@@ -45,6 +46,7 @@ __all__ = [
     "GPUComputePipeline",
     "GPUDevice",
     "GPUDeviceLostInfo",
+    "GPUQuerySet",
     "GPUQueue",
     "GPUSemaphore",
     "GPUShaderModule",

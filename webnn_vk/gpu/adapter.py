@@ -10,7 +10,7 @@ from .. import background
 from ..device_info import DeviceInfo
 from ..driver import DriverError, DriverUnavailable
 from ..errors import InvalidStateError, NotSupportedError
-from ..face import OneOfAKind
+from ..face import OneOfAKind, PublicDir, html_table
 from ..opening import FoundDevice, choose_device, find_devices, open_device
 from ..promise import MLPromise
 from ..runtime import DriverDevice, Write
@@ -20,6 +20,7 @@ from .buffer import GPUBuffer, integer
 from .device_state import DeviceState, GPUDeviceBase, GPUDeviceLostInfo
 from .encoder import GPUBindGroup, GPUCommandEncoder
 from .flags import SUPPORTED_USAGE, GPUBufferUsage
+from .query import GPUQuerySet, missing, webgpu_features
 from .queue import GPUQueue, byte_view, write_bytes
 from .semaphore import GPUSemaphore
 from .shader import GPUComputePipeline, GPUShaderModule, named
@@ -27,7 +28,7 @@ from .shader import GPUComputePipeline, GPUShaderModule, named
 POWER_PREFERENCES = ("low-power", "high-performance")
 
 
-class GPUAdapter:
+class GPUAdapter(PublicDir):
     """A Vulkan device that can be opened, software ones included."""
 
     def __init__(self, physical: FoundDevice) -> None:
@@ -41,8 +42,9 @@ class GPUAdapter:
 
     @property
     def features(self) -> frozenset[str]:
-        """Names of the features, as in ``context.device_info``."""
-        return self._profile.features
+        """Names of the features, as in ``context.device_info``, and WebGPU's "timestamp-query"
+        where the device has timestamps."""
+        return webgpu_features(self._profile)
 
     @property
     def limits(self) -> dict[str, int]:
@@ -77,8 +79,11 @@ class GPUAdapter:
     def __repr__(self) -> str:
         return f"<GPUAdapter {self.info}>"
 
+    def _repr_html_(self) -> str:
+        return self.info._repr_html_()
 
-class GPUDevice(OneOfAKind, GPUDeviceBase):
+
+class GPUDevice(PublicDir, OneOfAKind, GPUDeviceBase):
     """An opened device, by ``adapter.request_device()``; ``ml.create_context(gpu_device)`` makes a
     context on it.
 
@@ -109,8 +114,11 @@ class GPUDevice(OneOfAKind, GPUDeviceBase):
 
     @property
     def features(self) -> frozenset[str]:
-        """Names of features in use."""
-        return self._state.device.profile.features
+        """Names of features in use, WebGPU's "timestamp-query" among them where
+        ``create_query_set`` works."""
+        if missing(self._state) is not None:
+            return self._state.device.profile.features
+        return webgpu_features(self._state.device.profile)
 
     @property
     def lost(self) -> MLPromise[GPUDeviceLostInfo]:
@@ -119,8 +127,10 @@ class GPUDevice(OneOfAKind, GPUDeviceBase):
 
     # -- making --------------------------------------------------------------------------------
     def create_buffer(self, *, size: int, usage: int, label: str = "") -> GPUBuffer:
-        """A zeroed buffer of ``size`` bytes. ``usage``: STORAGE, COPY_SRC and COPY_DST in any
-        combination. OperationError when the device has no memory for it."""
+        """A zeroed buffer of ``size`` bytes. ``usage``: STORAGE, COPY_SRC, COPY_DST and
+        QUERY_RESOLVE in any combination. Returns at once. TypeError and ValueError for another size
+        or usage, OperationError when the device has no memory for it, InvalidStateError when it is
+        lost."""
         what = named("create_buffer", label)
         size, usage = integer(size, f"{what}: size"), integer(usage, f"{what}: usage")
         limit = self._state.device.max_tensor_byte_length
@@ -128,8 +138,9 @@ class GPUDevice(OneOfAKind, GPUDeviceBase):
             raise ValueError(f"{what}: size {size}; a buffer has 1 to {limit} bytes")
         if not usage or usage & ~int(SUPPORTED_USAGE):
             raise ValueError(
-                f"{what}: usage {GPUBufferUsage(usage)!r}; STORAGE, COPY_SRC and COPY_DST are "
-                "supported (queue.write_buffer and read_buffer take the place of mapping)"
+                f"{what}: usage {GPUBufferUsage(usage)!r}; STORAGE, COPY_SRC, COPY_DST and "
+                "QUERY_RESOLVE are supported (queue.write_buffer and read_buffer take the place of "
+                "mapping)"
             )
         self._state.check(what)
 
@@ -142,7 +153,8 @@ class GPUDevice(OneOfAKind, GPUDeviceBase):
         return background.shielded(create)
 
     def create_buffer_with_data(self, *, data: Any, usage: int, label: str = "") -> GPUBuffer:
-        """A buffer holding a copy of ``data``, anything contiguous with the buffer protocol."""
+        """A buffer holding a copy of ``data``, anything contiguous with the buffer protocol. Only
+        for staging memory it may wait. TypeError for other data, otherwise as ``create_buffer``."""
         what = named("create_buffer_with_data", label)
         view = byte_view(data, what)
         buffer = self.create_buffer(size=len(view), usage=usage, label=label)
@@ -150,11 +162,13 @@ class GPUDevice(OneOfAKind, GPUDeviceBase):
         return buffer
 
     def create_shader_module(self, *, code: Any, label: str = "") -> GPUShaderModule:
-        """A compute shader from GLSL (str), SPIR-V (bytes) or a ``codegen.KernelSpec``.
+        """A compute shader from GLSL (str), SPIR-V (bytes) or a ``codegen.KernelSpec``; GLSL is
+        compiled here, which blocks.
 
         Its storage buffers are at set 0. SPIR-V is trusted like any native code: what it does out
         of a buffer's bounds is undefined. ValueError with the compiler's log for GLSL that doesn't
-        compile; NotSupportedError without a compiler.
+        compile, TypeError for anything else; NotSupportedError without a compiler,
+        InvalidStateError when the device is lost.
         """
         self._state.check("create_shader_module")
         return background.shielded(GPUShaderModule, self._state, code, label)
@@ -168,7 +182,9 @@ class GPUDevice(OneOfAKind, GPUDeviceBase):
         label: str = "",
     ) -> GPUComputePipeline:
         """A shader ready to run. ``constants``: specialisation constant id → number (for a
-        KernelSpec's module also name → number)."""
+        KernelSpec's module also name → number). Blocks while the driver compiles. TypeError and
+        ValueError for another module, entry point, constant or workgroup than there can be,
+        OperationError when the driver fails, InvalidStateError when the device is lost."""
         self._state.check("create_compute_pipeline")
         return background.shielded(
             GPUComputePipeline, self._state, module, entry_point, constants or {}, label
@@ -177,26 +193,35 @@ class GPUDevice(OneOfAKind, GPUDeviceBase):
     def create_bind_group(self, *, entries: Any, label: str = "") -> GPUBindGroup:
         """Buffers for a dispatch. ``entries``: buffers (or GPUBufferBindings, or mappings with
         buffer, offset and size, in bytes) in the order of their bindings, or mappings with binding
-        and resource. The buffers need usage STORAGE."""
+        and resource. The buffers need usage STORAGE. Returns at once. TypeError and ValueError for
+        what doesn't fit, InvalidStateError for what was destroyed or lost."""
         self._state.check("create_bind_group")
         return GPUBindGroup(self._state, entries, label)
 
     def create_command_encoder(self, *, label: str = "") -> GPUCommandEncoder:
-        """Records commands for ``queue.submit``."""
+        """Records commands for ``queue.submit``. Returns at once. InvalidStateError when the device
+        is lost."""
         self._state.check(named("create_command_encoder", label))
         return GPUCommandEncoder(self._state, label)
 
+    def create_query_set(self, *, type: str, count: int, label: str = "") -> GPUQuerySet:
+        """``count`` slots (1 to 4096) for times, at once; ``type`` is "timestamp". TypeError for
+        other arguments, NotSupportedError, with
+        the reason, where the device lacks the feature "timestamp-query"; ValueError for another
+        type or count, InvalidStateError when the device is lost."""
+        return GPUQuerySet(self._state, type, count, label)
+
     def create_exportable_semaphore(self) -> GPUSemaphore:
-        """A semaphore to order the device's work with that of CUDA, another device or process.
-        NotSupportedError where the device has no VK_KHR_external_semaphore_fd for timeline
-        semaphores."""
+        """A semaphore to order the device's work with that of CUDA, another device or process, at
+        once. InvalidStateError when the device is lost, NotSupportedError where it has no
+        VK_KHR_external_semaphore_fd for timeline semaphores."""
         what = "create_exportable_semaphore"
         self._state.check(what)
         return background.shielded(GPUSemaphore, self._state.lane, what)
 
     def import_external_buffer(self, tensor: TensorBase) -> MLPromise[GPUBuffer]:
         """The buffer of an MLTensor that was made exportable to this device: ``export_to_gpu`` seen
-        from here. Rejects with what that raises."""
+        from here. Rejects with what that raises: TypeError, InvalidStateError."""
         try:
             self._state.check("import_external_buffer")
             if not isinstance(tensor, TensorBase):
@@ -212,8 +237,9 @@ class GPUDevice(OneOfAKind, GPUDeviceBase):
 
     # -- end -----------------------------------------------------------------------------------
     def destroy(self) -> None:
-        """End this object's use of the device. Work submitted before goes on; exported buffers go
-        back to their tensors; contexts on the device live on. Calling it again does nothing."""
+        """End this object's use of the device, at once. Work submitted before goes on; exported
+        buffers go back to their tensors; contexts on the device live on. Calling it again does
+        nothing. InvalidStateError in a forked child."""
         self._state.destroy()
 
     def __enter__(self) -> GPUDevice:
@@ -226,9 +252,15 @@ class GPUDevice(OneOfAKind, GPUDeviceBase):
     def __repr__(self) -> str:
         return repr(self._state)
 
+    def _repr_html_(self) -> str:
+        rows = [("adapter", self._adapter.info), ("lost", "yes" if self.lost.done() else "no"),
+                ("features", ", ".join(sorted(self.features))), *self.limits.items()]
+        return html_table(rows, caption="GPUDevice")
+
 
 def enumerate_adapters() -> list[GPUAdapter]:
-    """The usable Vulkan devices, in Vulkan's order; none where there is no Vulkan."""
+    """The usable Vulkan devices, in Vulkan's order; none where there is no Vulkan. Waits for the
+    driver; ValueError for nonsense in the environment's settings."""
     try:
         return [GPUAdapter(device) for device in _find_devices() if device.unusable is None]
     except DriverUnavailable:

@@ -8,13 +8,13 @@ from typing import Any
 
 from .. import background
 from ..errors import InvalidStateError, sanitize
-from ..face import OneOfAKind
+from ..face import OneOfAKind, PublicDir, html_table
 from ..runtime import Storage
 from .device_state import DeviceState
 from .flags import GPUBufferUsage
 
 
-class GPUBuffer(OneOfAKind):
+class GPUBuffer(PublicDir, OneOfAKind):
     """Made by ``device.create_buffer``, ``context.export_to_gpu`` or
     ``device.import_external_buffer``. ``size`` is in bytes. Its memory is given back when it is
     destroyed or collected and no work uses it any more."""
@@ -51,8 +51,9 @@ class GPUBuffer(OneOfAKind):
         return self._label
 
     def destroy(self) -> None:
-        """Release it; a tensor's memory goes back to the tensor with its contents. Work submitted
-        before goes on. Calling it again does nothing."""
+        """Release it, at once; a tensor's memory goes back to the tensor with its contents. Work
+        submitted before goes on. Calling it again does nothing. InvalidStateError in a forked
+        child."""
         self._device.timeline.check_fork()
         returned = self._returned
         if returned is None:
@@ -72,6 +73,12 @@ class GPUBuffer(OneOfAKind):
         name = f" {sanitize(self._label)!r}" if self._label else ""
         state = "" if self._memory else " destroyed"
         return f"<GPUBuffer{name} {self._size} bytes{state}>"
+
+    def _repr_html_(self) -> str:
+        rows = [("label", sanitize(self._label)), ("bytes", self._size),
+                ("usage", " | ".join(flag.name or "" for flag in self._usage)),
+                ("", "destroyed" if self._storage is None else "")]
+        return html_table([row for row in rows if row[1]], caption="GPUBuffer")
 
 
 def clear(buffer: GPUBuffer) -> bool:

@@ -15,14 +15,16 @@ from ..driver import (
     FillCommand,
     Recording,
 )
-from ..errors import InvalidStateError, sanitize
-from ..face import OneOfAKind
+from ..errors import InvalidStateError
+from ..face import OneOfAKind, PublicDir
 from ..integers import padded
 from ..runtime import Storage, Submit
 from .buffer import GPUBuffer, alive, check_range, integer, usable
 from .device_state import DeviceState
 from .flags import GPUBufferUsage
-from .shader import GPUComputePipeline, named, parts_of
+from .query import RESOLVE_ALIGNMENT, GPUQuerySet, PassWrites, check_slots, live, resolution
+from .query import usable as usable_set
+from .shader import GPUComputePipeline, named, parts_of, shown
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class GPUBufferBinding:
     size: int | None = None
 
 
-class GPUBindGroup:
+class GPUBindGroup(PublicDir):
     """Buffers by binding number; made by ``device.create_bind_group``."""
 
     def __init__(self, device: DeviceState, entries: Any, label: str) -> None:
@@ -54,7 +56,7 @@ class GPUBindGroup:
         return self._label
 
     def __repr__(self) -> str:
-        return f"<GPUBindGroup {sanitize(self._label)!r} bindings {sorted(self._bound)}>"
+        return f"<GPUBindGroup{shown(self._label)} bindings {sorted(self._bound)}>"
 
 
 def _entries(entries: Any, what: str) -> list[tuple[int, Any]]:
@@ -106,7 +108,7 @@ class _Uses:
             self.writes[storage] = None
 
 
-class GPUCommandEncoder(OneOfAKind):
+class GPUCommandEncoder(PublicDir, OneOfAKind):
     """Records commands; ``finish()`` makes a command buffer of them. Each command sees what those
     before it wrote."""
 
@@ -118,6 +120,7 @@ class GPUCommandEncoder(OneOfAKind):
         self._buffers: dict[GPUBuffer, None] = {}
         self._open: GPUComputePass | None = None
         self._finished = False
+        self._query_sets: dict[GPUQuerySet, None] = {}
         # Since the last barrier.
         self._read: set[Storage] = set()
         self._written: set[Storage] = set()
@@ -127,11 +130,56 @@ class GPUCommandEncoder(OneOfAKind):
         """The name given to it."""
         return self._label
 
-    def begin_compute_pass(self, *, label: str = "") -> GPUComputePass:
-        """A pass to record dispatches in; the encoder waits for its ``end()``."""
-        self._check("begin_compute_pass")
-        self._open = GPUComputePass(self, label)
+    def begin_compute_pass(
+        self, *, label: str = "", timestamp_writes: Mapping[str, Any] | None = None
+    ) -> GPUComputePass:
+        """A pass to record dispatches in, at once; other commands have to wait for its ``end()``.
+
+        ``timestamp_writes``: a mapping with ``query_set``, and the numbers of the slots that get
+        the time when all before the pass is done, ``beginning_of_pass_write_index``, and when the
+        pass is, ``end_of_pass_write_index`` (one or both). Raises TypeError and ValueError for what
+        they can't be, InvalidStateError for a destroyed set or an encoder that is not open."""
+        what = named("begin_compute_pass", label)
+        self._check(what)
+        writes = None
+        if timestamp_writes is not None:
+            writes = PassWrites(self._device, timestamp_writes, what)
+            self._query_sets[writes.set] = None
+            if (begin := writes.command(end=False)) is not None:
+                self._barrier()  # nothing of the pass starts before
+                self._commands.append(begin)
+        self._open = GPUComputePass(self, label, writes)
         return self._open
+
+    def resolve_query_set(
+        self,
+        query_set: GPUQuerySet,
+        first_query: int,
+        query_count: int,
+        destination: GPUBuffer,
+        destination_offset: int,
+    ) -> None:
+        """Copy times, each a ``uint64`` of nanoseconds since a moment of the device's choice, to
+        ``destination`` (usage QUERY_RESOLVE) from ``destination_offset`` bytes on, a multiple of
+        256; 0 for slots that nothing has written. Recorded at once. Raises TypeError and ValueError
+        for what can't be, InvalidStateError for what was destroyed."""
+        what = "resolve_query_set"
+        self._check(what)
+        usable_set(query_set, self._device, what)
+        first, count = check_slots(query_set, first_query, query_count, what)
+        offset = integer(destination_offset, f"{what}: destination_offset")
+        if offset % RESOLVE_ALIGNMENT:
+            raise ValueError(f"{what}: offset {offset} is not a multiple of {RESOLVE_ALIGNMENT}")
+        if not isinstance(destination, GPUBuffer):
+            raise TypeError(f"{what}: a GPUBuffer is expected, not {type(destination).__name__}")
+        storage = usable(destination, self._device, GPUBufferUsage.QUERY_RESOLVE, what)
+        self._query_sets[query_set] = None
+        if not count:
+            return
+        check_range(destination, offset, 8 * count, what)
+        whole = 8 * count == destination.size
+        for command in resolution(query_set, first, count, storage, offset):
+            self._add(command, {destination: (not whole, True)})
 
     def copy_buffer_to_buffer(
         self,
@@ -142,7 +190,8 @@ class GPUCommandEncoder(OneOfAKind):
         size: int | None = None,
     ) -> None:
         """Copy ``size`` bytes (None: the rest of ``source``). The buffers need usage COPY_SRC and
-        COPY_DST and must be two."""
+        COPY_DST and must be two. Recorded at once. TypeError and ValueError for what doesn't fit,
+        InvalidStateError for a destroyed buffer or an encoder that is not open."""
         what = "copy_buffer_to_buffer"
         self._check(what)
         source_offset, size = check_range(source, source_offset, size, what)
@@ -156,7 +205,8 @@ class GPUCommandEncoder(OneOfAKind):
 
     def clear_buffer(self, buffer: GPUBuffer, offset: int = 0, size: int | None = None) -> None:
         """Zero ``size`` bytes (None: to the end); both numbers multiples of 4 inside a buffer. It
-        needs usage COPY_DST."""
+        needs usage COPY_DST. Recorded at once. TypeError and ValueError for what doesn't fit,
+        InvalidStateError for a destroyed buffer or an encoder that is not open."""
         self._check("clear_buffer")
         offset, size = check_range(buffer, offset, size, "clear_buffer")
         storage = usable(buffer, self._device, GPUBufferUsage.COPY_DST, "clear_buffer")
@@ -168,7 +218,9 @@ class GPUCommandEncoder(OneOfAKind):
         self._add(FillCommand(storage.backing, offset, size), {buffer: (not whole, True)})
 
     def finish(self, *, label: str = "") -> GPUCommandBuffer:
-        """The recorded commands; the encoder is over."""
+        """The recorded commands, at once; the encoder is over. InvalidStateError while a pass is
+        open, for an encoder that is over, a destroyed buffer or a lost device; OperationError when
+        the driver fails."""
         return background.shielded(self._finish, label)
 
     def _finish(self, label: str) -> GPUCommandBuffer:
@@ -177,12 +229,17 @@ class GPUCommandEncoder(OneOfAKind):
         with self._device.translated("finish"):
             recording = self._device.device.driver.record(self._commands)
         return GPUCommandBuffer(
-            self._device, recording, tuple(self._buffers), self._uses, label or self._label
+            self._device,
+            recording,
+            tuple(self._buffers),
+            tuple(self._query_sets),
+            self._uses,
+            label or self._label,
         )
 
     def __repr__(self) -> str:
         state = " finished" if self._finished else ""
-        return f"<GPUCommandEncoder {sanitize(self._label)!r}{state}>"
+        return f"<GPUCommandEncoder{shown(self._label)}{state}>"
 
     def _check(self, what: str) -> None:
         self._device.check(what)
@@ -200,25 +257,33 @@ class GPUCommandEncoder(OneOfAKind):
             self._uses.add(storage, reads=reads, writes=writes)
             (written if writes else read).add(storage)
         if written & (self._read | self._written) or read & self._written:
-            self._commands.append(BarrierCommand())
-            self._read, self._written = set(), set()
+            self._barrier()
         self._read |= read
         self._written |= written
         self._commands.append(command)
 
+    def _barrier(self) -> None:
+        self._commands.append(BarrierCommand())
+        self._read, self._written = set(), set()
 
-class GPUComputePass:
+
+class GPUComputePass(PublicDir):
     """Dispatches, each with the pipeline, bind group and push constants set before it."""
 
-    def __init__(self, encoder: GPUCommandEncoder, label: str) -> None:
+    def __init__(
+        self, encoder: GPUCommandEncoder, label: str, writes: PassWrites | None
+    ) -> None:
         self._encoder = encoder
         self._label = label
+        self._writes = writes
         self._pipeline: GPUComputePipeline | None = None
         self._group: GPUBindGroup | None = None
         self._push = b""
 
     def set_pipeline(self, pipeline: GPUComputePipeline) -> None:
-        """The pipeline of the dispatches that follow; forgets the push constants."""
+        """The pipeline of the dispatches that follow; forgets the push constants. At once.
+        TypeError for anything else, ValueError for another device's, InvalidStateError when the
+        pass has ended."""
         self._check("set_pipeline")
         if not isinstance(pipeline, GPUComputePipeline):
             raise TypeError(f"set_pipeline: a GPUComputePipeline is expected, not {pipeline!r}")
@@ -227,7 +292,9 @@ class GPUComputePass:
         self._pipeline, self._push = pipeline, b""
 
     def set_bind_group(self, index: int, bind_group: GPUBindGroup) -> None:
-        """The buffers of the dispatches that follow; ``index`` is 0."""
+        """The buffers of the dispatches that follow; ``index`` is 0. At once. TypeError for
+        anything else, ValueError for another index or device, InvalidStateError when the pass has
+        ended."""
         self._check("set_bind_group")
         if not isinstance(bind_group, GPUBindGroup):
             raise TypeError(f"set_bind_group: a GPUBindGroup is expected, not {bind_group!r}")
@@ -239,7 +306,8 @@ class GPUComputePass:
 
     def set_push_constants(self, data: Any) -> None:
         """The whole push-constant block as bytes, or a mapping name → value for a module made from
-        a KernelSpec."""
+        a KernelSpec. At once. TypeError for anything else, ValueError for another length,
+        InvalidStateError when no pipeline is set or the pass has ended."""
         self._check("set_push_constants")
         pipeline = self._needed()
         parts = parts_of(pipeline)
@@ -258,7 +326,10 @@ class GPUComputePass:
         self._push = data
 
     def dispatch_workgroups(self, x: int, y: int = 1, z: int = 1) -> None:
-        """Run the pipeline over x·y·z workgroups."""
+        """Run the pipeline over x·y·z workgroups. Recorded at once. TypeError unless they are
+        integers, ValueError for more than the device runs, buffers that are missing, too large or
+        overlap where one is written, or without the push constants that the shader has;
+        InvalidStateError without a pipeline, for a destroyed buffer or when the pass has ended."""
         self._check("dispatch_workgroups")
         pipeline = self._needed()
         parts = parts_of(pipeline)
@@ -273,8 +344,11 @@ class GPUComputePass:
         self._encoder._add(DispatchCommand(parts.native, bindings, self._push, groups), uses)
 
     def end(self) -> None:
-        """Close the pass; the encoder takes other commands again."""
+        """Close the pass, at once; the encoder takes other commands again. InvalidStateError when
+        it has ended before."""
         self._check("end")
+        if self._writes is not None and (end := self._writes.command(end=True)) is not None:
+            self._encoder._commands.append(end)
         self._encoder._open = None
 
     def __enter__(self) -> GPUComputePass:
@@ -286,7 +360,7 @@ class GPUComputePass:
 
     def __repr__(self) -> str:
         state = "" if self._encoder._open is self else " ended"
-        return f"<GPUComputePass {sanitize(self._label)!r}{state}>"
+        return f"<GPUComputePass{shown(self._label)}{state}>"
 
     def _check(self, what: str) -> None:
         if self._encoder._open is not self:
@@ -336,7 +410,7 @@ def _check_overlaps(
                 )
 
 
-class GPUCommandBuffer(OneOfAKind):
+class GPUCommandBuffer(PublicDir, OneOfAKind):
     """Recorded commands for ``queue.submit``. Unlike WebGPU's it may be submitted again, which
     costs no new recording. It keeps the memory of its buffers."""
 
@@ -345,12 +419,14 @@ class GPUCommandBuffer(OneOfAKind):
         device: DeviceState,
         recording: Recording,
         buffers: Sequence[GPUBuffer],
+        query_sets: Sequence[GPUQuerySet],
         uses: _Uses,
         label: str,
     ) -> None:
         self._device = device
         self._recording = recording
         self._buffers = buffers
+        self._query_sets = query_sets
         self._uses = uses
         self._label = label
 
@@ -360,7 +436,7 @@ class GPUCommandBuffer(OneOfAKind):
         return self._label
 
     def __repr__(self) -> str:
-        return f"<GPUCommandBuffer {sanitize(self._label)!r} over {len(self._buffers)} buffers>"
+        return f"<GPUCommandBuffer{shown(self._label)} over {len(self._buffers)} buffers>"
 
 
 def work_of(commands: GPUCommandBuffer, device: DeviceState) -> Submit:
@@ -370,6 +446,8 @@ def work_of(commands: GPUCommandBuffer, device: DeviceState) -> Submit:
         raise ValueError(f"submit: {commands!r} belongs to another GPUDevice")
     for buffer in commands._buffers:
         alive(buffer, "submit")
+    for query_set in commands._query_sets:
+        live(query_set, "submit")
     uses = commands._uses
     return Submit(
         [commands._recording], reads=tuple(uses.reads), writes=tuple(uses.writes), keep=commands

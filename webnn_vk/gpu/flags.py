@@ -6,8 +6,8 @@ from enum import IntFlag
 
 
 class GPUBufferUsage(IntFlag):
-    """How a buffer may be used. Buffers here take STORAGE, COPY_SRC and COPY_DST; the others are
-    WebGPU's, for their values."""
+    """How a buffer may be used. Buffers here take STORAGE, COPY_SRC, COPY_DST and QUERY_RESOLVE;
+    the others are WebGPU's, for their values."""
 
     MAP_READ = 0x0001
     MAP_WRITE = 0x0002
@@ -21,5 +21,6 @@ class GPUBufferUsage(IntFlag):
     QUERY_RESOLVE = 0x0200
 
 
-#: What a buffer here can be used for, and what a tensor's exported buffer is.
-SUPPORTED_USAGE = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST
+#: What a tensor's exported buffer can be used for, and what a buffer here can.
+EXPORTED_USAGE = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST
+SUPPORTED_USAGE = EXPORTED_USAGE | GPUBufferUsage.QUERY_RESOLVE

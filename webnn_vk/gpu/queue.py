@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import background
 from ..buffers import check_byte_order
-from ..face import OneOfAKind
+from ..face import OneOfAKind, PublicDir
 from ..promise import MLPromise
 from ..runtime import Fence, Read, Run, Write
 from .buffer import GPUBuffer, alive, check_range, integer, usable
@@ -19,7 +19,7 @@ from .encoder import GPUCommandBuffer, work_of
 from .flags import GPUBufferUsage
 
 
-class GPUQueue(OneOfAKind):
+class GPUQueue(PublicDir, OneOfAKind):
     """The one queue of a device: everything runs in the order of the calls, together with the work
     of the contexts on the device. Calls return at once."""
 
@@ -27,10 +27,12 @@ class GPUQueue(OneOfAKind):
         self._device = device
 
     def submit(self, command_buffers: Iterable[GPUCommandBuffer]) -> Fence:
-        """Run command buffers. Returns the point after them: ``done``, ``wait(timeout)``.
+        """Run command buffers. Returns at once, the point after them: ``done``, ``wait(timeout)``.
 
-        InvalidStateError for destroyed buffers. Where memory that they read should have been
-        written by work that failed, they don't run and reading what they write raises that error.
+        TypeError for anything else, ValueError for another device's, InvalidStateError for
+        destroyed buffers and query sets, and when the device is lost. Where memory that they read
+        should have been written by work that failed, they don't run, and reading what they write
+        raises that error.
         """
         device = self._device
         given = list(command_buffers)
@@ -50,8 +52,10 @@ class GPUQueue(OneOfAKind):
         size: int | None = None,
     ) -> None:
         """Replace bytes of a buffer (usage COPY_DST) from ``buffer_offset`` on. ``data``, anything
-        contiguous with the buffer protocol in the machine's byte order, is copied before the call
-        returns; ``data_offset`` and ``size`` choose some of its bytes."""
+        contiguous with the buffer protocol, is copied before the call returns; ``data_offset`` and
+        ``size`` choose some of its bytes. Only for staging memory it may wait. TypeError for other
+        data and what is no buffer, ValueError for a range that there isn't, another device's buffer
+        or one without the usage, InvalidStateError for what was destroyed or lost."""
         what = "write_buffer"
         view = byte_view(data, what)
         start = integer(data_offset, f"{what}: data_offset")
@@ -67,7 +71,9 @@ class GPUQueue(OneOfAKind):
         self, buffer: GPUBuffer, buffer_offset: int = 0, size: int | None = None
     ) -> MLPromise[np.ndarray]:
         """Bytes of a buffer (usage COPY_SRC) once all work before is done: a ``uint8`` array, to be
-        seen as another type with ``.view(dtype)``."""
+        seen as another type with ``.view(dtype)``. Raises as ``write_buffer`` does (TypeError,
+        ValueError, InvalidStateError); rejects with the error of the work that should have written
+        it."""
         device = self._device
         part = check_range(buffer, buffer_offset, size, "read_buffer")
         promise: MLPromise[np.ndarray] = MLPromise("a uint8 array")
@@ -80,7 +86,8 @@ class GPUQueue(OneOfAKind):
         return f"<GPUQueue of {self._device!r}>"
 
     def on_submitted_work_done(self) -> MLPromise[None]:
-        """Resolves when all work submitted so far is done."""
+        """Resolves when all work submitted so far is done. InvalidStateError when the device is
+        lost; it rejects with that when it is lost meanwhile."""
         promise: MLPromise[None] = MLPromise("None, once work is done")
         self._device.check("on_submitted_work_done")
         self._device.lane.enqueue(Run(partial(promise.resolve, None), promise.reject))

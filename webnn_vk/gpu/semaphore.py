@@ -9,12 +9,12 @@ from typing import Any
 from .. import background
 from ..driver import DriverError, FeatureMissing, sharing_of
 from ..errors import NotSupportedError, OperationError
-from ..face import OneOfAKind
+from ..face import OneOfAKind, PublicDir
 from ..runtime import Lane, Submit
 from ..runtime.external import stop_waits
 
 
-class GPUSemaphore(OneOfAKind):
+class GPUSemaphore(PublicDir, OneOfAKind):
     """A timeline semaphore whose value both sides see; made by ``create_exportable_semaphore`` of
     a context or a GPUDevice. The value starts at 0 and only grows.
 
@@ -46,8 +46,9 @@ class GPUSemaphore(OneOfAKind):
 
     def export_fd(self) -> int:
         """A new opaque file descriptor of the semaphore, which is the caller's: an import takes it
-        over, ``os.close`` otherwise. CUDA imports it as a timeline semaphore's. InvalidStateError
-        when the context and the device are gone."""
+        over, ``os.close`` otherwise. CUDA imports it as a timeline semaphore's. Returns at once.
+        InvalidStateError when the context and the device are gone, OperationError when the driver
+        fails."""
         return background.shielded(self._export)
 
     def _export(self) -> int:
@@ -59,9 +60,9 @@ class GPUSemaphore(OneOfAKind):
                 raise OperationError(f"export_fd: {error}") from error
 
     def enqueue_signal(self, value: int) -> None:
-        """Reach ``value`` once all work queued so far is over, failed or not. ValueError unless it
-        exceeds what was signalled and waited for here before, InvalidStateError when the context
-        and the device are gone."""
+        """Reach ``value`` once all work queued so far is over, failed or not; returns at once.
+        TypeError unless it is an integer, ValueError unless it exceeds what was signalled
+        and waited for here before, InvalidStateError when the context and the device are gone."""
         background.shielded(self._signal, _value(value, "enqueue_signal"))
 
     def _signal(self, value: int) -> None:
@@ -80,8 +81,8 @@ class GPUSemaphore(OneOfAKind):
             )
 
     def enqueue_wait(self, value: int) -> None:
-        """Have work queued from now on start when ``value`` is reached. InvalidStateError when the
-        context and the device are gone."""
+        """Have work queued from now on start when ``value`` is reached; returns at once. TypeError
+        unless it is an integer, InvalidStateError when the context and the device are gone."""
         background.shielded(self._wait, _value(value, "enqueue_wait"))
 
     def _wait(self, value: int) -> None:

@@ -15,13 +15,14 @@ from webnn_vk.codegen.store import ShaderUnavailable
 
 from ..driver import Pipeline, PipelineRequest
 from ..errors import NotSupportedError, sanitize
+from ..face import PublicDir
 from .device_state import DeviceState
 from .reflection import Reflection, reflect
 
 _FORMATS = {"float": "<f", "int": "<i", "uint": "<I", "bool": "<I"}
 
 
-class GPUShaderModule:
+class GPUShaderModule(PublicDir):
     """A compute shader. ``entry_points``, ``bindings`` (binding → "r", "w" or "rw") and
     ``push_constant_size`` (bytes) are read from its SPIR-V."""
 
@@ -62,10 +63,10 @@ class GPUShaderModule:
         return self._spirv
 
     def __repr__(self) -> str:
-        return f"<GPUShaderModule {sanitize(self._label)!r} bindings {self.bindings}>"
+        return f"<GPUShaderModule{shown(self._label)} bindings {self.bindings}>"
 
 
-class GPUComputePipeline:
+class GPUComputePipeline(PublicDir):
     """A shader with its specialisation constants, compiled. Buffers are bound at set 0."""
 
     def __init__(
@@ -110,7 +111,7 @@ class GPUComputePipeline:
         return self._label
 
     def __repr__(self) -> str:
-        return f"<GPUComputePipeline {sanitize(self._label)!r} of {self._module!r}>"
+        return f"<GPUComputePipeline{shown(self._label)} of {self._module!r}>"
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,11 @@ def named(what: str, label: str) -> str:
     if not isinstance(label, str):
         raise TypeError(f"{what}: the label has to be a str, not {type(label).__name__}")
     return f"{what} [{sanitize(label)}]" if label else what
+
+
+def shown(label: str) -> str:
+    """A label in a repr; nothing for none."""
+    return f" {sanitize(label)!r}" if label else ""
 
 
 def _spirv(device: DeviceState, code: Any, what: str, label: str) -> bytes:

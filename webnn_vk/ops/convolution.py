@@ -45,6 +45,29 @@ def _positive(check: Check, name: str, given: tuple[int, ...] | None) -> tuple[i
     return value
 
 
+def _other_layout(
+    input: MLOperandDescriptor,
+    input_layout: str,
+    filter: MLOperandDescriptor,
+    filter_layout: str,
+    layouts: Enum,
+    groups: int = 1,
+) -> str:
+    """The layouts that fit, when those given don't: what to add to the message."""
+
+    def fits(input_layout: str, filter_layout: str) -> bool:
+        channels = input.shape[input_layout.index("c")]
+        return channels == filter.shape[filter_layout.index("i")] * groups
+
+    if fits(input_layout, filter_layout):
+        return ""
+    found = [f'filter_layout="{layout}"' for layout in layouts.values
+             if fits(input_layout, layout)]
+    found += [f'input_layout="{layout}"' for layout in InputLayout.values
+              if fits(layout, filter_layout)]
+    return f"; {' or '.join(found)} would fit" if found else ""
+
+
 @operator("§8.9.10", **_LIMITS)
 def conv2d(
     check: Check,
@@ -80,7 +103,8 @@ def conv2d(
     check.that(
         channels // groups == inputs,
         f"input is {input} ({input_layout}) and filter is {filter} ({filter_layout}); with "
-        f"{groups} groups the filter needs {channels // groups} input channels, not {inputs}",
+        f"{groups} groups the filter needs {channels // groups} input channels, not {inputs}"
+        + _other_layout(input, input_layout, filter, filter_layout, Conv2dFilterLayout, groups),
     )
     check.that(
         outputs % groups == 0,
@@ -155,7 +179,8 @@ def conv_transpose2d(
     check.that(
         channels == inputs,
         f"input is {input} ({input_layout}) and filter is {filter} ({filter_layout}); {channels} "
-        f"input channels are expected in the filter, not {inputs}",
+        f"input channels are expected in the filter, not {inputs}"
+        + _other_layout(input, input_layout, filter, filter_layout, ConvTranspose2dFilterLayout),
     )
     # The draft has no such check and its tests build one channel in three groups: with fewer
     # channels than groups, no group has one and the result is the bias.

@@ -60,10 +60,6 @@ def default_device() -> dict[str, Any]:
 def listing() -> list[dict[str, Any]]:
     """The devices as plain data, the default marked; none is where `create_context()` fails. Each
     is opened for a moment: "unusable" says why that failed."""
-    try:
-        default = default_device()
-    except (webnn_vk.DOMException, TypeError, ValueError):
-        default = None
     reasons = _why_not_opened()
     infos = [
         replace(info, unusable=info.unusable or reasons.get(info.index))
@@ -78,7 +74,7 @@ def listing() -> list[dict[str, Any]]:
             "api_version": info.api_version,
             "unusable": info.unusable,
             "is_gpu": info.is_vulkan and info.type != "cpu",
-            "default": default is not None and info.index == default["index"],
+            "default": info.default,
             "text": str(info),
         }
         for info in infos
@@ -104,9 +100,11 @@ def table() -> str:
         index = "cpu" if device["index"] is None else device["index"]
         lines.append(f"{'*' if device['default'] else ' '} {index:>3}  {device['text']}")
     try:
-        default = default_device()
-        lines.append(f"* the default: {default['reason']}")
+        reason = f"* the default: {default_device()['reason']}"
     except (webnn_vk.DOMException, TypeError, ValueError) as error:
-        lines.append(f"no default: {error}")
+        reason = f"no default: {error}"
+    lines.append(reason)
     problem = vulkan_problem()
-    return "\n".join([*lines, *([f"no Vulkan device: {problem}"] if problem else [])])
+    if problem and problem not in reason:
+        lines.append(f"no Vulkan device: {problem}")
+    return "\n".join(lines)

@@ -99,6 +99,21 @@ def examine() -> Findings:
     return found
 
 
+def runs_on(found: Findings) -> str:
+    """What `create_context()` runs graphs on here, in one line."""
+    if found.default is None:
+        return "nothing: create_context() fails"
+    if found.default["index"] is None:
+        return f"{found.default['name']}: {found.default['reason']}"
+    device = f"{found.default['name']}, on Vulkan"
+    if found.compiler["available"]:
+        return f"{device}: fused kernels, compiled by {found.compiler['version']}"
+    why = f"there is no GLSL compiler ({found.compiler['version']})"
+    if found.pack["available"]:
+        return f"{device}: precompiled kernels, unfused, as {why}"
+    return f"the CPU, not {device}: {why} and no precompiled kernel"
+
+
 def advice(found: Findings) -> list[str]:
     """What would make it faster, as far as the findings tell."""
     said = []
@@ -198,6 +213,7 @@ def text(found: Findings) -> str:
         for number, value in enumerate(values):
             lines.append(f"{title if number == 0 else '':<12}{value}")
 
+    say("Runs on", runs_on(found))
     say("Versions", ", ".join(f"{name} {version}" for name, version in found.versions.items()))
     say("Driver", f"no Vulkan: {found.driver}" if found.driver else "Vulkan works")
     for number, device in enumerate(found.devices):
@@ -233,7 +249,7 @@ def report(as_json: bool) -> int:
     if as_json:
         import json
 
-        json.dump(asdict(found), sys.stdout, indent=2)
+        json.dump({"runs_on": runs_on(found), **asdict(found)}, sys.stdout, indent=2)
         print()
     else:
         print(text(found))

@@ -21,6 +21,8 @@ WHOLE_SIZE = 2**64 - 1
 FOREVER = 2**64 - 1
 _LIBRARIES = {"win32": ("vulkan-1.dll",),
               "darwin": ("libvulkan.dylib", "libvulkan.1.dylib", "libMoltenVK.dylib")}
+_LINUX_LOADER = ("Debian, Ubuntu: apt install libvulkan1; Fedora: dnf install vulkan-loader; Arch: "
+                 "pacman -S vulkan-icd-loader")
 _LOADER_HINTS = {"win32": "it comes with the GPU's driver",
                  "darwin": "the Vulkan SDK, or brew install vulkan-loader molten-vk"}
 
@@ -44,7 +46,7 @@ def _load_library() -> Any:
             return ffi.dlopen(name)
         except OSError:
             continue
-    hint = _LOADER_HINTS.get(sys.platform, "Debian/Ubuntu: apt install libvulkan1")
+    hint = _LOADER_HINTS.get(sys.platform, _LINUX_LOADER)
     raise VulkanUnavailable(f"the Vulkan loader library ({names[0]}) was not found ({hint})")
 
 

@@ -29,6 +29,7 @@ from webnn_vk.vulkan.errors import VulkanUnavailable
 from webnn_vk.vulkan.facets import VulkanSharing, VulkanTimestamps
 from webnn_vk.vulkan.memory import Allocation, Allocator, HeapUsage
 from webnn_vk.vulkan.pipelines import PipelineStore, VulkanPipeline
+from webnn_vk.vulkan.queries import NativeQueries, VulkanQueries
 from webnn_vk.vulkan.quirks import COMPILES_AT_FIRST_SUBMIT, SIGNAL_DEADLOCKS_WAIT, quirks_of
 from webnn_vk.vulkan.recording import NativeRecording, Recorder, Use, VulkanRecording
 from webnn_vk.vulkan.semaphores import NativeTimeline, TimelineSemaphore
@@ -104,17 +105,19 @@ class VulkanDriver:
         self._timeline = self._new_timeline()
         self._equipment.append(self._timeline.destroy)
         self._semaphores: set[NativeTimeline] = set()
+        self._queries: set[NativeQueries] = set()
         # Guards the queue, the counter, and `last_value` of whatever is submitted.
         self._lock = threading.Lock()
         self._submitted = 0
         self._recordings: set[NativeRecording] = set()
         # What is not used any more, or the uses of it: put there anywhere, under any lock.
-        self._retired: deque[NativeRecording | NativeTimeline | Use] = deque()
+        self._retired: deque[NativeRecording | NativeTimeline | NativeQueries | Use] = deque()
         self.sharing = VulkanSharing(physical.handle, profile, blocks, self._memory,
                                      check=self._ready, guarded=self._guarded,
                                      new_semaphore=self._new_semaphore)
         self.timestamps = VulkanTimestamps(
             self.handle, profile, check=self._ready, guarded=self._guarded, failed=self._failed,
+            new_queries=self._new_queries,
         ) if "timestamps" in profile.features else None
         self._submission = Submission(self.handle, physical.queue_family, self._timeline)
 
@@ -176,7 +179,10 @@ class VulkanDriver:
     # -- work ---------------------------------------------------------------------------------
     def record(self, commands: Sequence[Command]) -> VulkanRecording:
         self._ready()
-        native = self._guarded(lambda: self._recorder.record(commands))
+        return self._record(lambda: self._recorder.record(commands))
+
+    def _record(self, record: Callable[[], NativeRecording]) -> VulkanRecording:
+        native = self._guarded(record)
         self._recordings.add(native)
         if len(self._retired) > _MANY_RETIRED:
             self._reap()  # also where nothing is ever submitted
@@ -235,6 +241,14 @@ class VulkanDriver:
         self._semaphores.add(native)
         return TimelineSemaphore(native, self._retired.append)
 
+    def _new_queries(self, count: int) -> VulkanQueries:
+        native = self._guarded(lambda: NativeQueries(self.handle, count))
+        self._queries.add(native)
+        made = VulkanQueries(native, count, self._retired.append)
+        # Slots have to be reset before anything looks at them.
+        self.submit([self._record(lambda: self._recorder.clear(made))])
+        return made
+
     def _new_timeline(self, exportable: bool = False) -> NativeTimeline:
         return NativeTimeline(self.handle, self._failed, exportable=exportable,
                               in_turns=SIGNAL_DEADLOCKS_WAIT in self._quirks)
@@ -262,6 +276,8 @@ class VulkanDriver:
             semaphore.destroy()
         for native in self._recordings:
             self._recorder.destroy(native)
+        for queries in self._queries:
+            queries.destroy()
         self._retired.clear()
         self._recorder.close()
         self._submission.close()
@@ -362,6 +378,9 @@ class VulkanDriver:
                 if isinstance(item, NativeRecording):
                     self._recordings.discard(item)
                     self._recorder.destroy(item)
+                elif isinstance(item, NativeQueries):
+                    self._queries.discard(item)
+                    item.destroy()
                 else:
                     self._semaphores.discard(item)
                     item.destroy()

@@ -11,6 +11,7 @@ from webnn_vk.driver.resources import ExternalMemory
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan.blocks import BufferBlocks
 from webnn_vk.vulkan.memory import Allocation, Allocator
+from webnn_vk.vulkan.queries import VulkanQueries
 from webnn_vk.vulkan.recording import VulkanRecording
 from webnn_vk.vulkan.semaphores import TimelineSemaphore, shareable
 
@@ -81,10 +82,19 @@ class VulkanTimestamps:
     """See `driver.facets.Timestamps`."""
 
     def __init__(self, device: Any, profile: DeviceProfile, *, check: Callable[[], None],
-                 guarded: Guarded, failed: Callable[[int, str], Exception]) -> None:
-        """failed: the exception for a failed call of (VkResult, name)."""
+                 guarded: Guarded, failed: Callable[[int, str], Exception],
+                 new_queries: Callable[[int], VulkanQueries]) -> None:
+        """failed: the exception for a failed call of (VkResult, name). new_queries: of a number of
+        slots, cleared."""
         self._device, self._profile = device, profile
         self._check, self._guarded, self._failed = check, guarded, failed
+        self._new_queries = new_queries
+
+    def queries(self, count: int) -> VulkanQueries:
+        self._check()
+        if count < 1:
+            raise ValueError(f"{count} slots; at least 1 is needed")
+        return self._new_queries(count)
 
     def read(self, recording: VulkanRecording) -> list[int]:
         self._check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -20,6 +21,12 @@ from webnn_vk.vulkan.errors import (
     VulkanUnavailable,
 )
 
+# What brings a driver, for messages.
+_LINUX_DRIVERS = (
+    "Debian, Ubuntu, Fedora: apt or dnf install mesa-vulkan-drivers; Arch: pacman -S vulkan-radeon "
+    "or vulkan-intel; NVIDIA: its own driver; elsewhere: the GPU vendor's driver")
+_DRIVER_HINTS = {"win32": "install the GPU vendor's driver",
+                 "darwin": "brew install molten-vk, or install the Vulkan SDK"}
 # Appended by the layer's callback, on any thread.
 _messages: deque[str] = deque()
 _last: deque[str] = deque(maxlen=100)
@@ -82,8 +89,8 @@ class Instance:
             if drivers.verdict.manifests:
                 reason = "it doesn't come up (vkCreateInstance); is its device here?"
                 raise DriversBroken("", dict.fromkeys(drivers.verdict.manifests, reason))
-            raise VulkanUnavailable("the Vulkan loader found no driver (Debian/Ubuntu: "
-                                    "apt install mesa-vulkan-drivers, or your GPU's driver)")
+            hint = _DRIVER_HINTS.get(sys.platform, _LINUX_DRIVERS)
+            raise VulkanUnavailable(f"the Vulkan loader found no driver ({hint})")
         vk.check(result, "vkCreateInstance")
         self.handle = out[0]
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from webnn_vk.device_profile import DeviceProfile
@@ -19,10 +20,12 @@ from webnn_vk.driver.commands import (
     DispatchCommand,
     FillCommand,
     OwnershipCommand,
+    ResolveCommand,
     TimestampCommand,
 )
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan.memory import Allocation
+from webnn_vk.vulkan.queries import VulkanQueries, new_pool, resolve
 
 _SPARE_POOLS = 32
 # A macro that the package's table of C types lacks.
@@ -154,6 +157,20 @@ class Recorder:
             raise
         return native
 
+    def clear(self, queries: VulkanQueries) -> NativeRecording:
+        """Records the reset of all slots."""
+        native = NativeRecording(*self._take_pool())
+        native.keep = (queries,)
+        buffer, lib = native.command_buffer, vk.lib
+        try:
+            vk.check(lib.vkBeginCommandBuffer(buffer, self._begin), "vkBeginCommandBuffer")
+            lib.vkCmdResetQueryPool(buffer, queries.handle, 0, queries.count)
+            vk.check(lib.vkEndCommandBuffer(buffer), "vkEndCommandBuffer")
+        except BaseException:
+            self.destroy(native)
+            raise
+        return native
+
     def destroy(self, native: NativeRecording) -> None:
         """Destroys a recording that is not in use."""
         if native.descriptor_pool is not None:
@@ -196,9 +213,16 @@ class Recorder:
                 if command.offset % 4 or command.size % 4:
                     raise ValueError(f"fill: offset {command.offset} and size {command.size} must "
                                      "be multiples of 4")
-            case TimestampCommand():
+            case TimestampCommand(index, queries):
                 if "timestamps" not in self._profile.features:
                     raise ValueError("the device has no timestamps")
+                if queries is not None:
+                    _slots("timestamp", queries, index, 1)
+            case ResolveCommand(queries, first, count, destination, offset):
+                _slots("resolve", queries, first, count)
+                _within("resolve", destination, offset, 8 * count)
+                if offset % 8:
+                    raise ValueError(f"resolve: offset {offset} is not a multiple of 8")
             case BarrierCommand():
                 pass
             case OwnershipCommand(allocation):
@@ -235,16 +259,13 @@ class Recorder:
         dispatches = [command for command in commands if isinstance(command, DispatchCommand)]
         sets = self._write_descriptors(native, dispatches)
         native.slots = 1 + max((command.index for command in commands
-                                if isinstance(command, TimestampCommand)), default=-1)
+                                if isinstance(command, TimestampCommand)
+                                and command.queries is None), default=-1)
         buffer, lib = native.command_buffer, vk.lib
         vk.check(lib.vkBeginCommandBuffer(buffer, self._begin), "vkBeginCommandBuffer")
         self._barrier(buffer, self._between)
         if native.slots:
-            info = vk.struct("VkQueryPoolCreateInfo", "QUERY_POOL_CREATE_INFO",
-                             queryType=vk.const("VK_QUERY_TYPE_TIMESTAMP"),
-                             queryCount=native.slots)
-            native.query_pool = vk.create(lib.vkCreateQueryPool, self._device, info,
-                                          "VkQueryPool")
+            native.query_pool = new_pool(self._device, native.slots)
             lib.vkCmdResetQueryPool(buffer, native.query_pool, 0, native.slots)
         bound_pipeline = bound = None
         set_out = vk.new("VkDescriptorSet *")
@@ -277,8 +298,13 @@ class Recorder:
                                         value)
                 case OwnershipCommand(allocation, acquire):
                     self._transfer(buffer, allocation, acquire)
-                case TimestampCommand(index):
+                case TimestampCommand(index, None):
                     lib.vkCmdWriteTimestamp(buffer, self._bottom, native.query_pool, index)
+                case TimestampCommand(index, queries):
+                    lib.vkCmdResetQueryPool(buffer, queries.handle, index, 1)
+                    lib.vkCmdWriteTimestamp(buffer, self._bottom, queries.handle, index)
+                case ResolveCommand():
+                    resolve(buffer, command, partial(self._barrier, buffer, self._between))
         vk.check(lib.vkEndCommandBuffer(buffer), "vkEndCommandBuffer")
 
     def _barrier(self, buffer: Any, barrier: tuple[int, int, Any]) -> None:
@@ -348,6 +374,11 @@ def _within(what: str, allocation: Allocation, offset: int, size: int) -> None:
         raise ValueError(f"{what}: bytes {offset} to {offset + size} are outside of {allocation!r}")
 
 
+def _slots(what: str, queries: VulkanQueries, first: int, count: int) -> None:
+    if not 0 <= first < first + count <= queries.count:
+        raise ValueError(f"{what}: {count} slots from {first} on; there are {queries.count}")
+
+
 def _used(commands: Sequence[Command]) -> tuple[Any, ...]:
     """What a recording keeps alive: memory ranges and pipelines."""
     used: dict[int, Any] = {}
@@ -361,6 +392,10 @@ def _used(commands: Sequence[Command]) -> tuple[Any, ...]:
                 items = [command.destination.range]
             case OwnershipCommand():
                 items = [command.allocation.range]
+            case TimestampCommand(_, queries):
+                items = [] if queries is None else [queries]
+            case ResolveCommand():
+                items = [command.queries, command.destination.range]
             case _:
                 items = []
         used.update((id(item), item) for item in items)

@@ -136,7 +136,7 @@ def test_what_is_no_buffer(device: Any) -> None:
         device.create_buffer(size=4, usage=ALL, label=5)
     assert device.create_buffer(size=np.int64(4), usage=int(ALL)).size == 4
     for usage in (0, GPUBufferUsage.MAP_READ | COPY_DST, GPUBufferUsage.UNIFORM, 1 << 20):
-        with pytest.raises(ValueError, match="STORAGE, COPY_SRC and COPY_DST"):
+        with pytest.raises(ValueError, match="STORAGE, COPY_SRC, COPY_DST and QUERY_RESOLVE"):
             device.create_buffer(size=4, usage=usage)
 
 

@@ -1,4 +1,4 @@
-"""The first example of docs/gpu.md runs as it stands."""
+"""The examples of docs/gpu.md that stand by themselves run."""
 
 import re
 import subprocess
@@ -16,3 +16,14 @@ def test_the_example(vulkan):
     done = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert re.match(r"\[ *0\. +2\. +4\. ", done.stdout), done.stdout
+
+
+def test_the_times_of_a_pass(vulkan):
+    """The second example, with a pass of the first one's."""
+    needs_compiler()
+    first, times = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)[:2]
+    body = re.search(r"^with .*?:\n((?:    .*\n)+)", first, re.MULTILINE)[1]
+    assert times.count("    ...\n") == 1
+    code = f"{first}\n{times.replace('    ...', body.rstrip())}\nassert 0 < begin < end"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

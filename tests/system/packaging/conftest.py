@@ -10,8 +10,10 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from email.parser import Parser
 from pathlib import Path
 
+import packaging.tags
 import pytest
 
 from tests.support.paths import ROOT
@@ -146,3 +148,38 @@ def _top_level(name: str) -> set[Path]:
     distribution = importlib.metadata.distribution(name)
     parts = {file.parts[0] for file in distribution.files or []}
     return {Path(distribution.locate_file(part)) for part in parts - {"..", "__pycache__"}}
+
+
+@pytest.fixture(scope="session")
+def wheelhouse(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder from which pip installs without a network: the wheel, and one of each package that
+    it needs, packed again from the running environment."""
+    folder = tmp_path_factory.mktemp("wheelhouse")
+    shutil.copy(wheel, folder)
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
+        text = archive.read(metadata).decode()
+    requirements = re.findall(r"^Requires-Dist: (.+)$", text, re.MULTILINE)
+    for name in sorted(_closure([_name(r) for r in requirements if _applies(r)])):
+        pack_again(name, folder)
+    return folder
+
+
+#: What an installation adds to a package's folder.
+NOTED = ("INSTALLER", "REQUESTED", "direct_url.json")
+
+
+def pack_again(name: str, folder: Path) -> Path:
+    """A wheel of an installed package, with what was in its own."""
+    distribution = importlib.metadata.distribution(name)
+    about = Parser().parsestr(distribution.read_text("WHEEL") or "")
+    supported = set(map(str, packaging.tags.sys_tags()))
+    tag = next(tag for tag in about.get_all("Tag", []) if tag in supported)
+    plain = re.sub(r"[-_.]+", "_", distribution.name)
+    path = folder / f"{plain}-{distribution.version}-{tag}.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in distribution.files or []:
+            # Programs and caches were made by the installation; it notes what it did beside.
+            if ".." not in file.parts and file.suffix != ".pyc" and file.name not in NOTED:
+                archive.write(distribution.locate_file(file), file.as_posix())
+    return path

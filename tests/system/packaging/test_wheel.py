@@ -1,13 +1,20 @@
 """The wheel holds the library and nothing else, and works where nothing else is installed."""
 
+import hashlib
+import itertools
 import json
 import os
 import re
+import shutil
 import subprocess
+import sys
+import time
 
 import pytest
 
 from tests.support.drivers import NO_DRIVER
+from tests.support.paths import ROOT
+from tests.support.summary import LINE
 from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.tools.devices import vulkan_problem
 
@@ -102,6 +109,76 @@ def test_pack_serves_where_there_is_no_compiler(environment, tmp_path, vulkan):
     result, steps = json.loads(done.stdout)["vulkan"]
     assert sum(result, []) == pytest.approx([1.0] * 4)
     assert steps and set(steps) == {"vulkan"}
+
+
+#: What is there, what is taken away for it, the device asked for, and the doctor's first line.
+FRESH = {
+    "with a compiler": ({}, "vulkan", r".+, on Vulkan: fused kernels, compiled by .+"),
+    "without a GLSL compiler": (
+        # Neither a program nor, as nothing looks it up without programs, a library.
+        {"PATH": ""},
+        "vulkan",
+        r".+, on Vulkan: precompiled kernels, unfused, as there is no GLSL compiler \(none found\)",
+    ),
+    "without a Vulkan driver": (
+        {"VK_DRIVER_FILES": "/nonexistent", "VK_ICD_FILENAMES": "/nonexistent"},
+        "",
+        r"CPU: no Vulkan device \(.+\); the CPU device is used",
+    ),
+}
+
+
+@pytest.mark.parametrize("machine", FRESH)
+def test_fresh_installations(machine, wheelhouse, tmp_path, request, record_property):
+    """From nothing but wheels, timed, each says in one line what it runs on, and runs there."""
+    variables, device, expected = FRESH[machine]
+    if device:
+        request.getfixturevalue("vulkan")
+    if machine == "with a compiler" and find_compiler("process") is None:
+        pytest.skip("no GLSL compiler that every installation finds")
+    home = tmp_path / "environment"
+    variables = {**variables, "WEBNN_VK_DEVICE": device, "WEBNN_VK_VALIDATE": "0",
+                 "WEBNN_VK_CACHE": str(tmp_path / "cache"), "WEBNN_VK_GLSLANG": "auto"}
+    python = home / "bin" / "python"
+    install = ["-m", "pip", "--python", python, "install", "--no-index", "--find-links",
+               wheelhouse, "--no-compile", "webnn_vk"]
+    seconds = [time.perf_counter()]
+    for command in (
+        [sys.executable, "-m", "venv", "--without-pip", home],
+        [sys.executable, *install],
+        [python, "-m", "webnn_vk", "doctor"],
+        [python, "-W", "ignore", "-c", TEN_LINES, "cpu" if not device else "vulkan"],
+    ):
+        own = variables if command[0] == python else {}
+        done = run(command[0], tmp_path, *command[1:], **own)
+        assert done.returncode == 0, done.stdout + done.stderr
+        seconds.append(time.perf_counter())
+        if command[-1] == "doctor":
+            said = done.stdout.splitlines()[0]
+    assert re.fullmatch(f"Runs on +{expected}", said), said
+    found = json.loads(done.stdout)
+    assert found.pop("file").startswith(str(tmp_path))
+    ((result, steps),) = found.values()
+    assert sum(result, []) == pytest.approx([1.0] * 4)
+    # Fused into one kernel, or an operator after the other.
+    assert steps == {"with a compiler": ["vulkan"], "without a GLSL compiler": ["vulkan"] * 2,
+                     "without a Vulkan driver": ["cpu"] * 2}[machine]
+    made, installed, examined, ran = (b - a for a, b in itertools.pairwise(seconds))
+    record_property(LINE, f"fresh installation {machine}: environment {made:.1f} s, pip install "
+                    f"{installed:.1f} s, doctor {examined:.1f} s, first graph {ran:.1f} s. {said}")
+
+
+def test_the_wheel_is_put_out(wheel, record_property):
+    """CI keeps it; it installs with `pip install --no-index --no-deps` (the tests above)."""
+    size = wheel.stat().st_size
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    if os.environ.get("CI"):
+        kept = ROOT / "dist" / wheel.name
+        kept.parent.mkdir(exist_ok=True)
+        shutil.copy(wheel, kept)
+        wheel = kept
+    record_property(LINE, f"wheel: {wheel}, {size / 1e6:.2f} MB, SHA-256 {digest}")
+    assert size > 1_500_000  # with its precompiled shaders
 
 
 def test_import_needs_only_the_declared(environment, tmp_path):

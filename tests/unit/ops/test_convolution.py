@@ -193,6 +193,24 @@ def test_rejects(name: str, arguments: dict, message: str) -> None:
         _shape(name, (1, 4, 5, 5), (4, 4, 3, 3), **arguments)
 
 
+@pytest.mark.parametrize(
+    ("name", "input", "filter", "arguments", "hint"),
+    [
+        ("conv2d", (1, 3, 9, 9), (5, 5, 3, 16), {}, 'filter_layout="hwio" would fit'),
+        ("conv2d", (1, 3, 9, 9), (3, 5, 5, 16), {}, 'filter_layout="ihwo" would fit'),
+        ("conv2d", (1, 9, 9, 3), (16, 3, 5, 5), {}, 'input_layout="nhwc" would fit'),
+        ("conv2d", (1, 3, 8, 8), (3, 3, 1, 3), {"groups": 3}, 'filter_layout="hwio" would fit'),
+        ("conv_transpose2d", (1, 3, 9, 9), (5, 5, 16, 3), {},
+         'filter_layout="hwoi" or filter_layout="ohwi" would fit'),
+        ("conv2d", (1, 3, 9, 9), (5, 5, 4, 16), {}, None),
+    ],
+)
+def test_a_layout_that_fits_is_named(name, input, filter, arguments, hint) -> None:
+    with pytest.raises(TypeError) as caught:
+        _shape(name, input, filter, **arguments)
+    assert (hint in str(caught.value)) if hint else "would fit" not in str(caught.value)
+
+
 def test_types() -> None:
     x = MLOperandDescriptor("int8", (1, 1, 3, 3))
     with pytest.raises(TypeError, match="input is int8.* has to be one of float32, float16"):

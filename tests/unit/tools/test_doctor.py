@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import webnn_vk
 from webnn_vk import navigator
 from webnn_vk.tools import doctor
 from webnn_vk.tools.doctor import Findings
@@ -81,8 +82,37 @@ def test_advice(given, words):
     assert words in line
 
 
+NO_COMPILER = {"available": False, "version": "none found", "in_process": False}
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({}, "device 0, on Vulkan: fused kernels, compiled by glslang 14.2.0 (x)"),
+        (
+            {"compiler": NO_COMPILER},
+            "device 0, on Vulkan: precompiled kernels, unfused, as there is no GLSL compiler "
+            "(none found)",
+        ),
+        (
+            {"compiler": NO_COMPILER, "pack": {"available": False}},
+            "the CPU, not device 0, on Vulkan: there is no GLSL compiler (none found) and no "
+            "precompiled kernel",
+        ),
+        (
+            {"default": {"index": None, "name": "CPU", "reason": "no Vulkan device (no driver)"}},
+            "CPU: no Vulkan device (no driver)",
+        ),
+        ({"default": None}, "nothing: create_context() fails"),
+    ],
+)
+def test_what_it_runs_on_is_one_line(given, line):
+    assert doctor.runs_on(findings(**given)) == line
+
+
 def test_text_has_a_line_for_each_thing():
     text = doctor.text(findings(problems=["one", "two"], faster=["more"]))
+    assert text.startswith("Runs on     device 0, on Vulkan: fused kernels")
     assert "Default     device 0: the best GPU\n" in text
     assert "Pack        9 precompiled shaders" in text and "Cache       2 shaders, 2.00 MB" in text
     assert text.endswith("Faster with more\nProblems    one\n            two")
@@ -113,6 +143,27 @@ def test_json_is_alone_on_stdout(tmp_path):
     assert found["default"]["index"] is None and found["versions"]["numpy"]
 
 
+@pytest.mark.parametrize("system", ["linux", "win32", "darwin"])
+def test_without_a_driver_the_reason_says_what_to_install(system):
+    # The loader is there; it is the driver that is missing.
+    code = f"import sys, numpy; import webnn_vk.vulkan.binding; sys.platform = {system!r}\n"
+    code += "import webnn_vk.tools.devices as devices; print(devices.vulkan_problem())"
+    environment = {**os.environ, **NO_VULKAN}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                          env=environment)
+    assert done.returncode == 0, done.stderr
+    if "loader library" in done.stdout:
+        pytest.skip("no Vulkan loader")
+    wanted = {
+        "linux": ["Debian, Ubuntu, Fedora", "mesa-vulkan-drivers", "Arch: pacman -S vulkan-radeon",
+                  "NVIDIA: its own driver", "the GPU vendor's driver"],
+        "win32": ["the GPU vendor's driver"],
+        "darwin": ["brew install molten-vk"],
+    }[system]
+    assert done.stdout.startswith("the Vulkan loader found no driver (")
+    assert all(words in done.stdout for words in wanted), done.stdout
+
+
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs file modes")
 def test_a_cache_that_others_may_write_is_a_problem(tmp_path):
     (tmp_path / "spirv").mkdir()
@@ -124,7 +175,7 @@ def test_a_cache_that_others_may_write_is_a_problem(tmp_path):
 def test_devices_marks_the_default():
     done = run("devices")
     assert done.returncode == 0
-    assert re.match(r"\* cpu  CPU .*\n\* the default: no Vulkan device", done.stdout)
+    assert re.fullmatch(r"\* cpu  CPU .*\n\* the default: no Vulkan device .*\n", done.stdout)
     (cpu,) = json.loads(run("devices", "--json").stdout)
     assert cpu["default"] and cpu["index"] is None and cpu["type"] == "numpy"
     wrong = run("devices", WEBNN_VK_DEVICE="voodoo 5")
@@ -137,3 +188,18 @@ def test_the_warning_without_a_compiler_says_what_runs_where():
     without = navigator._without_compiler("GPU X", has_pack=False)
     assert "all operators run on the CPU, not on GPU X" in without
     assert "precompiled shaders are used" not in without
+
+
+@pytest.mark.parametrize("device", ["", "cpu", "voodoo 5"])
+def test_the_devices_infos_mark_the_default(device, monkeypatch):
+    """Of the list, and of a context: on the default, and on another one."""
+    monkeypatch.setenv("WEBNN_VK_DEVICE", device)
+    listed = webnn_vk.devices()
+    assert sum(info.default for info in listed) == (device != "voodoo 5")
+    cpu = listed[-1]
+    if device == "cpu":
+        assert cpu.default and repr(cpu) == f"<DeviceInfo {cpu}, the default>"
+        assert "<tr><td>default</td><td>yes</td></tr>" in cpu._repr_html_()
+    with webnn_vk.ml.create_context(settings=webnn_vk.Settings(device="cpu")).result(60) as context:
+        assert context.device_info == cpu
+        assert context.device_info.default == cpu.default

@@ -29,6 +29,9 @@ described: MLTensorDescriptorDict = {"data_type": "float32", "shape": [2], "read
 tensor = context.create_tensor(described).result()
 assert_type(tensor, webnn.MLTensor)
 constant = context.create_constant_tensor({"data_type": "int8", "shape": []}, b"1").result()
+readable = webnn.MLTensorDescriptor(**graph.outputs["y"], readable=True)
+assert_type(context.create_tensor(readable).result(), webnn.MLTensor)
+again = builder.input("again", graph.inputs["a"])
 context.dispatch(graph, {"a": tensor}, {"y": tensor})
 result = context.compute(graph, {"a": np.ones((1, 3, 8, 8), np.float32)})["y"]
 print(result.mean(), graph.inputs["a"].shape, graph.report().steps)

@@ -42,6 +42,7 @@ def programs(
     webnn.ml.create_context(power_preference="fast")  # wrong: no such preference
     webnn.ml.create_context().compute(graph, {})  # wrong: a promise for a context
     webnn.MLOperandDescriptor("float", (2,))  # wrong: no data type
+    webnn.MLTensorDescriptor(**graph.inputs["x"], readble=True)  # wrong: typo
     shape: list[int] = tensor.shape  # wrong: a tuple
     options: MLConv2dOptions = {"stride": [1, 1]}  # wrong: no option
     described: MLOperandDescriptorDict = {"data_type": "bool", "shape": []}  # wrong: no data type

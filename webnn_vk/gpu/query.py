@@ -1,0 +1,185 @@
+"""``GPUQuerySet``: times that compute passes write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..device_profile import DeviceProfile
+from ..driver import (
+    Command,
+    DispatchCommand,
+    Queries,
+    ResolveCommand,
+    TimestampCommand,
+    timestamps_of,
+)
+from ..errors import InvalidStateError, NotSupportedError
+from ..face import PublicDir
+from ..runtime import Storage
+from . import nanoseconds
+from .buffer import integer
+from .device_state import DeviceState
+from .shader import GPUComputePipeline, GPUShaderModule, named, parts_of, shown
+
+#: WebGPU's name of the feature.
+TIMESTAMP_QUERY = "timestamp-query"
+MAX_QUERIES = 4096
+#: What an offset in a destination has to be a multiple of, in bytes.
+RESOLVE_ALIGNMENT = 256
+_WRITES = ("beginning_of_pass_write_index", "end_of_pass_write_index")
+
+
+class GPUQuerySet(PublicDir):
+    """Slots for times; made by ``device.create_query_set``. Passes write them (``timestamp_writes``
+    of ``begin_compute_pass``), ``encoder.resolve_query_set`` copies them into a buffer."""
+
+    def __init__(self, device: DeviceState, type: str, count: int, label: str) -> None:
+        what = named("create_query_set", label)
+        if type != "timestamp":
+            raise ValueError(f'{what}: type {type!r}; "timestamp" is the one that is supported')
+        count = integer(count, f"{what}: count")
+        if not 1 <= count <= MAX_QUERIES:
+            raise ValueError(f"{what}: count {count}; 1 to {MAX_QUERIES} are possible")
+        device.check(what)
+        if (reason := missing(device)) is not None:
+            raise NotSupportedError(f"{what}: {reason}")
+        self._device = device
+        self._label = label
+        self._count = count
+        profile = device.device.profile
+        #: Made here, so that a device without this kernel refuses here and not when recording.
+        self._converter: GPUComputePipeline | None = None
+        if nanoseconds.needed(profile):
+            module = GPUShaderModule(device, nanoseconds.spec(), "nanoseconds")
+            constants = {"LX": nanoseconds.GROUP}
+            self._converter = GPUComputePipeline(device, module, "main", constants, "nanoseconds")
+        with device.translated(what):
+            facet = timestamps_of(device.device.driver)
+            self._queries: Queries | None = facet.queries(count)
+
+    @property
+    def type(self) -> str:
+        """What is queried: "timestamp"."""
+        return "timestamp"
+
+    @property
+    def count(self) -> int:
+        """The number of slots."""
+        return self._count
+
+    @property
+    def label(self) -> str:
+        """The name given to it."""
+        return self._label
+
+    def destroy(self) -> None:
+        """Release it, at once. Work submitted before goes on, other work with it is an
+        InvalidStateError.
+        Calling it again does nothing."""
+        self._device.timeline.check_fork()
+        self._queries = None
+
+    def __enter__(self) -> GPUQuerySet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._device.timeline.forked:
+            self.destroy()
+
+    def __repr__(self) -> str:
+        state = " destroyed" if self._queries is None else ""
+        return f"<GPUQuerySet{shown(self._label)} of {self._count} timestamps{state}>"
+
+
+def webgpu_features(profile: DeviceProfile) -> frozenset[str]:
+    """A profile's features, with WebGPU's name for what is a feature there."""
+    return profile.features | ({TIMESTAMP_QUERY} if "timestamps" in profile.features else set())
+
+
+def missing(device: DeviceState) -> str | None:
+    """Why a device has no timestamps; None where it has them."""
+    profile = device.device.profile
+    if "timestamps" not in profile.features:
+        return f"{profile.name} has no feature {TIMESTAMP_QUERY}: no timestamps on its queue"
+    if device.device.driver.timestamps is None:
+        return f"{profile.name} has no feature {TIMESTAMP_QUERY}: its driver writes no timestamps"
+    return None
+
+
+def live(queries: GPUQuerySet, what: str) -> Queries:
+    """The driver's slots; InvalidStateError when the set was destroyed."""
+    if queries._queries is None:
+        raise InvalidStateError(f"{what}: {queries!r} was destroyed")
+    return queries._queries
+
+
+def usable(queries: Any, device: DeviceState, what: str) -> GPUQuerySet:
+    """``queries`` if it is a set of the device."""
+    if not isinstance(queries, GPUQuerySet):
+        raise TypeError(f"{what}: a GPUQuerySet is expected, not {queries!r}")
+    if queries._device is not device:
+        raise ValueError(f"{what}: {queries!r} belongs to another GPUDevice")
+    live(queries, what)
+    return queries
+
+
+class PassWrites:
+    """What a pass writes: slots of a set at its beginning and at its end, each or neither."""
+
+    def __init__(self, device: DeviceState, given: Any, what: str) -> None:
+        what = f"{what}: timestamp_writes"
+        if not isinstance(given, Mapping) or "query_set" not in given:
+            raise TypeError(
+                f"{what}: a mapping with query_set, {' and '.join(_WRITES)} is expected, not "
+                f"{given!r}"
+            )
+        if unknown := sorted(map(str, set(given) - {"query_set", *_WRITES})):
+            raise TypeError(f"{what}: unknown members {', '.join(unknown)}; they are query_set, "
+                            f"{', '.join(_WRITES)}")
+        self.set = usable(given["query_set"], device, what)
+        self._queries = live(self.set, what)
+        indices = [given.get(name) for name in _WRITES]
+        for name, index in zip(_WRITES, indices, strict=True):
+            if index is not None and not 0 <= integer(index, f"{what}: {name}") < self.set.count:
+                raise ValueError(f"{what}: {name} {index}; {self.set!r}")
+        if indices == [None, None]:
+            raise ValueError(f"{what}: one of {' and '.join(_WRITES)} is needed")
+        if indices[0] == indices[1]:
+            raise ValueError(f"{what}: both indices are {indices[0]}")
+        self._indices = indices
+
+    def command(self, end: bool) -> TimestampCommand | None:
+        """What to record at the pass's beginning or its end."""
+        index = self._indices[end]
+        if index is None:
+            return None
+        return TimestampCommand(int(index), self._queries)
+
+
+def check_slots(queries: GPUQuerySet, first: Any, count: Any, what: str) -> tuple[int, int]:
+    """``first`` and ``count``; ValueError for slots that there aren't."""
+    first, count = integer(first, f"{what}: first_query"), integer(count, f"{what}: query_count")
+    if first < 0 or count < 0 or first + count > queries.count:
+        raise ValueError(f"{what}: {count} queries from {first} on; {queries!r}")
+    return first, count
+
+
+def resolution(
+    queries: GPUQuerySet, first: int, count: int, storage: Storage, offset: int
+) -> list[Command]:
+    """The commands that leave times in nanoseconds in a memory, each to see what the one before it
+    wrote."""
+    what = "resolve_query_set"
+    backing = storage.backing
+    commands: list[Command] = [
+        ResolveCommand(live(queries, what), first, count, backing, offset)
+    ]
+    if (converter := queries._converter) is not None:
+        params = nanoseconds.params(count, queries._device.device.profile)
+        groups = -(-count // nanoseconds.GROUP)
+        commands.append(DispatchCommand(
+            parts_of(converter).native, ((backing, offset, 8 * count),),
+            nanoseconds.spec().pack_params(params), (groups, 1, 1),
+        ))
+    return commands
