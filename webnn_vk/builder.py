@@ -10,7 +10,7 @@ import inspect
 import threading
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -111,6 +111,13 @@ class MLGraphBuilder(PublicDir):
         # Of two threads that build at once, the second finds the graph built.
         self._building = threading.Lock()
         self._numbering = threading.Lock()
+
+    if TYPE_CHECKING:
+        # Never there: type checkers read builder.pyi. Jedi, which completes in notebooks, reads
+        # this file, and takes up the signatures of methods made at import only where the source
+        # has something for their names.
+        def __getattr__(self, name: str) -> Any:
+            return self.input
 
     # -- inputs and constants ------------------------------------------------------------------
     def input(self, name: str, descriptor: Any) -> MLOperand:
