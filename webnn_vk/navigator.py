@@ -5,8 +5,10 @@ Named after ``navigator.ml``: a module called ``ml`` would take the instance's p
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Collection
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -62,8 +64,12 @@ class ML:
                 )
             )
         promise: MLPromise[MLContext] = MLPromise("an MLContext")
+        caller = sys._getframe(1)
+        place = caller.f_code.co_filename, caller.f_lineno
+        del caller
 
         def create() -> None:
+            _asked_at.set(place)
             try:
                 chosen = Settings.given(settings)
                 _check(chosen)
@@ -215,10 +221,12 @@ def _cpu_info(device: CpuDevice) -> DeviceInfo:
 
 
 _said: set[str] = set()
+#: File and line of the call that the thread works for, which warnings name.
+_asked_at: ContextVar[tuple[str, int]] = ContextVar("_asked_at", default=("webnn_vk", 0))
 
 
 def _say_once(message: str) -> None:
     """One clear line for each situation that changes where work runs."""
     if message not in _said:
         _said.add(message)
-        warnings.warn(f"webnn_vk: {message}", RuntimeWarning, stacklevel=2)
+        warnings.warn_explicit(f"webnn_vk: {message}", RuntimeWarning, *_asked_at.get())
