@@ -5,11 +5,12 @@ Named after ``navigator.ml``: a module called ``ml`` would take the instance's p
 
 from __future__ import annotations
 
-import sys
+import inspect
 import warnings
 from collections.abc import Collection
 from contextvars import ContextVar
 from pathlib import Path
+from types import FrameType
 from typing import Any, Literal, get_args
 
 from . import background
@@ -64,9 +65,7 @@ class ML:
                 )
             )
         promise: MLPromise[MLContext] = MLPromise("an MLContext")
-        caller = sys._getframe(1)
-        place = caller.f_code.co_filename, caller.f_lineno
-        del caller
+        place = _place_of_call(inspect.currentframe())
 
         def create() -> None:
             _asked_at.set(place)
@@ -100,6 +99,12 @@ def devices() -> list[DeviceInfo]:
     except DriverUnavailable:
         pass  # no Vulkan on this machine: the CPU device is what there is
     return [*listed, _cpu_info(CpuDevice())]
+
+
+def _place_of_call(frame: FrameType | None) -> tuple[str, int]:
+    """File and line from which the function of a frame was called."""
+    caller = frame.f_back if frame is not None else None
+    return (caller.f_code.co_filename, caller.f_lineno) if caller is not None else ("webnn_vk", 0)
 
 
 def _default_index() -> int | None:
