@@ -11,7 +11,7 @@ import itertools
 import warnings
 import zlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -114,6 +114,13 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
         # Of those who build, the first who gets in here does. (No locks: a signal handler may come
         # between any two steps, and call in.)
         self._built: dict[str, object] = {}
+
+    if TYPE_CHECKING:
+        # Never there: type checkers read builder.pyi. Jedi, which completes in notebooks, reads
+        # this file, and takes up the signatures of methods made at import only where the source
+        # has something for their names.
+        def __getattr__(self, name: str) -> Any:
+            return self.input
 
     # -- inputs and constants ------------------------------------------------------------------
     def input(self, name: str, descriptor: Any) -> MLOperand:

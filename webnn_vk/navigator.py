@@ -5,8 +5,10 @@ Named after ``navigator.ml``: a module called ``ml`` would take the instance's p
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Collection
 from pathlib import Path
+from types import FrameType
 from typing import Any, Literal, get_args
 
 from . import background
@@ -19,6 +21,7 @@ from .errors import DOMException, InvalidStateError, NotSupportedError, for_want
 from .gpu.adapter import GPUDevice
 from .gpu.device_state import device_state
 from .interop import wgpu
+from .notices import asked_at
 from .notices import say_once as _say_once
 from .opening import FoundDevice, choose, find_devices, last_failure, open_best, open_device
 from .program import check_forced, check_skip
@@ -64,8 +67,10 @@ class ML:
                 )
             )
         promise: MLPromise[MLContext] = MLPromise("an MLContext")
+        place = _place_of_call(inspect.currentframe())
 
         def create() -> None:
+            asked_at.set(place)
             try:
                 chosen = Settings.given(settings)
                 _check(chosen)
@@ -105,6 +110,12 @@ def devices() -> list[DeviceInfo]:
         _say_once(f"the CPU device is listed with NumPy: {error}")
         engine = find_engine("numpy")
     return [*listed, _cpu_info(CpuDevice(engine))]
+
+
+def _place_of_call(frame: FrameType | None) -> tuple[str, int]:
+    """File and line from which the function of a frame was called."""
+    caller = frame.f_back if frame is not None else None
+    return (caller.f_code.co_filename, caller.f_lineno) if caller is not None else ("webnn_vk", 0)
 
 
 def _default_index() -> int | None:

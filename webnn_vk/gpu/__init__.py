@@ -29,7 +29,7 @@ from .encoder import (
     GPUComputePass,
 )
 from .flags import GPUBufferUsage
-from .query import GPUQuerySet
+from .query import GPUComputePassTimestampWrites, GPUQuerySet
 from .queue import GPUQueue
 from .semaphore import GPUSemaphore
 from .shader import GPUComputePipeline, GPUShaderModule
@@ -43,6 +43,7 @@ __all__ = [
     "GPUCommandBuffer",
     "GPUCommandEncoder",
     "GPUComputePass",
+    "GPUComputePassTimestampWrites",
     "GPUComputePipeline",
     "GPUDevice",
     "GPUDeviceLostInfo",

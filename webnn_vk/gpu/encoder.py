@@ -22,7 +22,15 @@ from ..runtime import Storage, Submit
 from .buffer import GPUBuffer, alive, check_range, integer, usable
 from .device_state import DeviceState
 from .flags import GPUBufferUsage
-from .query import RESOLVE_ALIGNMENT, GPUQuerySet, PassWrites, check_slots, live, resolution
+from .query import (
+    RESOLVE_ALIGNMENT,
+    GPUComputePassTimestampWrites,
+    GPUQuerySet,
+    PassWrites,
+    check_slots,
+    live,
+    resolution,
+)
 from .query import usable as usable_set
 from .shader import GPUComputePipeline, named, parts_of, shown
 
@@ -131,7 +139,7 @@ class GPUCommandEncoder(PublicDir, OneOfAKind):
         return self._label
 
     def begin_compute_pass(
-        self, *, label: str = "", timestamp_writes: Mapping[str, Any] | None = None
+        self, *, label: str = "", timestamp_writes: GPUComputePassTimestampWrites | None = None
     ) -> GPUComputePass:
         """A pass to record dispatches in, at once; other commands have to wait for its ``end()``.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Required, TypedDict
 
 from ..device_profile import DeviceProfile
 from ..driver import (
@@ -122,6 +122,15 @@ def usable(queries: Any, device: DeviceState, what: str) -> GPUQuerySet:
         raise ValueError(f"{what}: {queries!r} belongs to another GPUDevice")
     live(queries, what)
     return queries
+
+
+class GPUComputePassTimestampWrites(TypedDict, total=False):
+    """What ``timestamp_writes`` of ``begin_compute_pass`` is: a set and the numbers of its slots,
+    of which one or both are given."""
+
+    query_set: Required[GPUQuerySet]
+    beginning_of_pass_write_index: int
+    end_of_pass_write_index: int
 
 
 class PassWrites:

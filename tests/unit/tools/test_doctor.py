@@ -190,6 +190,17 @@ def test_the_warning_without_a_compiler_says_what_runs_where():
     assert "precompiled shaders are used" not in without
 
 
+def test_the_warning_names_the_users_line(tmp_path):
+    script = tmp_path / "first.py"
+    script.write_text("import webnn_vk\n\ncontext = webnn_vk.ml.create_context().result()\n")
+    environment = {**os.environ, **NO_VULKAN, "WEBNN_VK_DEVICE": ""}
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment)
+    warned, line = done.stderr.splitlines()
+    assert warned.startswith(f"{script}:3: RuntimeWarning: webnn_vk: no Vulkan device (")
+    assert warned.endswith("; the CPU device is used")
+    assert line == "  context = webnn_vk.ml.create_context().result()"
+
+
 @pytest.mark.parametrize("device", ["", "cpu", "voodoo 5"])
 def test_the_devices_infos_mark_the_default(device, monkeypatch):
     """Of the list, and of a context: on the default, and on another one."""

@@ -7,6 +7,7 @@ from typing import assert_type
 import numpy as np
 
 import webnn_vk as webnn
+from webnn_vk import gpu
 from webnn_vk.typing import MLConv2dOptions, MLOperandDataType, MLTensorDescriptorDict
 
 context = webnn.ml.create_context(power_preference="low-power").result()
@@ -35,6 +36,14 @@ again = builder.input("again", graph.inputs["a"])
 context.dispatch(graph, {"a": tensor}, {"y": tensor})
 result = context.compute(graph, {"a": np.ones((1, 3, 8, 8), np.float32)})["y"]
 print(result.mean(), graph.inputs["a"].shape, graph.report().steps)
+
+
+def timed(encoder: gpu.GPUCommandEncoder, queries: gpu.GPUQuerySet, out: gpu.GPUBuffer) -> None:
+    with encoder.begin_compute_pass(
+        timestamp_writes={"query_set": queries, "end_of_pass_write_index": 0}
+    ) as compute:
+        compute.dispatch_workgroups(1)
+    encoder.resolve_query_set(queries, 0, 1, out, 0)
 
 
 async def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import webnn_vk as webnn
+from webnn_vk import gpu
 from webnn_vk.typing import MLConv2dOptions, MLOperandDescriptorDict
 
 
@@ -47,3 +48,8 @@ def programs(
     options: MLConv2dOptions = {"stride": [1, 1]}  # wrong: no option
     described: MLOperandDescriptorDict = {"data_type": "bool", "shape": []}  # wrong: no data type
     print(shape, options, described)
+
+
+def passes(encoder: gpu.GPUCommandEncoder, queries: gpu.GPUQuerySet) -> None:
+    encoder.begin_compute_pass(timestamp_writes={"query_set": queries, "end": 1})  # wrong: typo
+    encoder.begin_compute_pass(timestamp_writes={"end_of_pass_write_index": 1})  # wrong: no set
