@@ -20,7 +20,7 @@ import numpy as np
 
 from ..errors import NotSupportedError, OperationError
 from ..graph import Graph, Node, Value
-from ..graph.onnx import model_of
+from ..graph.onnx import OLDEST_OPSET, model_of
 from ..graph.to_onnx import Fragment, write
 from ..ops import ALL_OPERATORS
 from ..program import Constants, CpuStep, CpuTensor, HostSegment, Program
@@ -29,8 +29,6 @@ from .engine_limits import stays
 from .host import Arrays, Memory, run_steps
 from .regions import Part, cut
 
-#: ONNX Runtime has all of it since 1.20.
-OPSET = 21
 #: Constants up to this size are part of the model: shapes and the like are needed to load it.
 _EMBEDDED_BYTES = 1024
 #: Bytes that a region touches up to which one thread is faster than many.
@@ -258,7 +256,7 @@ class _Region:
             for name, array in fragment.constants.items()
             if array.nbytes > _EMBEDDED_BYTES
         }
-        model = model_of(fragment, lambda name, array: name in large, OPSET)
+        model = model_of(fragment, lambda name, array: name in large, OLDEST_OPSET)
         options = _options(part)
         # The session reads the arrays' memory: they live as long as it does.
         self._weights = [onnxruntime.OrtValue.ortvalue_from_numpy(a) for a in large.values()]
