@@ -101,3 +101,21 @@ def test_cpu_steps_on_the_engine(vulkan):
             (got,) = outputs_of(webnn_vk.onnx.export(graph), {"x": x})
             np.testing.assert_allclose(got, results[engine], rtol=1e-4)
     np.testing.assert_allclose(results["numpy"], results["onnxruntime"], rtol=1e-5)
+
+
+def test_views_between_cpu_steps(vulkan):
+    """A reshape on the device is no step: CPU steps see one slot in two shapes."""
+    x = rng().standard_normal((4, 6)).astype(np.float32)
+    with open_context(force_cpu=("softmax", "cos"), cpu_engine="onnxruntime") as context:
+        b = MLGraphBuilder(context)
+        v = b.input("x", {"data_type": "float32", "shape": [4, 6]})
+        made = b.softmax(b.reshape(b.cos(v), [2, 12]), 1)
+        other = b.cos(b.reshape(v, [24]))
+        graph = b.build({"y": made, "z": other}).result()
+        assert {line.kernel for line in graph.report().lines if line.device == "cpu"} >= {
+            "onnxruntime"
+        }
+        got = context.compute(graph, {"x": x})
+    e = np.exp(np.cos(x).reshape(2, 12))
+    np.testing.assert_allclose(got["y"], e / e.sum(1, keepdims=True), rtol=1e-5)
+    np.testing.assert_allclose(got["z"], np.cos(x.reshape(24)), rtol=1e-5, atol=1e-6)

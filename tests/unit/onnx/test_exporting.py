@@ -70,6 +70,17 @@ def test_too_large_for_one_file(cpu_context, tmp_path, monkeypatch):
     assert (tmp_path / "m.onnx.data").exists()
 
 
+def test_opsets(cpu_context):
+    _, outputs = described(cpu_context)
+    for opset in (21, onnx.defs.onnx_opset_version()):
+        model = webnn_vk.onnx.export(outputs, opset=opset)
+        onnx.checker.check_model(model, full_check=True)
+        assert model.opset_import[0].version == opset
+    for wrong in (20, 1000, "21"):
+        with pytest.raises(ValueError, match="is not one of 21"):
+            webnn_vk.onnx.export(outputs, opset=wrong)
+
+
 def test_back_again(cpu_context):
     _, outputs = described(cpu_context)
     x = np.random.default_rng(0).standard_normal((2, 4)).astype(np.float32)

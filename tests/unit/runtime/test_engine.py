@@ -136,6 +136,21 @@ def test_errors_name_the_operator(engine_context, monkeypatch):
         engine_context.compute(graph, {"x": X})
 
 
+def test_no_memory_for_a_session(engine_context, monkeypatch):
+    """It is no reason to leave an operator to NumPy, now or later."""
+    import onnxruntime
+
+    def fails(*arguments, **options):
+        raise RuntimeError("[ONNXRuntimeError] : 1 : FAIL : Failed to allocate memory for 9 bytes")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(onnxruntime, "InferenceSession", fails)
+        with pytest.raises(OperationError, match="out of memory: ONNX Runtime: Failed to allocate"):
+            built(engine_context, lambda b, x: {"y": b.exp(x)}, x=X)
+    graph = built(engine_context, lambda b, x: {"y": b.exp(x)}, x=X)
+    assert graph.report().lines[0].kernel == "onnxruntime"
+
+
 def test_after_the_end():
     with open_context("cpu", cpu_engine="onnxruntime") as context:
         graph = built(context, lambda b, x: {"y": b.exp(x)}, x=X)
