@@ -26,10 +26,7 @@ FAILING = {
     ("node", "test_ai_onnx_ml_tree_ensemble_set_membership"): "decision trees are not supported",
 }
 #: Those that fail on the CPU device only.
-FAILING_ON_CPU = {
-    ("light", "light_squeezenet"): "equal channels, of 1e10 each, are rounded unequally before a "
-    "softmax",
-}
+FAILING_ON_CPU: dict[tuple[str, str], str] = {}
 
 
 def text() -> str:
