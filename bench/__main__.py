@@ -1,4 +1,4 @@
-"""`python -m bench [models|startup|interop|dispatch|memory|isa]`: what the library costs here."""
+"""`python -m bench [models|startup|interop|dispatch|memory|cpu|isa]`: what the library costs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ def main() -> int:
         "what",
         nargs="?",
         default="models",
-        choices=("models", "startup", "interop", "dispatch", "memory", "isa"),
+        choices=("models", "startup", "interop", "dispatch", "memory", "cpu", "isa"),
         help="models: MiniLM and MobileNetV2 on Vulkan and on the CPU device, side by side; "
         "startup: a new process, from import to the first MiniLM embedding; "
         "interop: ways to a tensor's contents; "
         "dispatch: dispatches per second of one addition, beside wgpu-py; "
         "memory: resident memory before, while and after a large model is built; "
+        "cpu: the CPU device beside ONNX Runtime itself; "
         "isa: what AMD's compiler makes of the kernels of models, without a GPU",
     )
     parser.add_argument("--device", help="as in `webnn-vk demo`; default: any Vulkan device")
@@ -58,6 +59,10 @@ def main() -> int:
             from . import memory
 
             memory.main(options.device, options.megabytes or memory.MEGABYTES)
+        elif options.what == "cpu":
+            from . import cpu
+
+            cpu.main(options.runs or 15)
         elif options.what == "isa":
             from .isa import PACK, report
             from .isa.graphs import GRAPHS

@@ -68,6 +68,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("WEBNN_VK_VERIFY_PASSES", "1")
     folder = tempfile.mkdtemp(prefix="webnn_vk-tests-")
     config.stash[_folder] = Path(folder)
+    # The CPU device is the reference that others are compared with; tests of its engine ask for it.
+    os.environ.setdefault("WEBNN_VK_CPU_ENGINE", "numpy")
     # A cache of its own: neither a developer's cache nor a stale entry decides a test.
     os.environ.setdefault("WEBNN_VK_CACHE", f"{folder}/cache")
     os.environ.setdefault("WEBNN_VK_DUMP_SPIRV", f"{folder}/spirv")
@@ -227,6 +229,16 @@ def vulkan_context(vulkan: None) -> Iterator[Any]:
 def cpu_context() -> Iterator[Any]:
     """One context on the CPU device for the whole session: don't destroy it."""
     with open_context("cpu") as context:
+        yield context
+
+
+@pytest.fixture(scope="session")
+def engine_context() -> Iterator[Any]:
+    """One context on the CPU device with ONNX Runtime, skipped where that isn't installed: don't
+    destroy it."""
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    with open_context("cpu", cpu_engine="onnxruntime") as context:
         yield context
 
 

@@ -378,9 +378,10 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         executable_of(graph)
         if not isinstance(inputs, Mapping):
             raise TypeError(f"{what}: inputs is a mapping of names to arrays")
-        check_names(inputs, graph.inputs, f"{what}: inputs", unused_inputs(graph))
+        expected = graph.inputs
+        check_names(inputs, expected, f"{what}: inputs", unused_inputs(graph))
         return {
-            name: as_bytes(data, graph.inputs[name], f"{what}: input {sanitize(name)!r}")
+            name: as_bytes(data, expected[name], f"{what}: input {sanitize(name)!r}")
             for name, data in inputs.items()
         }
 

@@ -62,10 +62,11 @@ class DeviceInfo:
         return html_table([row for row in rows if row[1] not in (None, "")], caption=self.name)
 
     def __str__(self) -> str:
-        parts = [self.type]
+        # The CPU device's name says what computes there.
+        parts = [self.type] if self.is_vulkan else []
         if self.api_version:
             parts.append(f"Vulkan {self.api_version}")
         if self.driver:
             parts.append(self.driver)
-        text = f"{self.name} ({', '.join(parts)})"
+        text = f"{self.name} ({', '.join(parts)})" if parts else self.name
         return f"{text} — unusable: {self.unusable}" if self.unusable else text

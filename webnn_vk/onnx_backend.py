@@ -109,15 +109,21 @@ def _check(device: str) -> None:
 
 
 def _context() -> MLContext:
-    context = _opened(environment.text("WEBNN_VK_DEVICE"), os.getpid())
+    context = _opened(*_wanted())
     if context.lost.done():
         _opened.cache_clear()
-        context = _opened(environment.text("WEBNN_VK_DEVICE"), os.getpid())
+        context = _opened(*_wanted())
     return context
 
 
+def _wanted() -> tuple[str | None, str | None, int]:
+    """What another context is needed for: another device, engine or process."""
+    engine = environment.text("WEBNN_VK_CPU_ENGINE")
+    return environment.text("WEBNN_VK_DEVICE"), engine, os.getpid()
+
+
 @lru_cache(maxsize=1)
-def _opened(device: str | None, process: int) -> MLContext:
+def _opened(device: str | None, engine: str | None, process: int) -> MLContext:
     return ml.create_context().result()
 
 

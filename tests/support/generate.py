@@ -8,6 +8,7 @@
     operators   docs/operators.md, with the counts of the last conformance run
                 (docs/conformance.json: python -m tests.support.operator_table runs it)
     onnx        docs/onnx.md: what of ONNX's backend suite is beyond WebNN
+    engine      docs/cpu-engine.md: what stays on NumPy
 
 ``--check`` writes nothing and fails when a file would change; a test does that.
 """
@@ -19,7 +20,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support import onnx_table, operator_table, readme_table, stubs, template_table
+from tests.support import (
+    engine_table,
+    onnx_table,
+    operator_table,
+    readme_table,
+    stubs,
+    template_table,
+)
 from tests.support.paths import ROOT
 
 #: Each returns the files with the text that they should hold.
@@ -29,6 +37,7 @@ GENERATORS: dict[str, Callable[[], dict[Path, str]]] = {
     "readme": readme_table.files,
     "operators": operator_table.files,
     "onnx": onnx_table.files,
+    "engine": engine_table.files,
 }
 
 

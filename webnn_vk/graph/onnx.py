@@ -15,8 +15,10 @@ from .ir import Graph, Node, Value
 from .to_onnx import Fragment, write
 from .to_onnx.writer import ELEMENT_TYPES
 
-#: The newest opset that is written, if the installed package knows it.
+#: The newest opset that is written, if the installed package knows it, and the oldest that has
+#: everything (scales of blocks).
 NEWEST_OPSET = 26
+OLDEST_OPSET = 21
 #: Bytes of weights from which on a model does not embed them: a protobuf message ends at 2 GiB.
 MAX_EMBEDDED = 2**31 - 2**24
 

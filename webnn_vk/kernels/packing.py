@@ -109,8 +109,8 @@ class Permuted:
 
 
 def packing_called(name: str) -> tuple[Panels | Permuted, MLOperandDescriptor]:
-    """The packing of a ``SetupPart``'s name, ``Permuted({"permutation": [1, 0]}) of float32[2, 3]``,
-    and what it packs; ValueError for another."""
+    """The packing of a ``SetupPart``'s name, and what it packs; ValueError for another. Names are
+    like ``Permuted({"permutation": [1, 0]}) of float32[2, 3]``."""
     kind, _, rest = name.partition("(")
     for packing in (Panels, Permuted):
         if kind == packing.__name__:

@@ -12,7 +12,7 @@ import onnx
 
 from ..builder import MLOperand
 from ..errors import NotSupportedError
-from ..graph.onnx import MAX_EMBEDDED, fragment_of, model_of
+from ..graph.onnx import MAX_EMBEDDED, OLDEST_OPSET, fragment_of, model_of
 from ..ml_graph import MLGraph
 from ..readback import source_of
 
@@ -27,6 +27,7 @@ def export(
     path: Any = None,
     *,
     external_data: bool | None = None,
+    opset: int | None = None,
 ) -> onnx.ModelProto | None:
     """A graph as an ONNX model, for looking at, checking and taking elsewhere.
 
@@ -36,13 +37,16 @@ def export(
     it the ``onnx.ModelProto`` is returned. Inputs and outputs keep their names.
 
     ``external_data``: weights in a file of their own beside the model, ``NAME.data``, True or
-    False; by default where they exceed what one file can hold (2 GiB). The opset is 26, or the
-    newest of the installed package if that is older.
+    False; by default where they exceed what one file can hold (2 GiB). ``opset``: 21 for older
+    readers, or later; by default 26, or the newest of the installed package if that is older.
 
-    TypeError for anything else to export, InvalidStateError for a destroyed graph,
-    NotSupportedError that lists every operator that ONNX can't express, and for a graph from a
-    file of compiled ones, which holds no operators.
+    TypeError for anything else to export, ValueError for an opset that can't be, InvalidStateError
+    for a destroyed graph, NotSupportedError that lists every operator that ONNX can't express, and
+    for a graph from a file of compiled ones, which holds no operators.
     """
+    newest = onnx.defs.onnx_opset_version()
+    if opset is not None and opset not in range(OLDEST_OPSET, newest + 1):
+        raise ValueError(f"export: opset {opset!r} is not one of {OLDEST_OPSET} … {newest}")
     graph, elements = source_of(graph_or_outputs, "export")
     fragment = fragment_of(graph, elements)
     size = sum(array.nbytes for array in fragment.constants.values())
@@ -54,7 +58,7 @@ def export(
             f"export: weights of {size} bytes need a file beside the model; give a path"
         )
     if not external_data:
-        model = model_of(fragment)
+        model = model_of(fragment, opset=opset)
         if path is None:
             return model
         data = model.SerializeToString()
@@ -68,7 +72,7 @@ def export(
         name: array for name, array in fragment.constants.items()
         if array.nbytes >= _EXTERNAL_BYTES
     }
-    model = model_of(fragment, lambda name, array: name in outside)
+    model = model_of(fragment, lambda name, array: name in outside, opset)
     _write_data(model, outside, place.with_name(place.name + ".data"))
     place.write_bytes(model.SerializeToString())
     return None

@@ -3,7 +3,8 @@
 from .cpu import CpuDevice, CpuExecutable
 from .device import Device
 from .driver_device import DriverDevice
-from .engine import HostEngine, find_engine
+from .engine import HostEngine
+from .engines import find_engine
 from .storage import Storage
 from .timeline import Fence, Lane, Timeline
 from .work import Allocate, Await, Executable, Read, Run, RunGraph, SetUp, Submit, Write

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.util import find_spec
 from typing import Protocol
 
 import numpy as np
 
-from ..errors import NotSupportedError
 from ..program import Constants, HostSegment, Program
 from .host import Arrays, Memory, run_host_segment
 
@@ -58,19 +56,3 @@ class NumPyEngine:
 
 
 NUMPY = NumPyEngine()
-
-
-def find_engine(choice: str = "auto") -> HostEngine:
-    """The engine of a setting: "numpy", "onnxruntime", or "auto": ONNX Runtime where the extra
-    ``cpu`` is installed. NotSupportedError where it was asked for and is not."""
-    missing = [name for name in ("onnx", "onnxruntime") if find_spec(name) is None]
-    if choice == "numpy" or (choice == "auto" and missing):
-        return NUMPY
-    if missing:
-        raise NotSupportedError(
-            f"cpu_engine: onnxruntime needs the packages onnx and onnxruntime; "
-            f"{' and '.join(missing)} can't be imported: pip install 'webnn_vk[cpu]'"
-        )
-    from .onnx_engine import OnnxEngine
-
-    return OnnxEngine()

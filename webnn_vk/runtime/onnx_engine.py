@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,22 +20,21 @@ import numpy as np
 
 from ..errors import NotSupportedError, OperationError
 from ..graph import Graph, Node, Value
-from ..graph.onnx import model_of
+from ..graph.onnx import OLDEST_OPSET, model_of
 from ..graph.to_onnx import Fragment, write
 from ..ops import ALL_OPERATORS
 from ..program import Constants, CpuStep, CpuTensor, HostSegment, Program
-from .engine import HostRun, Prepared
+from .engine import NUMPY, HostRun, Prepared
 from .engine_limits import stays
 from .host import Arrays, Memory, run_steps
 from .regions import Part, cut
 
-#: ONNX Runtime has all of it since 1.20.
-OPSET = 21
 #: Constants up to this size are part of the model: shapes and the like are needed to load it.
 _EMBEDDED_BYTES = 1024
 #: Bytes that a region touches up to which one thread is faster than many.
 _SMALL_BYTES = 1 << 17
 _LOG_FATAL = 4
+_NO_MEMORY = re.compile(r"[Ff]ailed to allocate|bad_alloc|bad allocation")
 _NODE_NAME = re.compile(r"[Nn]ame:? ?'(\d+):")
 
 #: What ONNX Runtime has no kernel for, by what decides that; learnt once in a process.
@@ -42,9 +42,12 @@ _unsupported: dict[tuple[Any, ...], str] = {}
 
 
 class OnnxEngine:
-    """See ``engine.HostEngine``."""
+    """See ``engine.HostEngine``. ``required``: not to be replaced by NumPy where it is broken."""
 
     name = "onnxruntime"
+
+    def __init__(self, required: bool = True) -> None:
+        self._required = required
 
     @property
     def description(self) -> str:
@@ -55,6 +58,19 @@ class OnnxEngine:
 
     def prepare(self, program: Program, constants: Constants) -> Prepared:
         """See ``engine.HostEngine``. NotSupportedError where ONNX Runtime can't be loaded."""
+        try:
+            import onnx  # noqa: F401
+            import onnxruntime  # noqa: F401
+        except ImportError as error:
+            if self._required:
+                raise NotSupportedError(f"cpu_engine: onnxruntime can't be loaded: {error}") from (
+                    error
+                )
+            warnings.warn(
+                f"webnn_vk: ONNX Runtime is installed and can't be loaded ({error}); NumPy "
+                "computes on the CPU", RuntimeWarning, stacklevel=2,
+            )
+            return NUMPY.prepare(program, constants)
         runs: dict[int, HostRun] = {}
         notes: dict[int, tuple[str, str]] = {}
         for number, segment in enumerate(program.segments):
@@ -81,7 +97,8 @@ class _Segment:
         for number, part in enumerate(parts):
             region = regions.get(_origins(part))
             self._runs.append(partial(run_steps, part.steps) if region is None else region.run)
-            self._runs.append(partial(_drop, part.dead))
+            if part.dead:
+                self._runs.append(partial(_drop, part.dead))
             for step in _cpu_steps(part):
                 notes[step.origin] = (
                     ("numpy", self._why.get(step.origin, "a view"))
@@ -116,27 +133,31 @@ class _Segment:
         """The region of a part; None where some of its steps turn out to stay on NumPy."""
         steps = _cpu_steps(part)
         graph, nodes = self._graph(part, steps)
-        titles = {node: str(number) for number, node in enumerate(nodes)}
+        titles = {node: str(number) for node, number in nodes.items()}
         fragment = write(graph, lambda value: value.data, titles, careful=True)
         if fragment.problems:
             for problem in fragment.problems:
-                self._stay(steps[int(problem.title)], problem.reason)
+                self._why[steps[int(problem.title)].origin] = problem.reason
             return None
         try:
             return _Region(fragment, part, [self._title(step) for step in steps])
+        except MemoryError:
+            raise
         except Exception as error:
             message = str(error)
+            if _NO_MEMORY.search(message):
+                raise MemoryError(f"ONNX Runtime: {_short(message)}") from error
             found = _NODE_NAME.search(message)
-            if found is not None:
-                step = steps[int(found[1])]
-                self._stay(step, f"ONNX Runtime: {_short(message)}")
-            elif len(steps) == 1:
-                self._stay(steps[0], f"ONNX Runtime: {_short(message)}")
+            if found is not None or len(steps) == 1:
+                step = steps[int(found[1])] if found is not None else steps[0]
+                self._why[step.origin] = f"ONNX Runtime: {_short(message)}"
+                if "NOT_IMPLEMENTED" in message:
+                    _unsupported[_key(step)] = self._why[step.origin]
             else:
-                self._try_each(part, steps, _short(message))
+                self._try_each(steps, _short(message))
             return None
 
-    def _try_each(self, part: Part, steps: Sequence[CpuStep], message: str) -> None:
+    def _try_each(self, steps: Sequence[CpuStep], message: str) -> None:
         """A session that says no without saying to whom: each step by itself, else all of them."""
         before = len(self._why)
         for step in steps:
@@ -146,15 +167,12 @@ class _Segment:
             for step in steps:
                 self._why[step.origin] = f"ONNX Runtime: {message}"
 
-    def _stay(self, step: CpuStep, reason: str) -> None:
-        self._why[step.origin] = reason
-        _unsupported[_key(step)] = reason
-
     def _title(self, step: CpuStep) -> str:
         return " + ".join(self._program.origins[step.origin].operators)
 
-    def _graph(self, part: Part, steps: Sequence[CpuStep]) -> tuple[Graph, list[Node]]:
-        """The steps as a graph; inputs and outputs are called by their slots."""
+    def _graph(self, part: Part, steps: Sequence[CpuStep]) -> tuple[Graph, dict[Node, int]]:
+        """The steps as a graph, and which step each node is of; inputs and outputs are called by
+        their slots."""
         values: dict[int, Value] = {}
         inputs: dict[str, Value] = {}
         for tensor in part.reads:
@@ -164,13 +182,20 @@ class _Segment:
             else:
                 name = f"s{tensor.slot}"
                 inputs[name] = values[tensor.slot] = Value(tensor.descriptor, name=name)
-        nodes = []
-        for step in steps:
+        nodes: dict[Node, int] = {}
+        for number, step in enumerate(steps):
+            operands = {}
+            for name, tensor in step.operands.items():
+                value = values[tensor.slot]
+                if value.descriptor != tensor.descriptor:
+                    # Views share a slot: of a device's graph, no step makes them.
+                    view = _view(value, tensor)
+                    nodes[view] = number
+                    value = view.output
+                operands[name] = value
             results = tuple(Value(t.descriptor) for t in step.results)
-            operands = {
-                name: _described(values[t.slot], t) for name, t in step.operands.items()
-            }
-            nodes.append(Node(ALL_OPERATORS[step.operator], operands, step.arguments, results))
+            node = Node(ALL_OPERATORS[step.operator], operands, step.arguments, results)
+            nodes[node] = number
             values.update(zip([t.slot for t in step.results], results, strict=True))
         outputs = {f"s{t.slot}": values[t.slot] for t in part.writes}
         return Graph(inputs, outputs, tuple(nodes)), nodes
@@ -191,13 +216,12 @@ def _origins(part: Part) -> tuple[int, ...]:
     return tuple(step.origin for step in _cpu_steps(part))
 
 
-def _described(value: Value, tensor: CpuTensor) -> Value:
-    """A slot's value as a step sees it: views share a slot, so that shapes may differ."""
-    if value.descriptor == tensor.descriptor:
-        return value
-    if value.data is None:
-        raise NotSupportedError(f"a slot of {value.descriptor} read as {tensor.descriptor}")
-    return Value(tensor.descriptor, data=value.data.reshape(tensor.descriptor.shape))
+def _view(value: Value, tensor: CpuTensor) -> Node:
+    """A value in the shape that a step reads it in."""
+    arguments = {"new_shape": tensor.descriptor.shape}
+    return Node(
+        ALL_OPERATORS["reshape"], {"input": value}, arguments, (Value(tensor.descriptor),)
+    )
 
 
 def _key(step: CpuStep) -> tuple[Any, ...]:
@@ -232,7 +256,7 @@ class _Region:
             for name, array in fragment.constants.items()
             if array.nbytes > _EMBEDDED_BYTES
         }
-        model = model_of(fragment, lambda name, array: name in large, OPSET)
+        model = model_of(fragment, lambda name, array: name in large, OLDEST_OPSET)
         options = _options(part)
         # The session reads the arrays' memory: they live as long as it does.
         self._weights = [onnxruntime.OrtValue.ortvalue_from_numpy(a) for a in large.values()]

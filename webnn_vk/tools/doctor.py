@@ -15,10 +15,12 @@ from webnn_vk.codegen.glsl import CompilerUnavailable
 from webnn_vk.codegen.pack import PACK_PATH, Pack, PackError
 from webnn_vk.codegen.store import cache_state
 
+from ..runtime import find_engine
+from ..settings import Settings
 from .devices import default_device, listing, vulkan_problem
 
 _PACKAGES = ("numpy", "vulkan", "jinja2", "platformdirs")
-_OPTIONAL = ("vkdispatch-vulkan-native", "wgpu", "onnx", "safetensors", "tokenizers")
+_OPTIONAL = ("vkdispatch-vulkan-native", "wgpu", "onnx", "onnxruntime", "safetensors", "tokenizers")
 _COMPILER = (
     "install a GLSL compiler (Debian, Ubuntu: apt install glslang-tools; or pip install "
     "vkdispatch-vulkan-native)"
@@ -47,6 +49,7 @@ class Findings:
     pack: dict[str, Any]
     cache: dict[str, Any]
     environment: dict[str, str]
+    cpu_engine: str = ""
     problems: list[str] = field(default_factory=list)
     faster: list[str] = field(default_factory=list)
 
@@ -74,6 +77,7 @@ def examine() -> Findings:
         _pack(problems),
         cache_state(),
         environment.given(),
+        _cpu_engine(problems),
         problems,
     )
     on_vulkan = default is not None and default["index"] is not None
@@ -110,6 +114,13 @@ def advice(found: Findings) -> list[str]:
         said.append("install the wheel: its precompiled shaders save compiling at the first build")
     if found.cache["folder"] is None:
         said.append("unset WEBNN_VK_CACHE=off: compiled shaders are then kept for the next process")
+    if found.cpu_engine.startswith("NumPy"):
+        said.append(
+            "unset WEBNN_VK_CPU_ENGINE=numpy: ONNX Runtime is many times as fast on the CPU"
+            if "onnxruntime" in found.versions and "onnx" in found.versions
+            else "pip install 'webnn_vk[cpu]': ONNX Runtime is many times as fast as NumPy on the "
+            "CPU"
+        )
     for name, cost in _SLOW.items():
         if found.environment.get(name, "0") != "0":
             said.append(f"unset {name}: {cost}")
@@ -129,6 +140,15 @@ def _versions() -> dict[str, str]:
             if name in _PACKAGES:
                 versions[name] = "missing"
     return versions
+
+
+def _cpu_engine(problems: list[str]) -> str:
+    """Who computes what the CPU has to."""
+    try:
+        return find_engine(Settings.from_environment().cpu_engine).description
+    except (ValueError, webnn_vk.DOMException) as error:
+        problems.append(str(error))
+        return "none"
 
 
 def _compiler(problems: list[str]) -> dict[str, Any]:
@@ -180,6 +200,7 @@ def text(found: Findings) -> str:
         say("Default", "none: create_context() fails")
     else:
         say("Default", f"{found.default['name']}: {found.default['reason']}")
+    say("CPU engine", found.cpu_engine)
     say("Compiler", found.compiler["version"])
     pack = found.pack
     say(

@@ -9,10 +9,11 @@ pytest.importorskip("onnx")
 
 from tests.support.drivers import require_vulkan
 from tests.support.onnx_cases import SUITES, cases, outside, run
-from tests.support.onnx_table import FAILING, FAILING_ON_CPU
+from tests.support.onnx_table import FAILING, FAILING_ON_ENGINE, PASSING_ON_ENGINE
 
-#: Every so many cases of a suite are in the sample: ten seconds or so each.
-EVERY = {"cpu": 8, "vulkan": 40}
+#: Every so many cases of a suite are in the sample: ten seconds or so each. "engine" is the CPU
+#: device with ONNX Runtime.
+EVERY = {"cpu": 8, "engine": 8, "vulkan": 40}
 
 
 def within(suite):
@@ -21,7 +22,10 @@ def within(suite):
 
 def failures(device, chosen):
     """Cases whose outcome is not the expected one."""
-    expected = FAILING | (FAILING_ON_CPU if device == "cpu" else {})
+    expected = FAILING
+    if device == "engine":
+        expected = FAILING | FAILING_ON_ENGINE
+        expected = {case: why for case, why in expected.items() if case not in PASSING_ON_ENGINE}
     wrong = {}
     for case in chosen:
         outcome = run(case)
@@ -33,10 +37,13 @@ def failures(device, chosen):
 def choose(monkeypatch, device):
     if device == "vulkan":
         require_vulkan()
-    monkeypatch.setenv("WEBNN_VK_DEVICE", device)
+    if device == "engine":
+        pytest.importorskip("onnxruntime")
+        monkeypatch.setenv("WEBNN_VK_CPU_ENGINE", "onnxruntime")
+    monkeypatch.setenv("WEBNN_VK_DEVICE", "cpu" if device == "engine" else device)
 
 
-@pytest.mark.parametrize("device", ["cpu", "vulkan"])
+@pytest.mark.parametrize("device", EVERY)
 def test_a_sample(device, monkeypatch):
     choose(monkeypatch, device)
     chosen = within("node")[:: EVERY[device]]
@@ -48,7 +55,7 @@ def test_a_sample(device, monkeypatch):
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("suite", SUITES)
-@pytest.mark.parametrize("device", ["cpu", "vulkan"])
+@pytest.mark.parametrize("device", EVERY)
 def test_all(device, suite, monkeypatch):
     choose(monkeypatch, device)
     assert failures(device, within(suite)) == {}
@@ -71,4 +78,5 @@ def test_no_case_is_beyond_webnn_by_its_name():
 
 def test_failing_cases_exist():
     names = {(case.suite, case.name) for suite in SUITES for case in cases(suite)}
-    assert set(FAILING) | set(FAILING_ON_CPU) <= names
+    assert set(FAILING) | set(FAILING_ON_ENGINE) <= names
+    assert PASSING_ON_ENGINE <= set(FAILING)

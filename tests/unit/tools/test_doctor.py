@@ -68,6 +68,11 @@ def test_nothing_is_advised_where_all_is_well():
         ),
         ({"pack": {"available": False}}, "install the wheel"),
         ({"cache": {"folder": None, "problem": ""}}, "unset WEBNN_VK_CACHE=off"),
+        ({"cpu_engine": "NumPy 2.4.6"}, "pip install 'webnn_vk[cpu]'"),
+        (
+            {"cpu_engine": "NumPy 2", "versions": {"onnx": "1", "onnxruntime": "1"}},
+            "unset WEBNN_VK_CPU_ENGINE=numpy",
+        ),
         ({"environment": {"WEBNN_VK_VALIDATE": "1"}}, "unset WEBNN_VK_VALIDATE: the validation"),
     ],
 )

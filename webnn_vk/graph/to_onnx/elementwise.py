@@ -13,7 +13,7 @@ _UNARY = {
     "abs": "Abs", "ceil": "Ceil", "cos": "Cos", "erf": "Erf", "exp": "Exp", "floor": "Floor",
     "log": "Log", "neg": "Neg", "reciprocal": "Reciprocal", "round_even": "Round", "sin": "Sin",
     "sign": "Sign", "sqrt": "Sqrt", "tan": "Tan",
-    "softsign": "Softsign", "tanh": "Tanh",
+    "softsign": "Softsign", "tanh": "Tanh", "gelu": "Gelu",
 }
 _BINARY = {"add": "Add", "sub": "Sub", "mul": "Mul", "max": "Max", "min": "Min"}
 _COMPARISONS = {
@@ -157,14 +157,6 @@ def elu(w: Writer, input: Tensor, alpha: float) -> Tensor:
     top = w.op("Mul", half, w.scalar(2 * alpha, x))
     below = w.op("Div", top, w.op("Sub", w.scalar(1, x), half))
     return w.cast(w.select(w.compare("Greater", x, w.scalar(0, x)), x, below), input.data_type)
-
-
-@rule("gelu")
-def gelu(w: Writer, input: Tensor) -> Tensor:
-    if not w.careful:
-        return w.op("Gelu", input)
-    # Of minus infinity it would be NaN; below -40 it is 0.
-    return w.op("Gelu", w.op("Max", input, w.scalar(-40, input)))
 
 
 @rule("hard_swish")

@@ -61,7 +61,7 @@ def pool(
         if name == "l2_pool2d":
             attributes["p"] = 2
         if outside or not counts.all():
-            x = w.pad(x, [0, 0, *begin], [0, 0, *after])
+            x = _framed(w, x, begin, after)
         else:
             attributes["pads"] = [*begin, *after]
         y = w.op(kind, x, shape=shape, **attributes)
@@ -72,6 +72,19 @@ def pool(
         return y
 
     return w.nchw(layout, input, run)
+
+
+def _framed(w: Writer, x: Tensor, begin: Sequence[int], after: Sequence[int]) -> Tensor:
+    """Zeros around height and width. Not by Pad: ONNX Runtime makes it the pool's own padding,
+    whatever its size."""
+    for axis, sizes in zip((2, 3), zip(begin, after, strict=True), strict=True):
+        zeros = [
+            w.constant(np.zeros((*x.shape[:axis], n, *x.shape[axis + 1 :]), x.data_type))
+            for n in sizes
+        ]
+        parts = [t for t in (zeros[0], x, zeros[1]) if t.shape[axis]]
+        x = w.concat(parts, axis)
+    return x
 
 
 def _counts(

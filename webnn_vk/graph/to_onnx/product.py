@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from .writer import Inexpressible, Tensor, Writer, rule
 
 
@@ -72,8 +70,3 @@ def conv_transpose2d(
         pads=pads, strides=list(strides), dilations=list(dilations), group=groups,
         output_padding=beyond,
     ))
-
-
-def ones(w: Writer, count: int, like: Tensor) -> Tensor:
-    """As many ones of a tensor's data type."""
-    return w.constant(np.ones(count, like.data_type))

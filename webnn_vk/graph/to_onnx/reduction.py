@@ -34,6 +34,10 @@ def reduction(w: Writer, input: Tensor, axes: Sequence[int], keep_dimensions: bo
         elif not unsigned:
             input = w.op("Abs", input)
         name = "reduce_sum"
+    if name == "reduce_mean" and input.rank == 4 and sorted(axes) == [2, 3]:
+        # What most models mean by it, and what runtimes know in their own layouts.
+        y = w.op("GlobalAveragePool", input, shape=(*input.shape[:2], 1, 1))
+        return w.reshape(y, w.result.shape)
     of_order = name in ("reduce_max", "reduce_min")
     x = w.ordered(input) if of_order else w.signed(input)
     y = w.op(

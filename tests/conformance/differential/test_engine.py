@@ -1,0 +1,45 @@
+"""Every operator on random operands, the CPU engine against the NumPy references."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from tests.conformance.differential.bounds import mismatch
+from tests.conformance.differential.drafting import examples
+from tests.conformance.differential.example import run
+from webnn_vk.ops import OPERATORS
+
+EXAMPLES = 16
+
+
+def known(example, got, expected):
+    """What docs/cpu-engine.md says is different."""
+    (array,), (wanted,) = got, expected
+    match example.operator:
+        case "max_pool2d":  # NaN counts as no number
+            return np.array_equal(array[~np.isnan(wanted)], wanted[~np.isnan(wanted)])
+        case "gelu":  # not to the last bits, and NaN of minus infinity
+            array = np.where(np.isneginf(example.operands["input"]), wanted, array)
+            return np.allclose(array, wanted, rtol=2e-3 if array.dtype == np.float16 else 1e-5,
+                               atol=1e-6, equal_nan=True)
+        case "elu":  # numbers that have no leading bit lose one
+            return np.allclose(array, wanted, rtol=1e-6, atol=1e-37, equal_nan=True)
+    return False
+
+
+@pytest.mark.parametrize("name", sorted(OPERATORS))
+@pytest.mark.sample(0.5)
+@pytest.mark.timeout(1200)
+def test_as_the_reference(name, engine_context, cpu_context):
+    @settings(
+        max_examples=max(EXAMPLES, settings.default.max_examples // 50), deadline=None,
+        database=None, phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck), print_blob=False,
+    )
+    @given(examples(name))
+    def check(example):
+        (got,), (expected,) = run(engine_context, [example]), run(cpu_context, [example])
+        error = mismatch(example, got, expected)
+        assert error is None or known(example, got, expected), f"{error}\n{example.in_full()}"
+
+    check()

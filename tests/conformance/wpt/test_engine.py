@@ -1,0 +1,84 @@
+"""Every conformance vector on the CPU device with ONNX Runtime, and as an exported model."""
+
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+import onnx
+import onnxruntime
+
+import webnn_vk.onnx
+from tests.conformance.wpt import conformance, suite
+from tests.conformance.wpt.test_conformance import FILES, needs_suite
+from tests.support.engine_table import WRONG_IN_ONNX_RUNTIME
+from webnn_vk import MLGraphBuilder
+
+#: So many cases of a file are exported in the ordinary run, every one with --long.
+EVERY = 4
+
+
+@needs_suite
+@pytest.mark.parametrize("file", FILES)
+def test_vectors(engine_context, file):
+    tally = conformance.Tally()
+    for _, case in conformance.cases(file):
+        conformance.run(engine_context, tally, file, case, "default")
+    assert tally.ok, "\n".join(tally.failures)
+
+
+def cases(file, every):
+    chosen = [case for _, case in conformance.cases(file) if not case.get("nonSpecDataType")]
+    return chosen[::every] + [
+        case for case in chosen if f"{file}: {case['name']}" in WRONG_IN_ONNX_RUNTIME
+        and case not in chosen[::every]
+    ]
+
+
+def differs(results, case):
+    """What is not as expected, or None."""
+    for name, resource in case["graph"]["expectedOutputs"].items():
+        ok, worst, limit = suite.comparer().check(results[name], resource, case["tolerance"])
+        if not ok:
+            return f"{name}: {worst} exceeds {limit}"
+    return None
+
+
+def in_onnx_runtime(model, feeds):
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = 4, 1
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    names = [output.name for output in session.get_outputs()]
+    made = session.run(names, {i.name: feeds[i.name] for i in session.get_inputs()})
+    return dict(zip(names, made, strict=True))
+
+
+@needs_suite
+@pytest.mark.parametrize("file", FILES)
+def test_exported(cpu_context, file, request):
+    """The model passes ONNX's full check, ONNX Runtime computes it as expected unless it is listed,
+    and so do we, imported again."""
+    every = 1 if request.config.option.long else EVERY
+    for case in cases(file, every):
+        title = f"{file}: {case['name']}"
+        builder = MLGraphBuilder(cpu_context)
+        operands, feeds = conformance.build(builder, case["graph"], True)
+        expected = case["graph"]["expectedOutputs"]
+        model = webnn_vk.onnx.export({name: operands[name] for name in expected})
+        onnx.checker.check_model(model, full_check=True)
+        with webnn_vk.onnx.load(model, cpu_context).result() as graph:
+            used = {name: feeds[name] for name in graph.inputs}
+            assert differs(cpu_context.compute(graph, used), case) is None, title
+        try:
+            error = differs(in_onnx_runtime(model, feeds), case)
+        except Exception as raised:
+            error = str(raised)
+        assert (error is not None) == (title in WRONG_IN_ONNX_RUNTIME), f"{title}: {error}"
+
+
+@needs_suite
+def test_no_stale_entry_in_the_list():
+    titles = {f"{file}: {case['name']}" for file, case in conformance.cases()}
+    assert set(WRONG_IN_ONNX_RUNTIME) <= titles

@@ -1,0 +1,121 @@
+"""Graphs built on Vulkan as ONNX models: weights are read back and unpacked."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+import onnx
+import onnxruntime
+
+import webnn_vk.onnx
+from tests.support.contexts import open_context
+from webnn_vk import MLGraphBuilder
+
+
+def rng():
+    return np.random.default_rng(0)
+
+
+def attention(context):
+    """A convolution over NHWC and an attention, with weights that are packed, shared by two
+    products, small, and in a constant tensor."""
+    b, r = MLGraphBuilder(context), rng()
+
+    def weight(*shape):
+        return r.standard_normal(shape).astype(np.float32) / np.float32(np.sqrt(shape[-2]))
+
+    x = b.input("x", {"data_type": "float32", "shape": [1, 16, 16, 8]})
+    filters = b.constant(weight(3, 3, 8, 32) / 3)
+    h = b.conv2d(
+        x, filters, input_layout="nhwc", filter_layout="hwio", padding=[1, 1, 1, 1],
+        strides=[2, 2],
+    )
+    h = b.reshape(b.relu(h), [64, 32])
+    tensor = context.create_constant_tensor(
+        {"data_type": "float32", "shape": [96]}, weight(1, 96)[0]
+    ).result()
+    q, k, v = b.split(b.add(b.matmul(h, b.constant(weight(32, 96))), b.constant(tensor)), 3, axis=1)
+    scores = b.softmax(b.matmul(q, b.transpose(k)), 1)
+    square = b.constant(weight(32, 32))
+    y = b.matmul(b.matmul(scores, v), square)
+    y = b.add(y, b.gemm(v, square, b_transpose=True))
+    return b.build({"y": b.layer_normalization(y, axes=[1])}).result()
+
+
+def outputs_of(model, feeds):
+    onnx.checker.check_model(model, full_check=True)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    return session.run(None, feeds)
+
+
+def test_packed_weights_are_read_back(vulkan_context):
+    graph = attention(vulkan_context)
+    packings = [part.packing for part in graph._executable.program.setup]
+    assert any(p.startswith("Panels") for p in packings)
+    assert any(p.startswith("Permuted") for p in packings)
+    x = rng().standard_normal((1, 16, 16, 8)).astype(np.float32)
+    (got,) = outputs_of(webnn_vk.onnx.export(graph), {"x": x})
+    expected = vulkan_context.compute(graph, {"x": x})["y"]
+    np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_as_compiled(vulkan_context):
+    """What was taken apart for the device is exported so."""
+    b, r = MLGraphBuilder(vulkan_context), rng()
+    x = b.input("x", {"data_type": "float32", "shape": [3, 2, 4]})
+    weights = [b.constant(r.standard_normal(s).astype(np.float32))
+               for s in ((1, 15, 4), (1, 15, 5))]
+    described = {"h": b.gru(x, *weights, 3, 5)[0]}
+    whole = webnn_vk.onnx.export(described)
+    graph = b.build(described).result()
+    apart = webnn_vk.onnx.export(graph)
+    assert [n.op_type for n in whole.graph.node] == ["GRU"]
+    assert "GRU" not in {n.op_type for n in apart.graph.node}
+    feeds = {"x": r.standard_normal((3, 2, 4)).astype(np.float32)}
+    for model in (whole, apart):
+        (got,) = outputs_of(model, feeds)
+        expected = vulkan_context.compute(graph, feeds)["h"]
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_cpu_steps_on_the_engine(vulkan):
+    """The CPU steps of a mixed graph run on ONNX Runtime, and its constants are exported too."""
+    results = {}
+    x = rng().standard_normal((4, 64)).astype(np.float32)
+    for engine in ("numpy", "onnxruntime"):
+        with open_context(force_cpu=("softmax", "matmul"), cpu_engine=engine) as context:
+            b = MLGraphBuilder(context)
+            v = b.input("x", {"data_type": "float32", "shape": [4, 64]})
+            weight = b.constant(rng().standard_normal((64, 64)).astype(np.float32))
+            y = b.exp(b.softmax(b.matmul(b.tanh(v), weight), 1))
+            graph = b.build({"y": y}).result()
+            results[engine] = context.compute(graph, {"x": x})["y"]
+            kernels = {x.operators[0]: x.kernel for x in graph.report().lines if x.device == "cpu"}
+            assert kernels == {"matmul": engine, "softmax": engine}
+            (got,) = outputs_of(webnn_vk.onnx.export(graph), {"x": x})
+            np.testing.assert_allclose(got, results[engine], rtol=1e-4)
+    np.testing.assert_allclose(results["numpy"], results["onnxruntime"], rtol=1e-5)
+
+
+def test_views_between_cpu_steps(vulkan):
+    """A reshape on the device is no step: CPU steps see one slot in two shapes."""
+    x = rng().standard_normal((4, 6)).astype(np.float32)
+    with open_context(force_cpu=("softmax", "cos"), cpu_engine="onnxruntime") as context:
+        b = MLGraphBuilder(context)
+        v = b.input("x", {"data_type": "float32", "shape": [4, 6]})
+        made = b.softmax(b.reshape(b.cos(v), [2, 12]), 1)
+        other = b.cos(b.reshape(v, [24]))
+        graph = b.build({"y": made, "z": other}).result()
+        assert {line.kernel for line in graph.report().lines if line.device == "cpu"} >= {
+            "onnxruntime"
+        }
+        got = context.compute(graph, {"x": x})
+    e = np.exp(np.cos(x).reshape(2, 12))
+    np.testing.assert_allclose(got["y"], e / e.sum(1, keepdims=True), rtol=1e-5)
+    np.testing.assert_allclose(got["z"], np.cos(x.reshape(24)), rtol=1e-5, atol=1e-6)

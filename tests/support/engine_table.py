@@ -1,0 +1,46 @@
+"""docs/cpu-engine.md: what stays on NumPy, and the vectors on which an exported model is not what
+ONNX Runtime makes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.paths import ROOT
+
+PAGE = ROOT / "docs" / "cpu-engine.md"
+START, END = "<!-- table -->", "<!-- /table -->"
+
+#: Conformance vectors whose exported model ONNX Runtime takes or computes wrongly, and why. The
+#: model itself is right: ONNX's checker and our importer take it, with the same results.
+WRONG_IN_ONNX_RUNTIME = {
+    "qdq_subgraph: quantized averagePool2d":
+        "its optimiser makes a QLinearAveragePool that it then finds invalid",
+    "subgraph: batchNormalization default + sigmoid":
+        "its Sigmoid is flat below -18",
+}
+
+
+def text() -> str:
+    """The generated part of the page."""
+    from webnn_vk.runtime.engine_limits import STAYS
+
+    by_reason: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for stay in STAYS:
+        by_reason.setdefault((stay.reason, stay.types), []).append(stay.operator)
+    lines = ["| operators | data types | reason |", "| --- | --- | --- |"]
+    for (reason, types), names in by_reason.items():
+        listed = " ".join(f"`{name}`" for name in names)
+        lines.append(f"| {listed} | {', '.join(types) or 'all'} | {reason} |")
+    lines += [
+        "", "Of the conformance suite's graphs, exported and given to ONNX Runtime:", "",
+        "| vector | why it differs |", "| --- | --- |",
+    ]
+    lines += [f"| {name} | {why} |" for name, why in WRONG_IN_ONNX_RUNTIME.items()]
+    return "\n".join(lines)
+
+
+def files() -> dict[Path, str]:
+    """The page with its generated part made anew."""
+    before, rest = PAGE.read_text(encoding="utf-8").split(START)
+    after = rest.split(END)[1]
+    return {PAGE: f"{before}{START}\n{text()}\n{END}{after}"}

@@ -1,0 +1,205 @@
+"""CPU steps on ONNX Runtime: who computes what, in whose memory, and what errors say."""
+
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+import webnn_vk
+from tests.support.contexts import open_context
+from webnn_vk import MLGraphBuilder, NotSupportedError, OperationError, Settings, ml
+from webnn_vk.runtime import engines, find_engine
+
+
+def built(context, describe, **inputs):
+    """A graph of ``describe(builder, *operands)``, a mapping of outputs."""
+    builder = MLGraphBuilder(context)
+    operands = [
+        builder.input(name, {"data_type": a.dtype.name, "shape": a.shape})
+        for name, a in inputs.items()
+    ]
+    return builder.build(describe(builder, *operands)).result()
+
+
+X = np.linspace(-2, 2, 8, dtype=np.float32).reshape(2, 4)
+
+
+def test_the_report_says_who_computes_what(engine_context):
+    graph = built(engine_context, lambda b, x: {
+        "y": b.pow(b.cast(b.relu(x), "int32"), b.cast(x, "int32")), "z": b.reshape(x, [8]),
+    }, x=X)
+    kernels = {line.operators[0]: line.kernel for line in graph.report().lines}
+    assert kernels == {
+        "relu": "onnxruntime", "cast": "onnxruntime", "pow": "numpy", "reshape": "onnxruntime",
+    }
+    why = {line.operators[0]: line.variant for line in graph.report().lines}
+    assert "wrap around" in why["pow"] and why["relu"] == "region 0"
+    assert "engine" in graph.report().build_seconds
+    made = engine_context.compute(graph, {"x": X})
+    whole = np.trunc(X).astype(np.int64)
+    expected = np.where(whole < 0, 0, np.maximum(whole, 0) ** np.maximum(whole, 0))
+    np.testing.assert_array_equal(made["y"], expected)
+    np.testing.assert_array_equal(made["z"], X.reshape(-1))
+    alone = built(engine_context, lambda b, x: {"z": b.reshape(x, [8])}, x=X)
+    assert [(x.kernel, x.variant) for x in alone.report().lines] == [("numpy", "a view")]
+
+
+def test_as_the_reference_by_both_ways(engine_context, cpu_context):
+    weight = np.random.default_rng(0).standard_normal((4, 300)).astype(np.float32)
+
+    def describe(b, x):
+        product = b.matmul(x, b.constant(weight))
+        return {"y": b.softmax(product, 1), "z": b.reduce_sum(product, axes=[1])}
+
+    expected = cpu_context.compute(built(cpu_context, describe, x=X), {"x": X})
+    graph = built(engine_context, describe, x=X)
+    for name, array in engine_context.compute(graph, {"x": X}).items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-6)
+    described = {"data_type": "float32", "shape": [2, 4], "writable": True}
+    source = engine_context.create_tensor(described).result()
+    engine_context.write_tensor(source, X)
+    targets = {
+        name: engine_context.create_tensor(
+            {"data_type": d.data_type, "shape": d.shape, "readable": True}
+        ).result()
+        for name, d in graph.outputs.items()
+    }
+    for _ in range(2):
+        engine_context.dispatch(graph, {"x": source}, targets)
+    for name, tensor in targets.items():
+        got = engine_context.read_tensor(tensor).result()
+        np.testing.assert_allclose(got, expected[name], rtol=1e-5, atol=1e-6)
+
+
+def test_constant_tensors_are_bound(engine_context):
+    tensor = engine_context.create_constant_tensor(
+        {"data_type": "float32", "shape": [4]}, np.arange(4, dtype=np.float32)
+    ).result()
+    graph = built(engine_context, lambda b, x: {"y": b.mul(x, b.constant(tensor))}, x=X)
+    got = engine_context.compute(graph, {"x": X})["y"]
+    np.testing.assert_array_equal(got, X * np.arange(4, dtype=np.float32))
+
+
+def test_weights_are_not_copied(engine_context):
+    weight = np.ones((4, 300), np.float32)
+    graph = built(engine_context, lambda b, x: {"y": b.add(
+        b.constant(np.ones((300,), np.float32)), b.matmul(x, b.constant(weight)))}, x=X)
+    executable = graph._executable
+    own = {executable.constant(n).__array_interface__["data"][0]
+           for n in range(len(executable.program.constants))}
+    (region,) = [
+        run.__self__ for run in executable._runs[0].__self__._runs if hasattr(run, "__self__")
+    ]
+    used = {a.__array_interface__["data"][0] for a in region._arrays.values()}
+    assert len(used) == 2 and used <= own
+
+
+def test_several_threads_at_once(engine_context):
+    graph = built(engine_context, lambda b, x: {"y": b.exp(x)}, x=X)
+    wrong = []
+
+    def work(factor):
+        for _ in range(50):
+            got = engine_context.compute(graph, {"x": X * factor})["y"]
+            if not np.allclose(got, np.exp(X * factor), rtol=1e-5):
+                wrong.append(factor)
+
+    threads = [threading.Thread(target=work, args=(np.float32(n),)) for n in range(1, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not wrong
+
+
+def test_errors_name_the_operator(engine_context, monkeypatch):
+    graph = built(engine_context, lambda b, x: {"y": b.exp(x, label="wave")}, x=X)
+    region = graph._executable._runs[0].__self__._runs[0].__self__
+
+    class Failing:
+        def run_with_iobinding(self, binding):
+            raise RuntimeError(
+                "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code returned while "
+                "running Exp node. Name:'0:Exp' Status Message: no luck"
+            )
+
+        def io_binding(self):
+            return session.io_binding()
+
+    session = region._session
+    monkeypatch.setattr(region, "_session", Failing())
+    with pytest.raises(OperationError, match=r"exp \[wave\]: ONNX Runtime: .*no luck"):
+        engine_context.compute(graph, {"x": X})
+
+
+def test_no_memory_for_a_session(engine_context, monkeypatch):
+    """It is no reason to leave an operator to NumPy, now or later."""
+    import onnxruntime
+
+    def fails(*arguments, **options):
+        raise RuntimeError("[ONNXRuntimeError] : 1 : FAIL : Failed to allocate memory for 9 bytes")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(onnxruntime, "InferenceSession", fails)
+        with pytest.raises(OperationError, match="out of memory: ONNX Runtime: Failed to allocate"):
+            built(engine_context, lambda b, x: {"y": b.exp(x)}, x=X)
+    graph = built(engine_context, lambda b, x: {"y": b.exp(x)}, x=X)
+    assert graph.report().lines[0].kernel == "onnxruntime"
+
+
+def test_after_the_end():
+    with open_context("cpu", cpu_engine="onnxruntime") as context:
+        graph = built(context, lambda b, x: {"y": b.exp(x)}, x=X)
+    with pytest.raises(webnn_vk.InvalidStateError):
+        context.compute(graph, {"x": X})
+
+
+def test_nothing_is_printed(engine_context, capfd):
+    graph = built(
+        engine_context, lambda b, x: {"y": b.max(b.cast(x, "uint64"), b.cast(x, "uint64"))}, x=X
+    )
+    engine_context.compute(graph, {"x": abs(X)})
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_engine_is_named():
+    for name, shown in (("numpy", "NumPy"), ("onnxruntime", "ONNX Runtime"), ("auto", "ONNX")):
+        with open_context("cpu", cpu_engine=name) as context:
+            assert shown in context.device_info.name
+
+
+def test_without_the_packages(monkeypatch):
+    monkeypatch.setattr(engines, "find_spec", lambda name: None if name == "onnxruntime" else name)
+    assert find_engine("auto") is engines.NUMPY and find_engine("numpy") is engines.NUMPY
+    with pytest.raises(NotSupportedError, match="onnxruntime can't be imported: pip install"):
+        find_engine("onnxruntime")
+    asked = Settings(device="cpu", cpu_engine="onnxruntime")
+    with pytest.raises(NotSupportedError, match="cpu_engine"):
+        ml.create_context(settings=asked).result(60)
+
+
+def test_packages_that_are_broken(monkeypatch, tmp_path):
+    (tmp_path / "onnxruntime").mkdir()
+    (tmp_path / "onnxruntime" / "__init__.py").write_text("raise ImportError('no library')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "onnxruntime")
+    with open_context("cpu", cpu_engine="auto") as context:
+        with pytest.warns(RuntimeWarning, match="can't be loaded"):
+            graph = built(context, lambda b, x: {"y": b.exp(x)}, x=X)
+        assert graph.report().lines[0].kernel == "numpy"
+    with open_context("cpu", cpu_engine="onnxruntime") as context:
+        with pytest.raises(OperationError, match="can't be loaded"):
+            built(context, lambda b, x: {"y": b.exp(x)}, x=X)
+
+
+def test_the_setting():
+    assert Settings.from_environment({"WEBNN_VK_CPU_ENGINE": "numpy"}).cpu_engine == "numpy"
+    assert Settings().cpu_engine == "auto"
+    with pytest.raises(ValueError, match="cpu_engine: 'fast' is not one of auto, numpy"):
+        Settings(cpu_engine="fast")
+    with pytest.raises(ValueError, match="WEBNN_VK_CPU_ENGINE: 'fast'"):
+        Settings.from_environment({"WEBNN_VK_CPU_ENGINE": "fast"})
