@@ -25,8 +25,8 @@ FAILING = {
     },
     ("node", "test_ai_onnx_ml_tree_ensemble_set_membership"): "decision trees are not supported",
 }
-#: Those that fail on the CPU device only.
-FAILING_ON_CPU = {
+#: Those that fail on the CPU device with ONNX Runtime only.
+FAILING_ON_ENGINE = {
     ("light", "light_squeezenet"): "equal channels, of 1e10 each, are rounded unequally before a "
     "softmax",
 }
@@ -65,7 +65,10 @@ def text() -> str:
         lines.append(f"| {reason} | {len(names)} | {listed} |")
     lines += ["", "## Failing", "", "| case | reason |", "| --- | --- |"]
     lines += [f"| `{name}` | {why} |" for (_, name), why in FAILING.items()]
-    lines += [f"| `{name}` (CPU device) | {why} |" for (_, name), why in FAILING_ON_CPU.items()]
+    lines += [
+        f"| `{name}` (CPU device with ONNX Runtime) | {why} |"
+        for (_, name), why in FAILING_ON_ENGINE.items()
+    ]
     lines += ["", "## Operators with a record", "", _operators()]
     return "\n".join(lines)
 

@@ -40,6 +40,8 @@ class Importing(Protocol):
     narrow_double: bool
     problems: list[Problem]
 
+    def count_call(self) -> None: ...
+
     def tensor(self, array: np.ndarray) -> Tensor: ...
 
     def computed(self, operand: MLOperand, type: str) -> Tensor: ...
@@ -63,6 +65,7 @@ class Emit:
         method = getattr(self._conversion.builder, name)
 
         def call(*args: Any, **options: Any) -> Any:
+            self._conversion.count_call()
             given: list[Any] = [self._operand(a) for a in args]
             options = {k: self._operand(v) for k, v in options.items()}
             if name in _WITH_NUMBERS:

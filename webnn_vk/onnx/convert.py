@@ -25,6 +25,8 @@ from .weights import to_array
 #: Nodes after expanding functions and unrolling loops; a model that asks for more is refused.
 MAX_NODES = 60_000
 MAX_CALL_DEPTH = 40
+#: Calls of the builder: operators that become loops (depths of a filter, steps of a network) count.
+MAX_CALLS = 200_000
 
 #: Makes the constant operand of an array in its WebNN data type.
 MakeConstant = Callable[[MLGraphBuilder, np.ndarray], MLOperand]
@@ -48,6 +50,7 @@ class Conversion:
         self._scalars: dict[tuple[str, Any], MLOperand] = {}
         self._sources: frozenset[str] = frozenset()
         self._nodes = 0
+        self._calls = 0
         self._depth = 0
 
     # -- values ----------------------------------------------------------------------------------
@@ -58,6 +61,12 @@ class Conversion:
     def computed(self, operand: MLOperand, type: str) -> Tensor:
         """A tensor that the graph computes from the current node's inputs."""
         return Tensor(type, operand.shape, operand=operand, sources=self._sources)
+
+    def count_call(self) -> None:
+        """Before every call of the builder."""
+        self._calls += 1
+        if self._calls > MAX_CALLS:
+            raise InvalidModelError(f"the model becomes more than {MAX_CALLS} operators")
 
     def scalar(self, data_type: str, number: Any) -> MLOperand:
         """A scalar constant, made once."""

@@ -9,7 +9,7 @@ pytest.importorskip("onnx")
 
 from tests.support.drivers import require_vulkan
 from tests.support.onnx_cases import SUITES, cases, outside, run
-from tests.support.onnx_table import FAILING, FAILING_ON_CPU, PASSING_ON_ENGINE
+from tests.support.onnx_table import FAILING, FAILING_ON_ENGINE, PASSING_ON_ENGINE
 
 #: Every so many cases of a suite are in the sample: ten seconds or so each. "engine" is the CPU
 #: device with ONNX Runtime.
@@ -22,8 +22,9 @@ def within(suite):
 
 def failures(device, chosen):
     """Cases whose outcome is not the expected one."""
-    expected = FAILING | ({} if device == "vulkan" else FAILING_ON_CPU)
+    expected = FAILING
     if device == "engine":
+        expected = FAILING | FAILING_ON_ENGINE
         expected = {case: why for case, why in expected.items() if case not in PASSING_ON_ENGINE}
     wrong = {}
     for case in chosen:
@@ -77,5 +78,5 @@ def test_no_case_is_beyond_webnn_by_its_name():
 
 def test_failing_cases_exist():
     names = {(case.suite, case.name) for suite in SUITES for case in cases(suite)}
-    assert set(FAILING) | set(FAILING_ON_CPU) <= names
+    assert set(FAILING) | set(FAILING_ON_ENGINE) <= names
     assert PASSING_ON_ENGINE <= set(FAILING)

@@ -163,6 +163,493 @@ CASES = {
 }
 
 
+def ones(*shape):
+    """A mask of which every row sees something."""
+    return (RNG.random(shape) < 0.6).astype(np.int32) | np.eye(*shape[-2:], dtype=np.int32)
+
+
+MASK = np.array([[1, 1, 1, 0], [1, 1, 0, 0]], np.int32)
+# Forms of the same operators: masks, caches, shapes, activations, channels last.
+CASES |= {
+    "SkipLayerNormalization, bcast": same(
+        "SkipLayerNormalization",
+        [normal(2, 3, 8), normal(3, 8), normal(8), normal(8)],
+        {"epsilon": 1e-5},
+    ),
+    "SkipLayerNormalization, bcast1 4out": same(
+        "SkipLayerNormalization",
+        [normal(2, 3, 8), normal(1, 3, 8), normal(8), None, normal(8)],
+        {"epsilon": 1e-5},
+    ),
+    "Attention, 2d": same(
+        "Attention", [normal(2, 4, 8), normal(8, 24), normal(24), MASK], {"num_heads": 2}
+    ),
+    "Attention, 2d uni": same(
+        "Attention",
+        [normal(2, 4, 8), normal(8, 24), normal(24), MASK],
+        {"num_heads": 2, "unidirectional": 1},
+    ),
+    "Attention, 3d": same(
+        "Attention", [normal(2, 4, 8), normal(8, 24), normal(24), ones(2, 4, 4)], {"num_heads": 2}
+    ),
+    "Attention, 1d2": same(
+        "Attention",
+        [normal(2, 4, 8), normal(8, 24), normal(24), np.array([3, 4, 1, 0], np.int32)],
+        {"num_heads": 2},
+    ),
+    "Attention, bias": same(
+        "Attention",
+        [normal(2, 4, 8), normal(8, 24), normal(24), None, None, normal(1, 2, 4, 4)],
+        {"num_heads": 2},
+    ),
+    "Attention, sizes": same(
+        "Attention",
+        [normal(2, 4, 8), normal(8, 28), normal(28)],
+        {"num_heads": 2, "qkv_hidden_sizes": [8, 8, 12]},
+    ),
+    "Attention, past2": same(
+        "Attention",
+        [
+            normal(2, 3, 8),
+            normal(8, 24),
+            normal(24),
+            np.array([[1] * 5, [1, 1, 1, 1, 0]], np.int32),
+            normal(2, 2, 2, 2, 4),
+        ],
+        {"num_heads": 2, "unidirectional": 1},
+        2,
+    ),
+    "MultiHeadAttention, MASK": same(
+        "MultiHeadAttention",
+        [normal(2, 3, 8), normal(2, 4, 8), normal(2, 4, 8), None, MASK],
+        {"num_heads": 2},
+    ),
+    "MultiHeadAttention, mask1": same(
+        "MultiHeadAttention",
+        [normal(2, 3, 8), normal(2, 4, 8), normal(2, 4, 8), None, np.array([3, 4], np.int32)],
+        {"num_heads": 2},
+    ),
+    "MultiHeadAttention, mask3": same(
+        "MultiHeadAttention",
+        [normal(2, 3, 8), normal(2, 4, 8), normal(2, 4, 8), None, ones(2, 3, 4)],
+        {"num_heads": 2},
+    ),
+    "MultiHeadAttention, present": same(
+        "MultiHeadAttention",
+        [
+            normal(2, 3, 8),
+            normal(2, 3, 8),
+            normal(2, 3, 8),
+            normal(24),
+            None,
+            None,
+            normal(2, 2, 5, 4),
+            normal(2, 2, 5, 4),
+        ],
+        {"num_heads": 2},
+        3,
+    ),
+    "MultiHeadAttention, cross": same(
+        "MultiHeadAttention",
+        [normal(2, 3, 8), normal(2, 2, 4, 4), normal(2, 2, 4, 4), None],
+        {"num_heads": 2},
+    ),
+    "MultiHeadAttention, cross bias": same(
+        "MultiHeadAttention",
+        [normal(2, 3, 8), normal(2, 2, 4, 4), normal(2, 2, 4, 4), normal(24)],
+        {"num_heads": 2},
+    ),
+    "MultiHeadAttention, uni": same(
+        "MultiHeadAttention",
+        [normal(2, 3, 8), normal(2, 3, 8), normal(2, 3, 8)],
+        {"num_heads": 2, "unidirectional": 1},
+    ),
+    "MultiHeadAttention, abias": same(
+        "MultiHeadAttention",
+        [normal(2, 3, 8), normal(2, 3, 8), normal(2, 3, 8), None, None, normal(2, 1, 3, 3)],
+        {"num_heads": 2},
+    ),
+    "MultiHeadAttention, v differs": same(
+        "MultiHeadAttention", [normal(2, 3, 8), normal(2, 3, 8), normal(2, 3, 12)], {"num_heads": 2}
+    ),
+    "RotaryEmbedding, interleaved": same(
+        "RotaryEmbedding",
+        [normal(2, 3, 16), np.array([[0, 1, 2], [4, 5, 3]]), normal(6, 4), normal(6, 4)],
+        {"interleaved": 1},
+    ),
+    "RotaryEmbedding, offset": same(
+        "RotaryEmbedding", [normal(2, 3, 16), np.array([2]), normal(6, 4), normal(6, 4)]
+    ),
+    "RotaryEmbedding, partial3": same(
+        "RotaryEmbedding",
+        [normal(2, 3, 32), np.array([[0, 1, 2], [4, 5, 3]]), normal(6, 4), normal(6, 4)],
+        {"rotary_embedding_dim": 8, "num_heads": 2},
+    ),
+    "GroupQueryAttention, window": same(
+        "GroupQueryAttention",
+        [
+            normal(1, 6, 16),
+            normal(1, 6, 8),
+            normal(1, 6, 8),
+            None,
+            None,
+            np.array([5], np.int32),
+            np.array(6, np.int32),
+        ],
+        {"num_heads": 2, "kv_num_heads": 1, "local_window_size": 3},
+        3,
+    ),
+    "GroupQueryAttention, window past": same(
+        "GroupQueryAttention",
+        [
+            normal(1, 1, 16),
+            normal(1, 1, 8),
+            normal(1, 1, 8),
+            normal(1, 1, 7, 8),
+            normal(1, 1, 7, 8),
+            np.array([7], np.int32),
+            np.array(8, np.int32),
+        ],
+        {"num_heads": 2, "kv_num_heads": 1, "local_window_size": 3},
+        3,
+    ),
+    "GroupQueryAttention, softcap": same(
+        "GroupQueryAttention",
+        [
+            normal(1, 3, 16),
+            normal(1, 3, 8),
+            normal(1, 3, 8),
+            None,
+            None,
+            np.array([2], np.int32),
+            np.array(3, np.int32),
+        ],
+        {"num_heads": 2, "kv_num_heads": 1, "softcap": 2.0},
+        3,
+    ),
+    "GroupQueryAttention, smooth": same(
+        "GroupQueryAttention",
+        [
+            normal(1, 3, 16),
+            normal(1, 3, 8),
+            normal(1, 3, 8),
+            None,
+            None,
+            np.array([2], np.int32),
+            np.array(3, np.int32),
+        ],
+        {"num_heads": 2, "kv_num_heads": 1, "smooth_softmax": 1},
+        3,
+    ),
+    "GroupQueryAttention, batch": same(
+        "GroupQueryAttention",
+        [
+            normal(2, 3, 16),
+            normal(2, 3, 8),
+            normal(2, 3, 8),
+            None,
+            None,
+            np.array([2, 2], np.int32),
+            np.array(3, np.int32),
+        ],
+        {"num_heads": 2, "kv_num_heads": 1},
+        3,
+    ),
+    "GroupQueryAttention, bias": same(
+        "GroupQueryAttention",
+        [
+            normal(1, 3, 16),
+            normal(1, 3, 8),
+            normal(1, 3, 8),
+            None,
+            None,
+            np.array([2], np.int32),
+            np.array(3, np.int32),
+            None,
+            None,
+            None,
+            normal(1, 2, 3, 3),
+        ],
+        {"num_heads": 2, "kv_num_heads": 1},
+        3,
+    ),
+    "MatMulNBits, 8": same(
+        "MatMulNBits",
+        [normal(2, 32), byte(6, 2, 16), normal(12) * 0.1],
+        {"K": 32, "N": 6, "bits": 8, "block_size": 16},
+        bound=1e-4,
+    ),
+    "MatMulNBits, odd": same(
+        "MatMulNBits",
+        [normal(2, 40), byte(6, 3, 8), normal(18) * 0.1, byte(12)],
+        {"K": 40, "N": 6, "bits": 4, "block_size": 16},
+        bound=1e-4,
+    ),
+    "MatMulNBits, bias": same(
+        "MatMulNBits",
+        [normal(2, 3, 32), byte(6, 2, 8), normal(12) * 0.1, None, None, normal(6)],
+        {"K": 32, "N": 6, "bits": 4, "block_size": 16},
+        bound=1e-4,
+    ),
+    "MatMulNBits, fzp": same(
+        "MatMulNBits",
+        [normal(2, 32), byte(6, 2, 8), normal(12) * 0.1, normal(12) + 8],
+        {"K": 32, "N": 6, "bits": 4, "block_size": 16},
+        bound=1e-4,
+    ),
+    "MatMulNBits, gidx": same(
+        "MatMulNBits",
+        [
+            normal(2, 32),
+            byte(6, 2, 8),
+            normal(12) * 0.1,
+            None,
+            RNG.integers(0, 2, 32).astype(np.int32),
+        ],
+        {"K": 32, "N": 6, "bits": 4, "block_size": 16},
+        bound=1e-4,
+    ),
+    "FusedConv, leaky": same(
+        "FusedConv",
+        [normal(1, 3, 6, 6), normal(4, 3, 3, 3), normal(4)],
+        {"activation": "LeakyRelu", "activation_params": [0.2], "pads": [1] * 4},
+    ),
+    "FusedConv, clip": same(
+        "FusedConv",
+        [normal(1, 3, 6, 6), normal(4, 3, 3, 3), normal(4)],
+        {"activation": "Clip", "activation_params": [-0.5, 0.7], "pads": [1] * 4},
+    ),
+    "FusedConv, hs": same(
+        "FusedConv",
+        [normal(1, 3, 6, 6), normal(4, 3, 3, 3), normal(4)],
+        {"activation": "HardSigmoid", "activation_params": [0.2, 0.4]},
+    ),
+    "FusedConv, sum": same(
+        "FusedConv",
+        [normal(1, 3, 6, 6), normal(4, 3, 3, 3), normal(4), normal(1, 4, 4, 4)],
+        {"activation": "Relu"},
+    ),
+    "FusedConv, group": same(
+        "FusedConv",
+        [normal(1, 4, 6, 6), normal(4, 2, 3, 3)],
+        {"activation": "Sigmoid", "group": 2, "strides": [2, 1], "dilations": [1, 2]},
+    ),
+    "FusedGemm": same(
+        "FusedGemm",
+        [normal(3, 4), normal(5, 4), normal(5)],
+        {"transB": 1, "activation": "LeakyRelu", "activation_alpha": 0.3},
+    ),
+    "QLinearConcat": same(
+        "QLinearConcat",
+        [HALF, ZERO, byte(2, 3), HALF, ZERO, byte(2, 4), scale(0.03), np.array(100, np.uint8)],
+        {"axis": 1},
+        bound=1,
+    ),
+    "QLinearGlobalAveragePool, nhwc": same(
+        "QLinearGlobalAveragePool",
+        [byte(1, 6, 6, 3), HALF, ZERO, scale(0.0173), ZERO],
+        {"channels_last": 1},
+        bound=1,
+    ),
+    "QLinearAveragePool, nhwc": same(
+        "QLinearAveragePool",
+        [byte(1, 6, 6, 3), HALF, ZERO, scale(0.0173), ZERO],
+        {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4, "channels_last": 1},
+        bound=1,
+    ),
+    "QLinearAveragePool, incl": same(
+        "QLinearAveragePool",
+        [byte(1, 3, 6, 6), HALF, ZERO, scale(0.0173), ZERO],
+        {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4, "count_include_pad": 1},
+        bound=1,
+    ),
+    "QLinearSoftmax": same(
+        "QLinearSoftmax",
+        [byte(3, 9), HALF, ZERO, scale(1 / 256), np.array(0, np.uint8)],
+        {"axis": -1, "opset": 13},
+        bound=1,
+    ),
+    "QLinearSoftmax, old": same(
+        "QLinearSoftmax",
+        [byte(3, 4, 5), HALF, ZERO, scale(1 / 256), np.array(0, np.uint8)],
+        {"axis": 1, "opset": 12},
+        bound=1,
+    ),
+    "QLinearWhere": same(
+        "QLinearWhere",
+        [RNG.random((2, 5)) < 0.5, byte(2, 5), HALF, ZERO, byte(5), HALF, ZERO, scale(0.03), ZERO],
+        bound=1,
+    ),
+    "QLinearConv, nhwc": same(
+        "QLinearConv",
+        [
+            byte(1, 6, 6, 8),
+            HALF,
+            ZERO,
+            signed(4, 8, 3, 3),
+            scale(0.01),
+            SIGNED_ZERO * 0,
+            scale(0.2),
+            ZERO,
+        ],
+        {"channels_last": 1, "pads": [1] * 4},
+        bound=1,
+    ),
+    "NhwcMaxPool": same(
+        "NhwcMaxPool", [byte(1, 6, 6, 3)], {"kernel_shape": [2, 2], "strides": [2, 2]}, bound=0
+    ),
+    "DynamicQuantizeMatMul": same(
+        "DynamicQuantizeMatMul",
+        [
+            normal(3, 9),
+            signed(9, 4),
+            np.array([0.02, 0.01, 0.03, 0.02], np.float32),
+            np.array([1, 0, 2, 0], np.int8),
+            normal(4),
+        ],
+        bound=1e-4,
+    ),
+    "MatMulIntegerToFloat, bias": same(
+        "MatMulIntegerToFloat",
+        [
+            byte(3, 9),
+            signed(9, 4),
+            HALF,
+            np.array([0.02, 0.01, 0.03, 0.02], np.float32),
+            ZERO,
+            np.array([1, 0, 2, 0], np.int8),
+            normal(4),
+        ],
+    ),
+    "QGemm, col": same(
+        "QGemm",
+        [
+            byte(2, 9),
+            HALF,
+            ZERO,
+            signed(4, 9),
+            np.array([0.02, 0.01, 0.03, 0.02], np.float32),
+            np.zeros(4, np.int8),
+            RNG.integers(-99, 99, 4).astype(np.int32),
+            scale(0.1),
+            ZERO,
+        ],
+        {"transB": 1, "alpha": 1.0},
+        bound=1,
+    ),
+    "QGemm, float": same(
+        "QGemm", [byte(2, 9), HALF, ZERO, signed(9, 4), HALF, SIGNED_ZERO, None], {}
+    ),
+    "QAttention, mask": same(
+        "QAttention",
+        [
+            byte(2, 4, 8),
+            signed(8, 24),
+            normal(24),
+            HALF,
+            HALF,
+            np.array([3, 4], np.int32),
+            ZERO,
+            SIGNED_ZERO,
+        ],
+        {"num_heads": 2},
+        bound=1e-4,
+    ),
+    "QAttention, MASK": same(
+        "QAttention",
+        [byte(2, 4, 8), signed(8, 24), normal(24), HALF, HALF, MASK, ZERO, SIGNED_ZERO],
+        {"num_heads": 2, "unidirectional": 1},
+        bound=1e-4,
+    ),
+    "QAttention, past": same(
+        "QAttention",
+        [
+            byte(1, 3, 8),
+            signed(8, 24),
+            normal(24),
+            HALF,
+            HALF,
+            None,
+            ZERO,
+            SIGNED_ZERO,
+            normal(2, 1, 2, 2, 4),
+        ],
+        {"num_heads": 2, "unidirectional": 1},
+        2,
+        bound=1e-4,
+    ),
+    "EmbedLayerNormalization": same(
+        "EmbedLayerNormalization",
+        [
+            RNG.integers(0, 9, (2, 4)).astype(np.int32),
+            RNG.integers(0, 2, (2, 4)).astype(np.int32),
+            normal(9, 8),
+            normal(6, 8),
+            normal(2, 8),
+            normal(8),
+            normal(8),
+            MASK,
+        ],
+        {"epsilon": 1e-5},
+        2,
+    ),
+    "EmbedLayerNormalization, pos": same(
+        "EmbedLayerNormalization",
+        [
+            RNG.integers(0, 9, (2, 4)).astype(np.int32),
+            None,
+            normal(9, 8),
+            normal(6, 8),
+            None,
+            normal(8),
+            normal(8),
+            None,
+            np.array([[3, 2, 1, 0], [0, 1, 2, 3]], np.int32),
+        ],
+        {"epsilon": 1e-5},
+        3,
+    ),
+    "GatherBlockQuantized": same(
+        "GatherBlockQuantized",
+        [byte(6, 16), RNG.integers(0, 6, (2, 3)), normal(6, 2)],
+        {"block_size": 16, "bits": 4, "gather_axis": 0, "quantize_axis": 1},
+    ),
+    "Pad, ms": same(
+        "Pad", [normal(2, 3), np.array([0, 1, 0, 2]), scale(0.5)], {"mode": "constant"}
+    ),
+    "GridSample": same(
+        "GridSample", [normal(1, 1, 4, 4), normal(1, 3, 3, 2)], {"mode": "bilinear"}
+    ),
+    "ExpandDims": same("ExpandDims", [normal(2, 3), np.array(1, np.int32)]),
+    "Trilu": same("Trilu", [normal(3, 3), np.array(1)], {"upper": 0}),
+    "QEmbedLayerNormalization": same(
+        "QEmbedLayerNormalization",
+        [
+            RNG.integers(0, 9, (2, 4)).astype(np.int32),
+            None,
+            byte(9, 8),
+            byte(6, 8),
+            None,
+            byte(8),
+            byte(8),
+            None,
+            HALF,
+            HALF,
+            None,
+            HALF,
+            HALF,
+            ZERO,
+            ZERO,
+            None,
+            ZERO,
+            ZERO,
+        ],
+        {},
+        2,
+    ),
+}
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_operators(context, name):
     operator, inputs, attributes, outputs, domain, bound = CASES[name]

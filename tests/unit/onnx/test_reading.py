@@ -1,6 +1,7 @@
 """Files that are damaged or hostile get a clear error, and quickly."""
 
 import os
+import resource
 import time
 
 import hypothesis
@@ -170,6 +171,48 @@ def test_functions_that_multiply():
     with pytest.raises(InvalidModelError, match="nodes when functions are expanded"):
         take(function_model(functions, "F0"))
     assert time.monotonic() - start < 120
+
+
+HUGE = 2**31 - 1
+GREEDY = {
+    "parts of a split": (
+        [node("Split", ["x"], ["y", "z"], num_outputs=2**62)], [[HUGE]], {}, 18),
+    "parts of a sequence": (
+        [node("SplitToSequence", ["x"], ["s"]), node("SequenceAt", ["s", "i"], ["y"])], [[HUGE]],
+        {"i": np.array(0)}, 18),
+    "depth of a filter": ([node("Conv", ["x", "w"], ["y"])], [[1, 1, 10**6, 1, 1]] * 2, {}, 18),
+    "depth of a transposed filter": (
+        [node("ConvTranspose", ["x", "w"], ["y"])], [[1, 1, 9, 1, 1], [1, 1, 10**7, 1, 1]], {}, 18),
+    "steps of a network": (
+        [node("LSTM", ["x", "w", "r", "", "n"], ["y"], hidden_size=1)],
+        [[10**8, 1, 1], [1, 4, 1], [1, 4, 1]], {"n": np.array([5], np.int32)}, 18),
+    "best of many": (
+        [node("TopK", ["x", "k"], ["y", "z"])], [[10**7]], {"k": np.array([10**6])}, 18),
+    "places of the largest": ([node("Hardmax", ["x"], ["y"])], [[2, 10**8]], {}, 18),
+    "classes": (
+        [node("Cast", ["x"], ["i"], to=7), node("OneHot", ["i", "d", "v"], ["y"])], [[7]],
+        {"d": np.array(2**60), "v": np.zeros(2, np.float32)}, 18),
+    "a resized image": (
+        [node("Resize", ["x", "", "", "s"], ["y"], mode="linear")], [[1, 1, 2]],
+        {"s": np.array([1, 1, HUGE])}, 18),
+    "letters": (
+        [node("Einsum", ["x"], ["y"], equation="a" * 10_000 + "->a")], [[1]], {}, 18),
+    "frames": ([node("STFT", ["x", "s"], ["y"])], [[1, 10**9, 1]], {"s": np.array(1)}, 17),
+}
+
+
+@pytest.mark.parametrize("name", GREEDY)
+def test_operators_can_not_ask_for_time_or_memory(name):
+    nodes, shapes, constants, opset = GREEDY[name]
+    ports = [info(n, shape) for n, shape in zip(("x", "w", "r"), shapes, strict=False)]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.process_time()
+    try:
+        take(model(nodes, ports, [info("y", None)], constants, opset=opset))
+    except (InvalidModelError, UnsupportedModelError):
+        pass
+    assert time.process_time() - start < 60
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000
 
 
 # -- external data ---------------------------------------------------------------------------------

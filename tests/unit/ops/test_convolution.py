@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from webnn_vk.data_types import MLOperandDescriptor
+from webnn_vk.graph import Emitter
 from webnn_vk.ops import OPERATORS
 
 
@@ -219,3 +220,16 @@ def test_types() -> None:
     single = MLOperandDescriptor("float32", (1, 1, 3, 3))
     with pytest.raises(TypeError, match="input is float16, filter is float32"):
         _infer("conv2d", {"input": half, "filter": single})
+
+
+def test_equal_filters_make_equal_channels():
+    """However many, whatever the sums: a softmax of large numbers would tell them apart."""
+    rng = np.random.default_rng(1)
+    x = rng.uniform(1e3, 1e4, (1, 512, 13, 13)).astype(np.float32)
+    w = np.broadcast_to(rng.uniform(0.5, 1.5, (1, 512, 1, 1)).astype(np.float32), (1000, 512, 1, 1))
+    emit = Emitter()
+    y = emit.conv2d(emit.constant(x), emit.constant(w))
+    (node,) = emit.nodes
+    (made,) = node.evaluate(lambda v: v.data)
+    assert y.shape == (1, 1000, 13, 13)
+    assert (made == made[:, :1]).all()

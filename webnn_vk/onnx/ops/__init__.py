@@ -3,6 +3,8 @@
 from . import (  # noqa: F401
     attention,
     bits,
+    block_quantized,
+    channels_last,
     classical,
     control,
     convolution,

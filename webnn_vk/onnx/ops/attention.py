@@ -86,6 +86,44 @@ def embed_layer_normalization(
     return [result, count, total]
 
 
+@onnx_operator("QEmbedLayerNormalization", domain=MICROSOFT)
+def q_embed_layer_normalization(
+    c: NodeContext,
+    ids: Tensor,
+    segments: Tensor | None,
+    words: Tensor,
+    places: Tensor,
+    segment_table: Tensor | None,
+    gamma: Tensor,
+    beta: Tensor,
+    mask: Tensor | None,
+    words_scale: Tensor,
+    places_scale: Tensor,
+    segments_scale: Tensor | None,
+    gamma_scale: Tensor,
+    beta_scale: Tensor,
+    words_zero: Tensor,
+    places_zero: Tensor,
+    segments_zero: Tensor | None,
+    gamma_zero: Tensor,
+    beta_zero: Tensor,
+    *,
+    epsilon: float = 1e-12,
+) -> list[MLOperand | None]:
+    def real(x: Tensor | None, scale: Tensor | None, zero: Tensor | None) -> Tensor | None:
+        if x is None or scale is None:
+            return None
+        return c.typed(c.b.mul(centred(c, x, zero, []), c.reshape(scale, [])), "float32")
+
+    made = embed_layer_normalization(
+        c, ids, segments, real(words, words_scale, words_zero),
+        real(places, places_scale, places_zero),
+        real(segment_table, segments_scale, segments_zero), real(gamma, gamma_scale, gamma_zero),
+        real(beta, beta_scale, beta_zero), mask, epsilon=epsilon,
+    )
+    return made[:2]
+
+
 @onnx_operator("FastGelu", domain=MICROSOFT)
 def fast_gelu(c: NodeContext, x: Tensor, bias: Tensor | None = None) -> MLOperand:
     return tanh_gelu(c, x.operand if bias is None else c.b.add(x, bias))

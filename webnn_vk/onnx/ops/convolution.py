@@ -13,6 +13,10 @@ from .linear import activate
 
 Pairs = list[tuple[int, int]]
 
+#: Convolutions that one of three dimensions becomes, at most.
+MAX_TAPS = 1024
+
+
 
 def paddings(
     spatial: Sequence[int],
@@ -98,6 +102,13 @@ def convolve(
     )
 
 
+def _taps(w: Tensor | MLOperand) -> int:
+    """The depth of a 3-D filter, each step of which becomes a convolution."""
+    if w.shape[2] > MAX_TAPS:
+        raise Unsupported(f"a filter {w.shape[2]} deep; {MAX_TAPS} at most")
+    return w.shape[2]
+
+
 def _convolve_3d(
     c: NodeContext,
     x: Tensor | MLOperand,
@@ -111,7 +122,7 @@ def _convolve_3d(
     """A sum over the filter's depth of 2-D convolutions of all depths at once (as batches)."""
     n, channels = x.shape[:2]
     padded = c.pad(x, [(0, 0), (0, 0), padding[0], (0, 0), (0, 0)])
-    depth, taps = padded.shape[2], w.shape[2]
+    depth, taps = padded.shape[2], _taps(w)
     count = (depth - (taps - 1) * dilations[0] - 1) // strides[0] + 1
     if count < 1:
         raise Unsupported("the filter is deeper than the padded input")
@@ -238,7 +249,7 @@ def _transposed_3d(
     """Each depth of the filter makes a 2-D result; they are laid out at their depths and added."""
     n, channels, depth = x.shape[:3]
     flat = c.reshape(c.transpose(x, [0, 2, 1, 3, 4]), [n * depth, channels, *x.shape[3:]])
-    taps, stride, dilation = w.shape[2], strides[0], dilations[0]
+    taps, stride, dilation = _taps(w), strides[0], dilations[0]
     length = (depth - 1) * stride + (taps - 1) * dilation + 1
     total = None
     for k in range(taps):

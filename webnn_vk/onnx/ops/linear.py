@@ -89,16 +89,15 @@ def fused_matmul(
     transBatchA: int = 0,
     transBatchB: int = 0,
 ) -> MLOperand:
-    if transBatchA or transBatchB:
-        raise Unsupported("transposed batches are not supported")
-
-    def turned(x: Tensor, turn: int) -> MLOperand:
+    def turned(x: Tensor, turn: int, batch: int) -> MLOperand:
         order = list(range(x.rank))
+        if batch and x.rank > 2:  # the first dimension is the matrix's: [m, batches …, k]
+            order = [*order[1:-1], 0, order[-1]]
         if turn and x.rank > 1:
             order[-2:] = order[-1], order[-2]
         return c.transpose(x, order)
 
-    result = matmul(c, turned(a, transA), turned(b, transB))
+    result = matmul(c, turned(a, transA, transBatchA), turned(b, transB, transBatchB))
     return result if alpha == 1 else c.b.mul(result, alpha)
 
 
@@ -110,6 +109,14 @@ def fused_gemm(
 ) -> MLOperand:
     result = gemm(c, a, b, bias, alpha=alpha, beta=beta, transA=transA, transB=transB)
     return activate(c, result, activation, [activation_alpha])
+
+
+@onnx_operator("GemmFastGelu", domain=MICROSOFT)
+def gemm_fast_gelu(
+    c: NodeContext, a: Tensor, b: Tensor, bias: Tensor | None = None
+) -> MLOperand:
+    result = matmul(c, a.operand, b.operand)
+    return tanh_gelu(c, result if bias is None else c.b.add(result, bias))
 
 
 def activate(

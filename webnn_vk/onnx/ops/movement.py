@@ -9,7 +9,7 @@ import numpy as np
 from ...builder import MLOperand
 from ..context import NodeContext, check_made
 from ..errors import Unsupported
-from ..records import onnx_operator
+from ..records import MICROSOFT, onnx_operator
 from ..values import Tensor
 
 
@@ -79,6 +79,11 @@ def _unsqueeze(c: NodeContext, x: Tensor, axes: list[int]) -> MLOperand | np.nda
     for axis in c.axes(axes, x.rank + len(axes)):
         shape.insert(axis, 1)
     return _moved(c, x, shape)
+
+
+@onnx_operator("ExpandDims", domain=MICROSOFT)
+def expand_dims(c: NodeContext, x: Tensor, axis: Tensor) -> MLOperand | np.ndarray:
+    return _unsqueeze(c, x, [c.int(axis, "the axis")])
 
 
 @onnx_operator("Transpose", storage=True)
@@ -197,6 +202,7 @@ def pad_attributes(
 
 
 @onnx_operator("Pad", first=11, storage=True)
+@onnx_operator("Pad", domain=MICROSOFT)
 def pad_inputs(
     c: NodeContext,
     x: Tensor,
@@ -269,6 +275,7 @@ def tile(c: NodeContext, x: Tensor, repeats: Tensor) -> MLOperand:
 
 
 @onnx_operator("Trilu", storage=True)
+@onnx_operator("Trilu", domain=MICROSOFT)
 def trilu(c: NodeContext, x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> MLOperand:
     diagonal = 0 if k is None else c.int(k, "the diagonal")
     # Beyond the matrix all diagonals keep the same; WebNN counts in 32 bits.

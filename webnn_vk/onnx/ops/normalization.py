@@ -207,6 +207,7 @@ def _softmax(c: NodeContext, x: MLOperand, axis: int) -> MLOperand:
     if c.operator == "LogSoftmax":
         shifted = c.b.sub(x, c.b.reduce_max(x, **options))
         return c.b.sub(shifted, c.b.reduce_log_sum_exp(shifted, **options))
+    check_made(x.shape[axis])
     best = c.b.arg_max(x, axis, keep_dimensions=True)
     view = [1] * len(x.shape)
     view[axis] = x.shape[axis]

@@ -138,6 +138,18 @@ def _requantized(
     return c.b.quantize_linear(c.b.mul(total, factor), one, c.reshape(zero_point, shape))
 
 
+def channels_first(c: NodeContext, x: MLOperand) -> MLOperand:
+    """An image with its last dimension behind the first."""
+    rank = len(x.shape)
+    return c.transpose(x, [0, rank - 1, *range(1, rank - 1)])
+
+
+def channels_to_end(c: NodeContext, x: MLOperand) -> MLOperand:
+    """An image with its second dimension at the end."""
+    rank = len(x.shape)
+    return c.transpose(x, [0, *range(2, rank), 1])
+
+
 def _row_view(x: Tensor) -> list[int]:
     return [x.shape[-2] if x.rank > 1 else 1, 1]
 
@@ -182,10 +194,15 @@ def dynamic_quantize_matmul(
     c: NodeContext, a: Tensor, b: Tensor, b_scale: Tensor, b_zero: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> MLOperand:
-    # Not rounding a to bytes is only more exact.
     columns = [1, b.shape[-1]]
-    right = c.b.mul(centred(c, b, b_zero, columns), _scale(c, b_scale, columns))
-    result = matmul(c, a.operand, right)
+    low, high = c.b.min(c.b.reduce_min(a), 0), c.b.max(c.b.reduce_max(a), 0)
+    scale = c.b.div(c.b.sub(high, low), 255)
+    scale = c.b.where(c.b.equal(scale, 0), c.constant(1, "float32"), scale)
+    zero = c.b.clamp(c.b.round_even(c.b.neg(c.b.div(low, scale))), min_value=0, max_value=255)
+    rounded = c.b.add(c.b.round_even(c.b.div(a, scale)), zero)
+    left = c.b.sub(c.b.clamp(rounded, min_value=0, max_value=255), zero)
+    total = matmul(c, left, centred(c, b, b_zero, columns))
+    result = c.b.mul(total, c.b.mul(_scale(c, b_scale, columns), scale))
     return result if bias is None else c.b.add(result, bias)
 
 
@@ -305,6 +322,16 @@ def qlinear_binary(
     return _byte(c, result, y_scale, y_zero, a)
 
 
+@onnx_operator("QLinearWhere", domain=MICROSOFT)
+def qlinear_where(
+    c: NodeContext, condition: Tensor, a: Tensor, a_scale: Tensor, a_zero: Tensor | None,
+    b: Tensor, b_scale: Tensor, b_zero: Tensor | None, y_scale: Tensor,
+    y_zero: Tensor | None = None,
+) -> MLOperand:
+    chosen = c.b.where(condition, _real(c, a, a_scale, a_zero), _real(c, b, b_scale, b_zero))
+    return _byte(c, chosen, y_scale, y_zero, a)
+
+
 @onnx_operator("QLinearSigmoid", "QLinearLeakyRelu", domain=MICROSOFT)
 def qlinear_unary(
     c: NodeContext, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor,
@@ -371,52 +398,6 @@ def qgemm(
     return _requantized(c, total, c.b.div(factor, _scale(c, y_scale, [])), y_zero)
 
 
-@onnx_operator("MatMulNBits", domain=MICROSOFT)
-def matmul_n_bits(
-    c: NodeContext,
-    a: Tensor,
-    b: Tensor,
-    scales: Tensor,
-    zero_points: Tensor | None = None,
-    g_idx: Tensor | None = None,
-    bias: Tensor | None = None,
-    *,
-    K: int,
-    N: int,
-    bits: int = 4,
-    block_size: int,
-    accuracy_level: int = 0,
-    weight_prepacked: int = 0,
-) -> MLOperand:
-    if bits not in (2, 4, 8) or (g_idx is not None and g_idx.size) or weight_prepacked:
-        raise Unsupported("only 2, 4 and 8 bits, not prepacked and without g_idx, are supported")
-    blocks = -(-K // block_size)
-    weight = _unpacked(c.array(b, "the weight").reshape(N, blocks, -1), bits)
-    weight = weight.reshape(N, blocks * block_size)
-    if zero_points is None:
-        zeros: MLOperand = c.constant(np.full((N, blocks), 1 << (bits - 1)), "uint8")
-    elif zero_points.type == "uint8":
-        packed = c.array(zero_points, "the zero points").reshape(N, -1)
-        zeros = c.constant(_unpacked(packed, bits)[:, :blocks], "uint8")
-    else:
-        raise Unsupported(f"zero points of type {zero_points.type}")
-    scale = c.reshape(scales, [N, blocks])
-    # Bytes on the device; the compiler sees dequantisation and product together.
-    real = c.b.dequantize_linear(c.constant(weight, "uint8"), scale, zeros)
-    real = c.transpose(c.slice(real, 1, 0, K), [1, 0])
-    result = matmul(c, a.operand, c.cast(real, a.operand.data_type))
-    return result if bias is None else c.b.add(result, bias)
-
-
-def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
-    """Small numbers from bytes along the last axis, the lowest bits first."""
-    if bits == 8:
-        return packed
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    parts = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
-    return parts.reshape(*packed.shape[:-1], -1)
-
-
 @onnx_operator("DynamicQuantizeLSTM", domain=MICROSOFT)
 def dynamic_quantize_lstm(
     c: NodeContext,
@@ -457,8 +438,6 @@ def dynamic_quantize_lstm(
     )
 
 
-
-
 @onnx_operator("QLinearAveragePool", domain=MICROSOFT)
 def qlinear_average_pool(
     c: NodeContext,
@@ -476,11 +455,12 @@ def qlinear_average_pool(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> MLOperand:
-    if channels_last:
-        raise Unsupported("channels in the last dimension")
-    real = c.typed(_real(c, x, x_scale, x_zero), "float32")
+    given = _real(c, x, x_scale, x_zero)
+    real = c.typed(channels_first(c, given) if channels_last else given, "float32")
     pooled = average_pool(
         c, real, kernel_shape=kernel_shape, auto_pad=auto_pad, ceil_mode=ceil_mode,
         count_include_pad=count_include_pad, pads=pads, strides=strides,
     )
+    if channels_last:
+        pooled = channels_to_end(c, pooled)
     return _byte(c, pooled, y_scale, y_zero, x)

@@ -11,7 +11,7 @@ import numpy as np
 from ...builder import MLOperand
 from ..context import NodeContext, check_made
 from ..errors import Unsupported
-from ..records import onnx_operator
+from ..records import MICROSOFT, onnx_operator
 from ..values import Tensor
 from .convolution import _transposed
 
@@ -124,6 +124,7 @@ def sample(
 
 
 @onnx_operator("GridSample", first=16)
+@onnx_operator("GridSample", domain=MICROSOFT)
 def grid_sample(
     c: NodeContext, x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "linear",
     padding_mode: str = "zeros",

@@ -13,6 +13,9 @@ from ..values import Tensor, TensorList
 from .control import stack
 from .movement import split_by
 
+#: A sequence that a tensor is split into has so many items at most.
+MAX_PARTS = 10_000
+
 
 @onnx_operator("SequenceEmpty", raw=True)
 def sequence_empty(c: NodeContext, *, dtype: int = 1) -> TensorList:
@@ -73,10 +76,14 @@ def split_to_sequence(
 ) -> TensorList:
     axis = c.axis(axis, x.rank)
     length = x.shape[axis]
-    if split is None:
-        lengths = [1] * length
-    elif split.rank == 0:
+    each = 1 if split is None else 0
+    if split is not None and split.rank == 0:
         each = c.int(split, "the parts' length")
+        if each < 1:
+            raise Unsupported(f"parts of {each} elements")
+    if each and length > each * MAX_PARTS:
+        raise Unsupported(f"more than {MAX_PARTS} parts")
+    if each:
         lengths = [min(each, length - i) for i in range(0, length, each)]
     else:
         lengths = c.ints(split, "the parts' lengths")
