@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: The picture's sides: no longer than this, or it is made smaller before it is drawn on.
 LONGEST_SIDE = 1600
+#: Batches of a usual page, for the bar: how many there are shows when the lines are found.
+BATCHES = 10
 #: Colours of the boxes, one line after the other.
 COLOURS = ("#c0392b", "#2471a3", "#1e8449", "#b9770e", "#7d3c98", "#117a65")
 
@@ -44,8 +46,8 @@ def run(path: Path | None, output: Path | None, device: str | None) -> None:
             flush=True,
         )
         print(f"Image     {source}, {image.width} × {image.height} pixels\n", flush=True)
-        with Progress(100) as bar:
-            reader = make_reader(context, lambda title: bar.step(title, 4))
+        with Progress(BATCHES) as bar:
+            reader = make_reader(context, bar.step)
             start = time.perf_counter()
             lines = reader.read(image)
             whole = time.perf_counter() - start

