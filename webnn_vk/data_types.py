@@ -106,8 +106,8 @@ def to_shape(value: Any, what: str) -> tuple[int, ...]:
 
 
 def items(value: Any, what: str) -> list[Any]:
-    """The items of a sequence, however it was made; TypeError when taking them fails, or doesn't
-    end where its length says."""
+    """The items of a sequence, however it was made; TypeError when taking them fails or has no
+    end."""
     try:
         found = list(islice(value, MAX_ITEMS + 1))
     except Exception as error:
