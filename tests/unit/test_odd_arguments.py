@@ -49,7 +49,6 @@ def test_foreign_byte_order_is_refused_everywhere(cpu_context, builder, name):
             described, foreign).result(),
         "compute": lambda: cpu_context.compute(graph, {"x": foreign}),
         "compute_async": lambda: cpu_context.compute_async(graph, {"x": foreign}).result(),
-        "from_dlpack": lambda: webnn_vk.from_dlpack(foreign, cpu_context),
         "constant": lambda: other.constant(described, foreign),
         "constant:": lambda: other.constant(foreign),
         "write_buffer": lambda: byte_view(foreign, "write_buffer"),
@@ -58,6 +57,9 @@ def test_foreign_byte_order_is_refused_everywhere(cpu_context, builder, name):
         with pytest.raises(TypeError, match=f"^{method}.*not in this machine's byte order"):
             call()
     assert not cpu_context.read_tensor(tensor).result().any()
+    # What copies values converts.
+    copied = webnn_vk.from_dlpack(foreign, cpu_context)
+    assert cpu_context.read_tensor(copied).result().tolist() == [0, 1, 2, 3]
     # What the message says converts.
     cpu_context.write_tensor(tensor, foreign.astype(name))
     assert cpu_context.read_tensor(tensor).result().tolist() == [0, 1, 2, 3]
