@@ -59,6 +59,8 @@ from .tensor_state import Exchange, TensorState, owned
 
 __all__ = ["MLContext", "MLContextLostInfo"]
 
+_MAPPINGS = "dispatch: inputs and outputs are mappings of names to tensors"
+
 
 class MLContext(PublicDir, ContextBase, AsyncManager):
     """A device and the strict order of work on it; made by ``ml.create_context``.
@@ -332,9 +334,9 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         check_graph(graph, context, "dispatch")
         # Asking an abstract class costs more than all that follows.
         if type(inputs) is not dict:
-            inputs = entries(inputs, "dispatch: inputs are tensors by name:")
+            inputs = entries(inputs, _MAPPINGS)
         if type(outputs) is not dict:
-            outputs = entries(outputs, "dispatch: outputs are tensors by name:")
+            outputs = entries(outputs, _MAPPINGS)
         executable = executable_of(graph, "dispatch")
         tensors = [*inputs.values(), *outputs.values()]
         states = [owned(tensor, context, "dispatch") for tensor in tensors]
@@ -383,7 +385,7 @@ class MLContext(PublicDir, ContextBase, AsyncManager):
         """The inputs' bytes by name."""
         check_graph(graph, self._state, what)
         executable_of(graph, what)
-        inputs = entries(inputs, f"{what}: inputs are arrays by name:")
+        inputs = entries(inputs, f"{what}: inputs is a mapping of names to arrays")
         check_names(inputs, graph.inputs, f"{what}: inputs", unused_inputs(graph))
         return {
             name: as_bytes(data, graph.inputs[name], f"{what}: input {sanitize(name)!r}")
