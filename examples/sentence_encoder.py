@@ -171,9 +171,8 @@ def _read_config(folder: Path) -> Config:
         return value
 
     if raw.get("model_type") != "bert":
-        raise ModelError(
-            f"{path}: model_type is {_shown(raw.get('model_type'))}, 'bert' is supported"
-        )
+        given = _shown(raw.get("model_type"))
+        raise ModelError(f"{path}: model_type is {given}, 'bert' is supported")
     if raw.get("position_embedding_type", "absolute") != "absolute":
         raise ModelError(f"{path}: position_embedding_type has to be 'absolute'")
     if raw.get("hidden_act") not in ("gelu", "relu"):

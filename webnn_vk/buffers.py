@@ -147,8 +147,8 @@ def _checked_type(data: Any, descriptor: MLOperandDescriptor, what: str) -> np.n
 
 
 def check_byte_order(array: np.ndarray, what: str) -> None:
-    """TypeError unless the elements are in the machine's byte order: nothing that takes arrays
-    swaps bytes or takes swapped ones for raw bits."""
+    """TypeError unless the elements are in the machine's byte order: nothing that takes an array
+    for its bytes swaps them, or takes swapped ones for raw bits."""
     if not array.dtype.isnative:
         raise TypeError(
             f"{what}: elements are {array.dtype.str!r}, not in this machine's byte order: "

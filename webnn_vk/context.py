@@ -69,6 +69,8 @@ from .tensor_state import Exchange, TensorState, owned
 
 __all__ = ["MLContext", "MLContextLostInfo"]
 
+_MAPPINGS = "dispatch: inputs and outputs are mappings of names to tensors"
+
 
 class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
     """A device and the strict order of work on it; made by ``ml.create_context``.
@@ -360,9 +362,9 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         check_graph(graph, context, "dispatch")
         # Asking an abstract class costs more than all that follows.
         if type(inputs) is not dict:
-            inputs = entries(inputs, "dispatch: inputs are tensors by name:")
+            inputs = entries(inputs, _MAPPINGS)
         if type(outputs) is not dict:
-            outputs = entries(outputs, "dispatch: outputs are tensors by name:")
+            outputs = entries(outputs, _MAPPINGS)
         executable = executable_of(graph, "dispatch")
         tensors = [*inputs.values(), *outputs.values()]
         states = [owned(tensor, context, "dispatch") for tensor in tensors]
@@ -419,7 +421,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         check_graph(graph, self._state, what)
         executable_of(graph, what)
         expected = graph.inputs
-        inputs = entries(inputs, f"{what}: inputs are arrays by name:")
+        inputs = entries(inputs, f"{what}: inputs is a mapping of names to arrays")
         check_names(inputs, expected, f"{what}: inputs", unused_inputs(graph))
         return {
             name: as_bytes(data, expected[name], f"{what}: input {sanitize(name)!r}")

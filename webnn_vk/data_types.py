@@ -106,8 +106,8 @@ def to_shape(value: Any, what: str) -> tuple[int, ...]:
 
 
 def items(value: Any, what: str) -> list[Any]:
-    """The items of a sequence, however it was made; TypeError when taking them fails, or doesn't
-    end where its length says."""
+    """The items of a sequence, however it was made; TypeError when taking them fails or has no
+    end."""
     try:
         found = list(islice(value, MAX_ITEMS + 1))
     except Exception as error:
@@ -117,16 +117,16 @@ def items(value: Any, what: str) -> list[Any]:
     return found
 
 
-def entries(value: Any, what: str) -> dict[Any, Any]:
-    """The names and values of a mapping, however it was made; TypeError for anything else, and when
-    taking them fails."""
+def entries(value: Any, expected: str) -> dict[Any, Any]:
+    """The names and values of a mapping, however it was made; TypeError, which says what is
+    ``expected``, for anything else and when taking them fails."""
     if not isinstance(value, Mapping):
-        raise TypeError(f"{what} a mapping is expected, not {_describe(value)}")
+        raise TypeError(f"{expected}, not {_describe(value)}")
     try:
         return dict(value.items())
     except Exception as error:
         raise TypeError(
-            f"{what} the {type(value).__name__} gives no names and values: {reason(error)}"
+            f"{expected}; {type(value).__name__} gives no names and values: {reason(error)}"
         ) from error
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from . import background
-from .buffers import check_byte_order
 from .context import MLContext
 from .context_state import context_state
 from .data_types import ALL_TYPES, MLTensorDescriptor, shown
@@ -28,10 +27,11 @@ def from_dlpack(
     """A new tensor of ``context`` with the contents of ``x``: any object with ``__dlpack__`` (or a
     NumPy array) of a WebNN data type, or bool, which becomes uint8. Waits for the tensor.
 
-    Copies once where the host sees the context's memory, else once more to the device; ``x`` is
-    free again on return. Memory of another library is not used in place: it could change while a
-    dispatch reads it. TypeError for other data types, BufferError for memory that the CPU can't
-    see, and what ``create_tensor`` rejects with.
+    Values are copied, whatever strides and byte order a NumPy array has: once where the host sees
+    the context's memory, else once more to the device; ``x`` is free again on return. Memory of
+    another library is not used in place: it could change while a dispatch reads it. TypeError for
+    other data types, BufferError for memory that the CPU can't see, and what ``create_tensor``
+    rejects with.
     """
     if not isinstance(context, MLContext):
         raise TypeError(f"from_dlpack: an MLContext is expected, not {kind_of(context)}")
@@ -82,7 +82,6 @@ class _OnHost:
 
 def _array_of(x: Any) -> np.ndarray:
     if isinstance(x, np.ndarray):
-        check_byte_order(x, "from_dlpack")
         return x
     if not hasattr(type(x), "__dlpack__"):
         raise TypeError(f"from_dlpack: an object with __dlpack__ is expected, not {kind_of(x)}")

@@ -111,7 +111,7 @@ def check_graph(graph: Any, context: ContextState, what: str) -> None:
         raise TypeError(f"{what}: the graph belongs to another context")
 
 
-def executable_of(graph: MLGraph, what: str) -> Executable:
+def executable_of(graph: MLGraph, what: str = "compute") -> Executable:
     """What runs; InvalidStateError when the graph was destroyed. ``what`` names the call."""
     executable = graph._executable
     if executable is None:

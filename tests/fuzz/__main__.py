@@ -34,6 +34,8 @@ EPISODES = 100
 GROWTH = 64 << 20
 #: Share of the episodes that run on Vulkan, where there are two devices to choose from.
 ON_VULKAN = 0.15
+#: The first episodes take the devices in turn: what drivers load once is loaded then.
+WARM = 20
 #: Tries to make a failure smaller.
 TRIES = 120
 
@@ -83,8 +85,9 @@ class Fuzz:
         begin = time.monotonic()
         chance = random.Random(self.seed)
         while time.monotonic() < begin + seconds and self.calls < most:
-            last = self.devices[-1]
-            device = last if chance.random() < ON_VULKAN else self.devices[0]
+            device = self.devices[-1 if chance.random() < ON_VULKAN else 0]
+            if self.episodes < WARM:
+                device = self.devices[self.episodes % len(self.devices)]
             place = f"{device}/{self.episodes}"
             self.beat(f"{place}: a context")
             episode = self.episode(place, self.context(device))

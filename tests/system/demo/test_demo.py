@@ -1,5 +1,6 @@
 """`webnn-vk demo` as a user runs it, failures included: one clear line, never a traceback."""
 
+import json
 import os
 import re
 import subprocess
@@ -127,6 +128,67 @@ def test_empty_and_binary_sentences(tmp_path):
     binary.write_bytes(b"\xff\xfe\x00")
     assert_one_line(webnn_vk("demo", "--file", empty), "has no sentences")
     assert_one_line(webnn_vk("demo", "--file", binary), "not UTF-8")
+
+
+def test_a_question_that_is_no_text(sentences):
+    done = webnn_vk("demo", "--file", sentences, "--device", "cpu", b"caf\xe9".decode(
+        errors="surrogateescape"))
+    assert_one_line(done, "the question is not UTF-8 text")
+
+
+def test_names_that_are_no_text(tmp_path):
+    name = b"\xff\xfe".decode(errors="surrogateescape")
+    assert_one_line(webnn_vk("demo", "--file", tmp_path / name, "x"), "cannot read the sentences")
+    assert_one_line(webnn_vk("demo", "--model", tmp_path / name, "x"), "model folder not found")
+    assert_one_line(webnn_vk("demo", "--device", name, "x"), r"\\udcff\\udcfe")
+
+
+def test_a_terminal_that_is_no_utf8(sentences):
+    done = webnn_vk("demo", "--file", sentences, "--device", "cpu", "\u00fcber \u4e2d\u6587",
+                    PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert done.returncode == 0, done.stderr
+    assert "Question  \\xfcber \\u4e2d\\u6587" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[" * 100_000, "config.json is (nested too deeply|not JSON)"),
+        ("[" * 100_000 + "]" * 100_000, "config.json is nested too deeply"),
+        ('{"a":' * 100_000 + "1" + "}" * 100_000, "config.json is nested too deeply"),
+        ("[" * 900 + "]" * 900, "config.json holds no JSON object"),
+        ('{"model_type": %s}' % ("[" * 900 + "]" * 900), "model_type is .*'bert' is supported"),
+        ('{"model_type": "bert", "hidden_size": 1%s}' % ("0" * 5000), "config.json is not JSON"),
+        ('{"model_type": "bert", "hidden_act": "gelu", "layer_norm_eps": NaN}',
+         "layer_norm_eps is nan"),
+        ("\x00", "config.json is not JSON"),
+        (b"\xff\xfe", "config.json is not JSON"),
+        ("", "config.json is not JSON"),
+    ],
+)
+def test_configurations_that_are_none(sentences, tmp_path, content, message):
+    for name in ("model.safetensors", "tokenizer.json"):
+        (tmp_path / name).write_bytes(b"")
+    data = content if isinstance(content, bytes) else content.encode()
+    (tmp_path / "config.json").write_bytes(data)
+    done = webnn_vk("demo", "--file", sentences, "--device", "cpu", "--model", tmp_path, "x")
+    assert_one_line(done, message)
+    assert len(done.stderr) < 1000
+
+
+def test_a_configuration_of_endless_layers(sentences, tmp_path):
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    config = {key: 4 for key in (
+        "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size",
+        "max_position_embeddings", "type_vocab_size")}
+    config |= {"model_type": "bert", "hidden_act": "gelu", "num_hidden_layers": 10**12}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "tokenizer.json").write_text("{}")
+    save_file({"x": np.zeros(1, np.float32)}, tmp_path / "model.safetensors")
+    done = webnn_vk("demo", "--file", sentences, "--device", "cpu", "--model", tmp_path, "x")
+    assert_one_line(done, "model.safetensors lacks the weight embeddings")
 
 
 def test_devices_are_listed():

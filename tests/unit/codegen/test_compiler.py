@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from webnn_vk.codegen import compiler as compilers
 from webnn_vk.codegen import spirv
 from webnn_vk.codegen.compiler import (
     FallbackCompiler,
@@ -182,3 +185,83 @@ def test_library_of_libc_is_refused() -> None:
         pytest.skip("no C library found by name")
     with pytest.raises(CompilerUnavailable):
         LibraryCompiler(libc).compile([Source(GOOD % "1.0")])
+
+
+# -- files
+#: How a file could be asked for; NAME stands for its name.
+INCLUDES = {
+    "quotes": '#include "NAME"',
+    "angles": "#include <NAME>",
+    "up": '#include "../../../../../../NAME"',
+    "blanks": '  #  include   "NAME"',
+    "tab": '#\tinclude\t"NAME"',
+    "no blank": '#include"NAME"',
+    "comments": '/* a */ # /* b\n*/ include "NAME"',
+    "line joined": '#\\\ninclude "NAME"',
+    "word joined": '#inc\\\nlude "NAME"',
+    "word joined, CRLF": '#inc\\\r\nlude "NAME"',
+    "carriage return": '\r#include "NAME"',
+    "macro": '#define FILE "NAME"\n#include FILE',
+    "condition": '#if 1\n#include "NAME"\n#endif',
+    "behind a comment that may go on": '// x \\\n#include "NAME"',
+    "in a comment": '// #include "NAME"',
+}
+
+
+@pytest.mark.parametrize("form", INCLUDES)
+@pytest.mark.parametrize("name", ["/etc/passwd", "secret.glsl"])
+def test_no_compiler_gets_an_include(form: str, name: str) -> None:
+    """Before any of them sees it: in process, glslc and glslangValidator take a Source alone."""
+    text = f"#version 450\n{INCLUDES[form].replace('NAME', name)}\nvoid main() {{}}\n"
+    with pytest.raises(ValueError, match="^mine: the GLSL has an #include; no file is read"):
+        Source(text, "mine")
+
+
+COMPILERS = ["in process", "glslc", "glslangValidator"]
+
+
+@pytest.mark.parametrize("which", COMPILERS)
+def test_no_file_is_opened_for_the_text(which: str, tmp_path: Path, monkeypatch) -> None:
+    """A named pipe stands where the text points to: whoever opened it to read would wait for ever,
+    and our writer would see the reader come."""
+    if which == "in process":
+        found = [c for c in compilers._found("auto") if isinstance(c, LibraryCompiler)]
+    else:
+        path = shutil.which(which)
+        found = [ProcessCompiler(path)] if path else []
+    if not found:
+        pytest.skip(f"no {which} on this machine")
+    pipe, link = tmp_path / "pipe.glsl", tmp_path / "link.glsl"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    extension = "#extension GL_GOOGLE_include_directive : enable\n"
+    for name in (pipe, link, os.path.relpath(pipe, tmp_path.parent)):
+        for form in INCLUDES.values():
+            text = GOOD % "1.0"
+            text = text.replace("\n", f"\n{extension}{form.replace('NAME', str(name))}\n", 1)
+            with pytest.raises(ValueError, match="#include"):
+                found[0].compile([Source(text)])
+    # What a line says of its place is no file to open.
+    line = GOOD % "1.0"
+    line = line.replace("\n", f'\n#extension GL_GOOGLE_cpp_style_line_directive : enable\n'
+                        f'#line 1 "{pipe}"\n', 1)
+    (result,) = found[0].compile([Source(line)])
+    assert isinstance(result, bytes), result
+    with pytest.raises(OSError):  # nobody reads
+        os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+
+
+def test_the_compiler_would_have_read_it(tmp_path: Path) -> None:
+    """glslangValidator does follow an include: the check has something to prevent."""
+    program = shutil.which("glslangValidator")
+    if program is None:
+        pytest.skip("no glslangValidator on this machine")
+    (tmp_path / "secret.glsl").write_text("const float SECRET = 2.0;\n")
+    text = (GOOD % "SECRET").replace("\n", '\n#extension GL_GOOGLE_include_directive : enable\n'
+                                     '#include "secret.glsl"\n', 1)
+    (tmp_path / "a.comp").write_text(text)
+    done = subprocess.run([program, "--target-env", "vulkan1.2", "-S", "comp", "-o", "a.spv",
+                           "a.comp"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    with pytest.raises(ValueError, match="#include"):
+        Source(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -91,3 +92,31 @@ def test_integers_round_to_nearest() -> None:
     assert own.dtype == np.uint8 and own.ravel().tolist() == [0, 26, 128, 230, 255]
     own = compute(x.view(np.int8), sizes=[1, 4])
     assert own.ravel().tolist() == [0, 0, -1, -1]
+
+
+@pytest.mark.parametrize("mode", ["linear", "nearest-neighbor"])
+@pytest.mark.parametrize(("old", "new"), [((20_000, 1), (1, 20_000)), ((1, 20_000), (20_000, 1))])
+def test_nothing_outgrows_input_and_output(
+    mode: str, old: tuple[int, int], new: tuple[int, int]
+) -> None:
+    """One axis shrinks and the other grows: between them could lie the product of both."""
+    x = np.arange(20_000, dtype=np.float32).reshape(1, 1, *old)
+    tracemalloc.start()
+    try:
+        y = compute(x, mode=mode, sizes=list(new))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 50 * x.nbytes
+    # The axis that shrinks comes to its middle, the one that grows repeats its only element.
+    middle = 9999.5 if mode == "linear" else 9999
+    assert y.shape == (1, 1, *new) and (y == middle).all()
+
+
+def test_either_way_gives_the_same_bits() -> None:
+    """Where the elements are picked first, as the kernel's order computes them."""
+    x = np.random.default_rng(3).integers(-128, 128, (1, 2, 9, 5)).astype(np.int8)
+    tall = compute(x, mode="linear", sizes=[4, 11])
+    plain = compute(compute(x.astype(np.float32), mode="linear", sizes=[9, 11]), mode="linear",
+                    sizes=[4, 11])
+    np.testing.assert_array_equal(tall, np.rint(plain).astype(np.int8))

@@ -1,7 +1,10 @@
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.counting import calls_of
 from webnn_vk.program.arena import ALIGNMENT, ArenaPlanner
 
 
@@ -53,3 +56,19 @@ def test_blocks_and_their_limit():
     assert [planner.allocate(768)[0] for _ in range(3)] == [0, 1, 2]
     with pytest.raises(MemoryError, match="2048 bytes exceed the device's allocation of 1024"):
         planner.allocate(2000)
+
+
+def _busy(count: int) -> None:
+    """Many ranges free at once, of many sizes, among as many that are not."""
+    chance = random.Random(1)
+    planner = ArenaPlanner(1 << 40)
+    sizes = [chance.randint(1, 100_000) for _ in range(count)]
+    places = [planner.allocate(size) for size in sizes]
+    for place, size in [*zip(places, sizes, strict=True)][::2]:
+        planner.free(*place, size)
+    for size in sizes:
+        planner.free(*planner.allocate(size), size)
+
+
+def test_work_grows_with_the_ranges_not_their_square():
+    assert calls_of(lambda: _busy(2000)) < 2.5 * calls_of(lambda: _busy(1000))
