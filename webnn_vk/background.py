@@ -190,7 +190,8 @@ _server: list[int]
 # By its id: an array has no hash, so that a reference to it has none.
 _watched: dict[int, _Last]
 _reset()
-os.register_at_fork(after_in_child=_reset)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset)
 
 
 def _hand_over(job: _Job) -> None:
