@@ -76,7 +76,8 @@ class _Job:
         assert call is not None
         _current.job = self
         try:
-            self.result = call()
+            if not self.abandoned:
+                self.result = call()
         except BaseException as error:
             self.error = error
         _current.job = None
@@ -282,9 +283,9 @@ def when_gone(owner: Any, function: Callable[[], Any]) -> None:
 
 
 def shielded(function: Callable[..., T], *arguments: Any) -> T:
-    """``function(*arguments)``, which runs to its end whatever signals come: from the main thread
-    it is called on another one. What is raised meanwhile by a signal handler ends the waiting; the
-    result is let go then."""
+    """``function(*arguments)``, which runs to its end, or not at all, whatever signals come: from
+    the main thread it is called on another one. What is raised meanwhile by a signal handler ends
+    the waiting; the result is let go then."""
     if threading.get_ident() != threading.main_thread().ident or _ended:
         return function(*arguments)
     job = _Job(partial(function, *arguments), "call", _ignore)

@@ -100,7 +100,7 @@ class SameDevice:
                 returned = partial(_take_back, weakref.ref(tensor), self)
                 buffer = GPUBuffer(gpu, self._storage, EXPORTED_USAGE, "MLTensor", returned)
                 tensor.rent(buffer, what)
-                gpu.exported.add(buffer)
+                gpu.exported.add(weakref.ref(buffer, gpu.exported.discard))
                 self.lend()
             return buffer
 

@@ -65,15 +65,15 @@ class TensorState:
         storage = self.storage
         if storage is None or self.rental is not None:
             storage = self.storage_of(what)
-            lapse = getattr(self.rental, "lapse", None)
-            if lapse is not None:
-                lapse()
-            holder = self.rental
-            if holder is not None:
-                raise TypeError(
-                    f"{what}: the tensor {self.descriptor} is held by {holder!r}; "
-                    "release that first"
-                )
+            while (holder := self.rental) is not None:
+                lapse = getattr(holder, "lapse", None)
+                if lapse is not None:
+                    lapse()
+                if self.rental is holder:
+                    raise TypeError(
+                        f"{what}: the tensor {self.descriptor} is held by {holder!r}; "
+                        "release that first"
+                    )
         return storage
 
     def storage_of(self, what: str) -> Storage:
@@ -173,7 +173,8 @@ class TensorState:
             except KeyError:
                 return
             if promise is not None:
-                promise.reject(InvalidStateError("the tensor was destroyed before it was read"))
+                message = "the tensor was destroyed before it was read"
+                promise.reject(self.context.loss() or InvalidStateError(message))
 
     def __repr__(self) -> str:
         descriptor = self.descriptor

@@ -262,7 +262,8 @@ def enumerate_adapters() -> list[GPUAdapter]:
     """The usable Vulkan devices, in Vulkan's order; none where there is no Vulkan. Waits for the
     driver; ValueError for nonsense in the environment's settings."""
     try:
-        return [GPUAdapter(device) for device in _find_devices() if device.unusable is None]
+        found = background.shielded(_find_devices)
+        return [GPUAdapter(device) for device in found if device.unusable is None]
     except DriverUnavailable:
         return []
 

@@ -41,7 +41,7 @@ class DeviceState:
         #: handler might want it too.
         self.lock = threading.RLock()
         #: Buffers with tensors' memory, which go back at the end.
-        self.exported: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.exported: set[weakref.ref[Any]] = set()
         this = weakref.ref(self)
         #: The GPUDevice's strict order of work.
         self.lane = self.timeline.lane(lambda message: _lose(this, message))
@@ -83,9 +83,9 @@ class DeviceState:
         with self.lock:
             if not self.lost.resolve(info):
                 return
-            buffers = list(self.exported)
-        for buffer in buffers:
-            buffer.destroy()
+        for exported in self.exported.copy():
+            if (buffer := exported()) is not None:
+                buffer.destroy()
 
     def __repr__(self) -> str:
         return f"<GPUDevice {self.device.name}{' lost' if self.lost.done() else ''}>"

@@ -33,9 +33,7 @@ class Rental:
     """
 
     def __init__(self, tensor: TensorState, what: str) -> None:
-        storage = tensor.rent(self, what)
         self._tensor: TensorState | None = tensor
-        self._storage = storage
         self._lane = tensor.context.lane
         # A use of the device besides the context's, which may end first.
         self._timeline = tensor.context.timeline
@@ -46,6 +44,12 @@ class Rental:
         self._flat: weakref.ref[np.ndarray] | None = None
         # Guards the release. Never taken in the main thread.
         self._lock = threading.Lock()
+        # Seen by others from here on.
+        try:
+            self._storage = tensor.rent(self, what)
+        except BaseException:
+            self._leave()
+            raise
 
     def open(self) -> TensorArray:
         """Wait for the tensor's contents and show them as an array."""
