@@ -208,7 +208,8 @@ _watched: dict[int, _Last]
 # What can't be left undone and found no thread yet.
 _put_off: deque[_Job]
 _reset()
-os.register_at_fork(after_in_child=_reset)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset)
 
 
 def _hand_over(job: _Job) -> None:

@@ -85,6 +85,10 @@ ml = ML()
 
 def devices() -> list[DeviceInfo]:
     """The Vulkan devices found, with why an unusable one can't be used, and the CPU device."""
+    return background.shielded(_devices)
+
+
+def _devices() -> list[DeviceInfo]:
     listed = []
     try:
         for device in find_devices():

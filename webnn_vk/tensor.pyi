@@ -4,12 +4,12 @@
 from .data_types import MLOperandDataType
 from typing import Any
 import numpy as np
-from .face import AsyncManager as AsyncManager, PublicDir as PublicDir
+from .face import AsyncManager as AsyncManager, OneOfAKind as OneOfAKind, PublicDir as PublicDir
 from .interop.numpy import TensorArray as TensorArray
 from .sharing import TensorMemory as TensorMemory
 from .tensor_state import TensorBase as TensorBase, TensorState as TensorState
 
-class MLTensor(PublicDir, TensorBase, AsyncManager):
+class MLTensor(PublicDir, OneOfAKind, TensorBase, AsyncManager):
 
     def __init__(self, state: TensorState) -> None: ...
 

@@ -1,7 +1,10 @@
 import asyncio
+import copy
 import gc
+import pickle
 import threading
 import weakref
+from concurrent import futures
 
 import anyio
 import numpy as np
@@ -41,6 +44,92 @@ def test_it_settles_once():
     assert not promise.resolve(2)
     assert not promise.reject(ValueError())
     assert promise.result() == 1
+
+
+def test_an_exit_in_a_callback_drops_none_after_it(monkeypatch):
+    promise, said, called = MLPromise(), [], []
+    monkeypatch.setattr(threading, "excepthook", lambda given: said.append(given.exc_type))
+
+    def leave(_):
+        raise SystemExit
+
+    promise.add_done_callback(leave)
+    promise.add_done_callback(lambda done: called.append(done.result()))
+
+    async def wait():
+        threading.Timer(0.05, promise.resolve, [5]).start()
+        return await asyncio.wait_for(promise, 10)
+
+    assert asyncio.run(wait()) == 5
+    assert called == [5] and said == [SystemExit]
+
+
+def test_a_failing_callback_is_logged(caplog):
+    promise, called = MLPromise("a thing"), []
+    promise.add_done_callback(lambda done: 1 / 0)
+    promise.add_done_callback(called.append)
+    promise.resolve(1)
+    assert called == [promise]
+    promise.add_done_callback(lambda done: 1 / 0)
+    assert caplog.messages == ["a callback of an MLPromise of a thing failed"] * 2
+
+
+def test_an_event_loop_on_the_timeline_is_refused():
+    """It would wait for the thread that it runs on."""
+    pending, settled, seen = MLPromise(), MLPromise.resolved(3), []
+
+    async def wait(promise):
+        return await promise
+
+    def callback():
+        seen.append(asyncio.run(wait(settled)))
+        for awaitable in (wait(pending), pending):
+            with pytest.raises(InvalidStateError, match="can't wait for another"):
+                asyncio.run(awaitable)
+            seen.append("refused")
+
+    thread = background.TimelineThread(target=callback, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert seen == [3, "refused", "refused"]
+
+
+def test_futures_wait_and_as_completed():
+    promises = [MLPromise() for _ in range(20)]
+    for i, promise in enumerate(promises[:5]):
+        promise.resolve(i)
+
+    def settle():
+        for i, promise in list(enumerate(promises))[5:]:
+            promise.resolve(i) if i % 2 else promise.reject(InvalidStateError(str(i)))
+
+    thread = threading.Timer(0.02, settle)
+    thread.start()
+    assert {id(p) for p in futures.as_completed(promises, 10)} == set(map(id, promises))
+    done, pending = futures.wait(promises, 10)
+    assert len(done) == 20 and not pending
+    first = MLPromise()
+    threading.Timer(0.02, first.reject, [InvalidStateError("x")]).start()
+    done, pending = futures.wait([first, MLPromise()], 10, futures.FIRST_EXCEPTION)
+    assert done == {first} and len(pending) == 1
+
+
+def test_a_future_s_lock_left_locked_holds_up_nobody():
+    """What an interrupt in the main thread's ``concurrent.futures.wait`` leaves behind."""
+    promise, seen = MLPromise(), threading.Event()
+    promise._condition.acquire()
+    promise.add_done_callback(lambda done: seen.set())
+    thread = threading.Thread(target=promise.resolve, args=[4])
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive() and seen.is_set() and promise.result() == 4
+    assert futures.wait([promise], 10).done == {promise}
+
+
+def test_promises_are_not_copied():
+    for call in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="an MLPromise of a thing can't be"):
+            call(MLPromise("a thing"))
 
 
 def test_cancelling_the_waiter_leaves_the_promise_alone():

@@ -230,7 +230,8 @@ class GPUDevice(OneOfAKind, GPUDeviceBase):
 def enumerate_adapters() -> list[GPUAdapter]:
     """The usable Vulkan devices, in Vulkan's order; none where there is no Vulkan."""
     try:
-        return [GPUAdapter(device) for device in _find_devices() if device.unusable is None]
+        found = background.shielded(_find_devices)
+        return [GPUAdapter(device) for device in found if device.unusable is None]
     except DriverUnavailable:
         return []
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
+from .. import background
 from ..builder import MLGraphBuilder, MLOperand, constant_of
 from ..context import MLContext
 from ..data_types import MLOperandDescriptor
@@ -117,6 +118,10 @@ class Session:
     # -- compilation -----------------------------------------------------------------------------
     def compile(self, arrays: Mapping[str, np.ndarray]) -> _Compiled:
         """The compiled graph for these arrays' shapes, and values of those bound."""
+        # Not under a lock in the main thread, where a signal handler may want it too.
+        return background.shielded(self._compile, arrays)
+
+    def _compile(self, arrays: Mapping[str, np.ndarray]) -> _Compiled:
         with self._lock:
             while True:
                 key = self._key(arrays)

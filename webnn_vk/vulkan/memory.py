@@ -45,6 +45,7 @@ class HeapUsage:
 
     def __init__(self, heaps: int) -> None:
         self._lock = threading.Lock()
+        self._allocators: weakref.WeakSet[Allocator] = weakref.WeakSet()
         self.bytes = [0] * heaps
         self.blocks = 0
 
@@ -56,6 +57,18 @@ class HeapUsage:
             self.bytes[heap] += size
             self.blocks += 1
             return True
+
+    def join(self, allocator: Allocator) -> None:
+        """One more that takes from the heaps."""
+        with self._lock:
+            self._allocators.add(allocator)
+
+    def collect(self) -> bool:
+        """Has everyone take back what is gone, since someone ran out of memory; whether anything
+        was."""
+        with self._lock:
+            allocators = list(self._allocators)
+        return any([allocator.collect() for allocator in allocators])
 
     def give(self, heap: int, size: int) -> None:
         """Gives `size` bytes back."""
@@ -212,6 +225,7 @@ class Allocator:
         self._lock = threading.Lock()
         self._live: set[ReturnedRange] = set()
         self._returned: deque[ReturnedRange] = deque()
+        usage.join(self)
         self._numbers = 0
         self._allocated = self._allocations = 0
         self._closed = False
@@ -224,11 +238,14 @@ class Allocator:
         """
         rounded = -(-max(size, 1) // self._alignment) * self._alignment
         pools = self._pools[host]
-        with self._lock:
-            self._take_back()
-            # Empty blocks of other pools may be what fills the heap: without them it may fit.
-            taken = self._find(pools, rounded, exportable) or (
-                self._trim() and self._find(pools, rounded, exportable))
+        for last in (False, True):
+            with self._lock:
+                self._take_back()
+                # Empty blocks of other pools may be what fills the heap: without them it may fit.
+                taken = self._find(pools, rounded, exportable) or (
+                    self._trim() and self._find(pools, rounded, exportable))
+            if taken or last or not self._usage.collect():
+                break
         self.collect()
         if not taken:
             raise self._out_of_memory(pools, rounded, label)
@@ -246,13 +263,17 @@ class Allocator:
             self._allocations += 1
             return Allocation(self._watched(block, offset, size), label)
 
-    def collect(self) -> None:
-        """Takes back the ranges that are gone, unless it is being done. Never blocks."""
+    def collect(self) -> bool:
+        """Takes back the ranges that are gone, unless it is being done; whether there were any.
+        Never blocks."""
+        some = False
         while self._returned and self._lock.acquire(blocking=False):
+            some = True
             try:
                 self._take_back()
             finally:
                 self._lock.release()
+        return some
 
     def synchronise(self, held: Range, *, to_device: bool) -> None:
         """Flushes or invalidates a range of non-coherent memory."""

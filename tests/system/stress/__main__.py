@@ -24,6 +24,7 @@ from tests.system.lifetimes.cycles import resident_bytes
 from tests.system.stress.exchange import ExchangeCalls, gpu_device, weights, wgpu, wgpu_device
 from tests.system.stress.leftovers import describe
 from tests.system.stress.model import Failure, Leak
+from tests.system.stress.signals import Signals
 from tests.system.stress.world import PATIENCE, World, open_world
 from webnn_vk import MLContext, MLTensor
 from webnn_vk.gpu import GPUBuffer, GPUDevice
@@ -186,8 +187,14 @@ class Stress:
         for thread in threads:
             thread.start()
         begin = time.monotonic()
+        signals = Signals(self.seed)
         while alive := [thread for thread in threads if thread.is_alive()]:
-            alive[0].join(0.5)
+            faulthandler.dump_traceback_later(6 * PATIENCE, exit=True)
+            try:
+                self.visit(signals)
+            except Exception as error:
+                self.fail("signals", error)
+            alive[0].join(0.2)
             if time.monotonic() > begin + (len(self.resident) + 1) / 8 * (self.end - begin):
                 self.resident.append(resident_bytes())
             beats = [b for b, t in zip(self.beats, threads, strict=True) if t.is_alive()]
@@ -195,6 +202,8 @@ class Stress:
                 faulthandler.dump_traceback(all_threads=True)
                 print(f"HANG with seed {self.seed}", file=sys.stderr)
                 os._exit(3)
+        faulthandler.cancel_dump_traceback_later()
+        self.callers[0].counts.update(signals.counts)
         if not self.failures:
             try:
                 while self.worlds:
@@ -203,6 +212,18 @@ class Stress:
             except Exception as error:
                 self.fail("at the end", error)
         return self.report()
+
+    def visit(self, signals: Signals) -> None:
+        """Calls of this thread, the main one, with signals amid."""
+        with self._lock:
+            world = signals.random.choice(self.worlds)
+            world.visitors += 1
+        try:
+            signals.visit(world)
+        finally:
+            with self._lock:
+                world.visitors -= 1
+                self._left.notify_all()
 
     def check_rest(self) -> None:
         spare = self.shared[0]
@@ -215,7 +236,9 @@ class Stress:
                    if isinstance(o, kinds) and o is not spare.device]
         if objects:
             raise Failure(f"{len(objects)} objects are left: {objects[:5]}")
-        ours = [t.name for t in threading.enumerate() if t.name.startswith("webnn_vk")]
+        # Workers without a job stay for a while, whoever had one for them.
+        ours = [t.name for t in threading.enumerate()
+                if t.name.startswith("webnn_vk") and t.name != "webnn_vk-worker"]
         if ours:
             raise Failure(f"threads are left: {ours}")
         grown = open_descriptors() - self.descriptors
@@ -238,7 +261,7 @@ class Stress:
               "" if wgpu is not None else "; wgpu is not installed")
         print("resident MB:", *[size >> 20 for size in self.resident])
         for title, found, kinds in (
-            ("calls", counts, [*CALLS, *SHARING, *EVENTS]),
+            ("calls", counts, [*CALLS, *SHARING, *EVENTS, "interrupt", "handler"]),
             ("faults", self.faults, ["allocation", "submit", "lost"]),
             ("refusals", self.refused, sorted(self.refused)),
         ):

@@ -1,0 +1,107 @@
+"""A signal at places of the GPU API's methods: the device goes on, or the call was not made."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import numpy as np
+import pytest
+
+from tests.support.gpu_shaders import ALL, DOUBLE, needs_compiler
+from tests.support.interrupts import Places, count, interrupt
+from webnn_vk import InvalidStateError, gpu, ml
+
+pytestmark = pytest.mark.device
+METHODS = ("submit", "write_buffer", "read_buffer", "create_buffer", "record", "work_done",
+           "export", "destroy_buffer")
+SAMPLE = 10
+
+
+class World:
+    """Buffers a[i] that a command buffer doubles, and a tensor to share."""
+
+    def __init__(self) -> None:
+        self.device = gpu.request_adapter().result().request_device().result()
+        self.context = ml.create_context(self.device).result()
+        descriptor = {"data_type": "float32", "shape": [4], "readable": True, "writable": True}
+        self.tensor = self.context.create_exportable_tensor(descriptor, self.device).result()
+        self.queue = self.device.queue
+        module = self.device.create_shader_module(code=DOUBLE["float32"])
+        self.pipeline = self.device.create_compute_pipeline(module=module)
+        self.buffer = self.device.create_buffer(size=16, usage=ALL)
+        self.data = np.arange(4, dtype=np.float32)
+        self.commands = self.record()
+        self.calls = {
+            "submit": lambda: self.queue.submit([self.commands]).wait(10),
+            "write_buffer": lambda: self.queue.write_buffer(self.buffer, 0, self.data),
+            "read_buffer": lambda: self.queue.read_buffer(self.buffer).result(10),
+            "create_buffer": lambda: self.device.create_buffer(size=16, usage=ALL),
+            "record": self.record,
+            "work_done": lambda: self.queue.on_submitted_work_done().result(10),
+            "export": self.export,
+            "destroy_buffer": lambda: self.device.create_buffer(size=16, usage=ALL).destroy(),
+        }
+
+    def record(self):
+        encoder = self.device.create_command_encoder()
+        group = self.device.create_bind_group(entries=[self.buffer])
+        with encoder.begin_compute_pass() as work:
+            work.set_pipeline(self.pipeline)
+            work.set_bind_group(0, group)
+            work.dispatch_workgroups(1)
+        return encoder.finish()
+
+    def export(self):
+        self.context.export_to_gpu(self.tensor).destroy()
+
+    def check(self, number: float) -> None:
+        self.queue.write_buffer(self.buffer, 0, np.full(4, number, np.float32))
+        self.queue.submit([self.commands])
+        read = self.queue.read_buffer(self.buffer).result(10)
+        assert read.view(np.float32).tolist() == [2 * number] * 4
+        # An interrupted export may have been made: it is there to be destroyed.
+        self.context.export_to_gpu(self.tensor).destroy()
+        self.context.write_tensor(self.tensor, np.full(4, number, np.float32))
+        assert self.context.read_tensor(self.tensor).result(10).tolist() == [number] * 4
+
+
+@pytest.fixture(scope="module")
+def world(vulkan):
+    needs_compiler()
+    world = World()
+    yield world
+    world.context.destroy()
+    world.device.destroy()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("form", ["interrupt", "handler"])
+def test_a_signal_at_any_place(world, method, form, request):
+    call = world.calls[method]
+    call()
+    total = count(call)
+    places = range(total)
+    if not request.config.option.long and total > SAMPLE:
+        places = sorted(random.Random(f"{time.strftime('%F')} {method}").sample(places, SAMPLE))
+    for at in places:
+        signal = Places(at, interrupt if form == "interrupt" else lambda: world.check(3))
+        try:
+            signal.call(call)
+        except KeyboardInterrupt:
+            assert form == "interrupt"
+        world.check(at)
+
+
+def test_a_handler_that_destroys_the_device(vulkan, request):
+    needs_compiler()
+    for number in range(30 if request.config.option.long else 2):
+        world = World()
+        call = world.calls["submit"]
+        signal = Places(random.Random(number).randrange(count(call)), world.device.destroy)
+        try:
+            signal.call(call)
+        except InvalidStateError as error:
+            assert "lost" in str(error) or "closed" in str(error)
+        assert world.device.lost.result(10).message == "destroy() was called"
+        world.context.destroy()
