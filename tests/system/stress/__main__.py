@@ -22,6 +22,7 @@ from collections import Counter
 
 from tests.system.lifetimes.cycles import resident_bytes
 from tests.system.stress.exchange import ExchangeCalls, gpu_device, weights, wgpu, wgpu_device
+from tests.system.stress.kinds import all_kinds
 from tests.system.stress.leftovers import describe
 from tests.system.stress.model import Failure, Leak
 from tests.system.stress.signals import Signals
@@ -54,6 +55,13 @@ SHARING = {
 EVENTS = {"fail_allocation": 20, "fail_submit": 20, "lose": 3, "destroy_context": 4,
           "drop_context": 2, "destroy_device": 4}
 ON_VULKAN = {*SHARING, "fail_allocation", "fail_submit", "lose", "destroy_device"}
+ON_CPU: set[str] = set()
+#: What has a file of its own joins them.
+KINDS = all_kinds()
+for _kind in KINDS.values():
+    (EVENTS if _kind.event else CALLS)[_kind.name] = _kind.share
+    if _kind.on != "any":
+        (ON_VULKAN if _kind.on == "vulkan" else ON_CPU).add(_kind.name)
 #: Growth of the process after the first quarter that counts as a leak, in bytes.
 GROWTH = 48 << 20
 
@@ -111,6 +119,8 @@ class Stress:
         slot = caller.random.randrange(CONTEXTS)
         if kind in ON_VULKAN:
             slot %= 2
+        elif kind in ON_CPU:
+            slot = 2 + slot % 2
         if kind == "drop_context":
             self.replace(slot, self.worlds[slot], drop=True)
             caller.counts[kind] += 1
@@ -119,7 +129,9 @@ class Stress:
             world = self.worlds[slot]
             world.visitors += 1
         try:
-            if kind in EVENTS:
+            if kind in KINDS:
+                made = KINDS[kind].run(caller, world)
+            elif kind in EVENTS:
                 made = self.happen(caller, world, kind)
             else:
                 made = getattr(caller, kind)(world)
