@@ -86,9 +86,16 @@ class ContextState:
         self.timeline.check_fork()
         self._check_lost()
 
+    def loss(self) -> InvalidStateError | None:
+        """The error of calls on a context that is lost; None while it isn't."""
+        if not self._loss:
+            return None
+        return InvalidStateError(f"the context is lost: {self._loss['reason'][0]}")
+
     def _check_lost(self) -> None:
-        if self._loss:
-            raise InvalidStateError(f"the context is lost: {self._loss['reason'][0]}")
+        error = self.loss()
+        if error is not None:
+            raise error
 
     def lose(self, message: str) -> None:
         """Tell everyone that the context is lost, once: its members are destroyed, what is pending

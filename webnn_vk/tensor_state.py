@@ -173,7 +173,8 @@ class TensorState:
             except KeyError:
                 return
             if promise is not None:
-                promise.reject(InvalidStateError("the tensor was destroyed before it was read"))
+                message = "the tensor was destroyed before it was read"
+                promise.reject(self.context.loss() or InvalidStateError(message))
 
     def __repr__(self) -> str:
         descriptor = self.descriptor

@@ -2,7 +2,9 @@
 
 import array
 import asyncio
+import copy
 import gc
+import pickle
 
 import numpy as np
 import pytest
@@ -598,3 +600,20 @@ def test_limits_are_derived_from_the_records(context):
         "nhwc" if context.device_info.is_vulkan else "nchw"
     )
     assert {"input", "constant", "output", "is_nan", "l2_pool2d"} <= set(limits)
+
+
+def test_nothing_that_a_device_has_once_is_copied(context):
+    """A copy of a tensor would get around "given more than once" and outlive destroy()."""
+    builder = MLGraphBuilder(context)
+    descriptor = {"data_type": "float32", "shape": [2]}
+    operand = builder.input("x", descriptor)
+    graph = builder.build({"y": builder.abs(operand)}).result()
+    tensor = context.create_tensor(descriptor).result()
+    for given in (context, builder, operand, graph, tensor):
+        name = type(given).__name__
+        for call in (copy.copy, copy.deepcopy):
+            with pytest.raises(TypeError, match=f"a copy of this {name} can't be made"):
+                call(given)
+        for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+            with pytest.raises(TypeError, match=f"this {name} can't be pickled"):
+                pickle.dumps(given, protocol)

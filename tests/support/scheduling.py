@@ -11,7 +11,8 @@ from typing import Any
 from xdist.scheduler import LoadFileScheduling
 
 #: Folders whose tests run one after the other, with nothing beside them.
-ALONE = ("tests/system/large/", "tests/system/lifetimes/", "tests/system/stress/")
+ALONE = ("tests/system/large/", "tests/system/lifetimes/", "tests/system/stress/",
+         "tests/system/interrupts/test_random.py")
 _ALONE = "alone"
 
 

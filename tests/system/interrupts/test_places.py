@@ -104,3 +104,32 @@ def test_a_handler_that_destroys_the_context_at_any_place(device, method, reques
             world.check_lost()
             world = World(device)
     world.context.destroy()
+
+
+@pytest.mark.device
+def test_a_tensor_lent_amid_a_dispatch(world, request):
+    """It is the array's alone from then on: the dispatch came before, or doesn't write to it."""
+    held, shown, refused = [], [], 0
+
+    def lend():
+        held.append(world.y.to_numpy())
+        shown.append(held[0].tolist())
+
+    world.dispatch()
+    for at in range(count(world.dispatch)):
+        world.check(at)
+        world.context.write_tensor(world.x, np.full(4, at + 50, np.float32))
+        signal = Places(at, lend)
+        try:
+            signal.call(world.dispatch)
+        except TypeError as error:
+            assert "is held by a NumPy view" in str(error)
+            refused += 1
+        assert world.context.fence().wait(10)
+        if held:
+            assert held[0].tolist() == shown[0], signal.place
+            assert shown[0] in ([at + 1] * 4, [at + 51] * 4), signal.place
+            held.pop().release()
+        shown.clear()
+    assert refused
+    world.check(0)

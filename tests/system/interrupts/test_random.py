@@ -78,3 +78,35 @@ def test_an_uncaught_interrupt_ends_the_process(device, request):
         assert code == -signal.SIGINT, errors
         assert errors.rstrip().endswith("KeyboardInterrupt"), errors
         assert took < submit + 2, (number, took)
+
+
+_DESTROYING = """
+import signal, sys, time
+from tests.system.interrupts.world import World
+from webnn_vk import InvalidStateError
+world = World(sys.argv[1])
+device = world.context._state.device
+execute = device.execute
+def slow(works):
+    time.sleep(0.02)
+    return execute(works)
+device.execute = slow
+signal.signal(signal.SIGALRM, lambda number, frame: world.context.destroy())
+signal.setitimer(signal.ITIMER_REAL, float(sys.argv[2]))
+try:
+    while True:
+        world.calls["compute"]()
+except InvalidStateError as error:
+    world.check_lost()
+    print("ended:", error)
+"""
+
+
+@pytest.mark.parametrize("device", ["cpu", "vulkan"])
+def test_a_handler_destroys_the_context_while_compute_waits(device, request):
+    if device == "vulkan":
+        request.getfixturevalue("vulkan")
+    for number in range(20 if request.config.option.long else 1):
+        done = subprocess.run([sys.executable, "-c", _DESTROYING, device, str(0.1 + number / 50)],
+                              cwd=ROOT, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0 and done.stdout.startswith("ended: "), done.stderr

@@ -2,7 +2,19 @@
 
 from types import SimpleNamespace
 
-from webnn_vk.runtime import Allocate, Await, Run, RunGraph, Submit
+from webnn_vk.errors import OperationError
+from webnn_vk.runtime import (
+    Allocate,
+    Await,
+    Lend,
+    Read,
+    Return,
+    Run,
+    RunGraph,
+    Storage,
+    Submit,
+    Write,
+)
 from webnn_vk.runtime.schedule import (
     MAX_BATCH_WORKS,
     MAX_IN_FLIGHT,
@@ -10,6 +22,7 @@ from webnn_vk.runtime.schedule import (
     LaneState,
     Schedule,
 )
+from webnn_vk.runtime.work import Refuse
 
 
 def run():
@@ -179,3 +192,30 @@ def test_what_is_dropped_is_never_over():
     assert schedule.at_rest and schedule.next() is None
     assert schedule.completed(a) == 1 and schedule.completed(b) == 3
     assert schedule.queued == 4
+
+
+def test_what_is_lent_is_its_holder_s_alone():
+    schedule, (a, b) = lanes(2)
+    lent, other = (Storage(4, None, [].append) for _ in range(2))
+    errors = []
+    before, after = Write(lent, None), Write(lent, None)
+    works = {
+        "write": Write(lent, None),
+        "read": Read(lent, print, errors.append),
+        "graph": RunGraph(SimpleNamespace(flops=0, on_host=False), {"x": other},
+                          {"y": lent, "z": other}),
+        "submit": Submit([], writes=[lent], failed=errors.append),
+    }
+    free = [Write(other, None), Submit([], writes=[lent], by_holder=True)]
+    schedule.append(a, [before, Lend(lent), *works.values(), *free, Return(lent), after])
+    elsewhere = Write(lent, None)
+    schedule.append(b, [elsewhere])
+    given = schedule.next().works
+    assert given[0] is before and given[5:] == [*free, after, elsewhere]
+    refused = given[1:5]
+    assert all(isinstance(work, Refuse) for work in refused)
+    for work in refused:
+        work.fail(ValueError("lent"))
+    # Not the holder's affair; who reads the other output learns of it.
+    assert lent.error is None and isinstance(other.error, OperationError)
+    assert [str(error) for error in errors] == ["ValueError: lent"] * 2
