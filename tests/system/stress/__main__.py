@@ -87,6 +87,8 @@ class Stress:
         self.beats = [time.monotonic()] * THREADS
         #: The threads in which each kind has happened once.
         self.settled: set[int] = set()
+        #: When that was so in all of them.
+        self.begin: float | None = None
         self.seconds = seconds
 
     @staticmethod
@@ -101,7 +103,7 @@ class Stress:
         first = [*calls, *calls, *EVENTS]
         caller.random.shuffle(first)
         try:
-            while not self.failures and (first or time.monotonic() < self.end):
+            while not self.failures and (self.begin is None or time.monotonic() < self.end):
                 self.beats[index] = time.monotonic()
                 if not first:
                     self.settled.add(index)
@@ -203,7 +205,6 @@ class Stress:
                    for i in range(THREADS)]
         for thread in threads:
             thread.start()
-        begin = None
         signals = Signals(self.seed)
         while alive := [thread for thread in threads if thread.is_alive()]:
             faulthandler.dump_traceback_later(6 * PATIENCE, exit=True)
@@ -212,12 +213,13 @@ class Stress:
             except Exception as error:
                 self.fail("signals", error)
             alive[0].join(0.2)
-            if begin is None and len(self.settled) == THREADS:
+            if self.begin is None and len(self.settled) == THREADS:
                 # What each kind needs once is there: from here on the process doesn't grow.
-                begin = time.monotonic()
-                self.end = max(self.end, begin + self.seconds / 2)
-            if begin is not None and time.monotonic() > (
-                    begin + (len(self.resident) + 1) / 8 * (self.end - begin)):
+                now = time.monotonic()
+                self.end = max(self.end, now + self.seconds / 2)
+                self.begin = now
+            if self.begin is not None and time.monotonic() > (
+                    self.begin + (len(self.resident) + 1) / 8 * (self.end - self.begin)):
                 self.resident.append(resident_bytes())
             beats = [b for b, t in zip(self.beats, threads, strict=True) if t.is_alive()]
             if beats and time.monotonic() - min(beats) > 3 * PATIENCE:
