@@ -84,7 +84,10 @@ class _Job:
         # What was given to it goes before anyone sees its end.
         del call
         _running.discard(self)
-        self.over.set()
+        try:
+            self.over.set()
+        except MemoryError:
+            self.over.insist()
 
     def refuse(self, error: Exception) -> None:
         """There is no thread for it."""

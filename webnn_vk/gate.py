@@ -36,6 +36,14 @@ class Gate:
             except IndexError:
                 return
 
+    def insist(self) -> None:
+        """``set``, though there was no memory for it at first."""
+        while True:
+            try:
+                return self.set()
+            except MemoryError:
+                pass
+
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for at most ``timeout`` seconds; whether it is open."""
         if self._open:

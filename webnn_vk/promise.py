@@ -277,7 +277,10 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
             if report is not None:
                 report.seen = True
             return False
-        self._gate.set()
+        try:
+            self._gate.set()
+        except MemoryError:
+            self._gate.insist()
         while True:
             try:
                 entry = self._callbacks.popleft()

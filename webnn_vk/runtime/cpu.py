@@ -245,7 +245,7 @@ class CpuDevice:
             reclaim.trim_heap()
 
     def close(self) -> None:
-        pass
+        reclaim.trim_heap()
 
 
 def _memory(size: int) -> np.ndarray:

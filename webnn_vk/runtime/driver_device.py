@@ -25,6 +25,7 @@ from ..driver import (
 from ..errors import InvalidStateError
 from ..integers import padded
 from ..program import Constants, HostSegment, Program
+from . import reclaim
 from .device import Batch
 from .driver_memory import DriverMemory, translated
 from .executable import DriverExecutable
@@ -110,6 +111,7 @@ class DriverDevice(DriverMemory):
 
     def close(self) -> None:
         self.driver.close()
+        reclaim.trim_heap()
 
 
 class _Run:

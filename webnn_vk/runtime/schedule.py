@@ -142,7 +142,12 @@ class Schedule:
 
     def over(self, batch: PlannedBatch) -> None:
         """A batch is over."""
-        self._running.remove(batch)
+        if batch in self._running:  # else it was abandoned
+            self._running.remove(batch)
+
+    def abandon(self) -> None:
+        """Nothing is known of what was started, nor waited for any more."""
+        self._running.clear()
 
     def completed(self, lane: LaneState) -> int:
         """All records before this one are over, those excepted that other lanes have held back."""

@@ -169,10 +169,14 @@ class _Question:
     def __init__(self, function: Callable[[], Any]) -> None:
         self._function = function
         self.answer: Any = None
+        self.error: Exception | None = None
         self.answered = Gate()
 
     def __call__(self) -> None:
-        self.answer = self._function()
+        try:
+            self.answer = self._function()
+        except Exception as error:
+            self.error = error
         self.answered.set()
 
 
@@ -203,6 +207,8 @@ class Timeline:
         self._fences: dict[Lane, deque[Fence]] = {}
         self._end: str | None = None
         self._lost = False
+        # How often an update of all this has failed midway.
+        self._breaks = 0
         self._closing = False
         # -- the ends
         self._claims: dict[str, object] = {}
@@ -412,23 +418,32 @@ class Timeline:
         if self._turn_of == threading.get_ident():
             # A destructor that the collector runs amid an update.
             raise InvalidStateError("a destructor on the timeline can't wait for the timeline")
-        question = _Question(function)
+        question, breaks = _Question(function), self._breaks
         self._inbox.put(question)
         while True:
             self._process()
             if question.answered.wait(0.01):
+                if question.error is not None:
+                    raise question.error
                 answer: T = question.answer
                 return answer
+            if breaks != self._breaks:
+                raise InvalidStateError(self._end or "the timeline failed")
 
     def _process(self) -> None:
         """Take what has come in, unless another thread does so now. Not for the main thread."""
         while not self._inbox.empty() and self._turn.acquire(blocking=False):
             self._turn_of = threading.get_ident()
+            failed, effects = None, []
             try:
                 effects = self._take_in()
+            except BaseException as error:
+                failed = error
             finally:
                 self._turn_of = None
                 self._turn.release()
+            if failed is not None:
+                self._break(failed)
             _call(effects)
             # Once more: who failed to get the turn relies on who had it.
 
@@ -467,7 +482,8 @@ class Timeline:
         for lane, fences in list(self._fences.items()):
             reached = self._completed(lane)
             while fences and fences[0].value <= reached:
-                fences.popleft().reach()
+                fences[0].reach()  # it stays there if that fails
+                fences.popleft()
             if fences and self._end is not None and self._schedule.at_rest:
                 for fence in fences:
                     fence.reach(InvalidStateError(self._end))
@@ -482,15 +498,35 @@ class Timeline:
     # -- the two threads, and those of work on the host ----------------------------------------
     def _start_batches(self) -> None:
         while not self._closing:
-            planned, effects = self._next()
-            _call(effects)
-            if planned is not None:
-                if planned.lane is None:
-                    self._start(planned)
-                else:
-                    self._start_on_host(planned)
-            del planned, effects
-            self._process()
+            try:
+                self._start_next()
+            except BaseException as error:
+                self._break(error)
+
+    def _start_next(self) -> None:
+        planned, effects = self._next()
+        _call(effects)
+        if planned is not None:
+            if planned.lane is None:
+                self._start(planned)
+            else:
+                self._start_on_host(planned)
+        del planned, effects
+        self._process()
+
+    def _break(self, error: BaseException) -> None:
+        """An update failed midway, for want of memory or by a defect, and nothing can be said of
+        what is queued: the context is lost, with the reason. Without the turn."""
+        self._breaks += 1
+        reason = f"the order of work failed with {type(error).__name__}: {error}"
+        for last in (False, True):
+            try:
+                self._lose(reason)
+                self._ask(self._schedule.abandon)
+                return
+            except Exception:
+                if last:
+                    threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), None)))
 
     def _next(self) -> tuple[PlannedBatch | None, list[Callable[[], Any]]]:
         """The next batch, when there is one; what has to be called before it."""
@@ -557,28 +593,38 @@ class Timeline:
             self._schedule.host_done(planned)
 
     def _finish_batches(self) -> None:
-        while (item := self._in_flight.get()) is not None:
-            if isinstance(item, Gate):
-                item.set()
-                continue
-            batch, planned = item
-            del item
+        while True:
+            item = self._in_flight.get()
+            if item is None:
+                return
             try:
-                self.device.wait(batch)
-            except DeviceLostError as error:
-                self._lost_with(batch, error)
-            except Exception as error:
-                for work in batch.works:
-                    work.fail(error)
-                    del work
-                batch.completions.clear()
-            batch.complete()
-            # The batch's memory is free before anyone can see its end.
-            batch.works = ()
-            self.staging.wake()
-            self._inbox.put(partial(self._schedule.over, planned))
-            del batch, planned
-            self._process()
+                if isinstance(item, Gate):
+                    item.set()
+                else:
+                    batch, planned = item
+                    del item
+                    self._finish(batch, planned)
+                    del batch, planned
+            except BaseException as error:
+                item = batch = planned = None
+                self._break(error)
+
+    def _finish(self, batch: Batch, planned: PlannedBatch) -> None:
+        try:
+            self.device.wait(batch)
+        except DeviceLostError as error:
+            self._lost_with(batch, error)
+        except Exception as error:
+            for work in batch.works:
+                work.fail(error)
+                del work
+            batch.completions.clear()
+        batch.complete()
+        # The batch's memory is free before anyone can see its end.
+        batch.works = ()
+        self.staging.wake()
+        self._inbox.put(partial(self._schedule.over, planned))
+        self._process()
 
     def _lost_with(self, batch: Batch, error: DeviceLostError) -> None:
         batch.completions.clear()

@@ -74,11 +74,12 @@ class NativeTimeline:
     def wait(self, value: int, timeout: float | None = None) -> bool:
         """Waits until `value` is reached; False after `timeout` seconds (None: no limit)."""
         wanted = vk.new("uint64_t *", value)
-        with self._idle:
-            handle = vk.new("VkSemaphore *", self._alive())
-            self._waiters += 1
+        handle = vk.new("VkSemaphore *", self._alive())
         info = vk.struct("VkSemaphoreWaitInfo", "SEMAPHORE_WAIT_INFO", semaphoreCount=1,
                          pSemaphores=handle, pValues=wanted)
+        with self._idle:
+            handle[0] = self._alive()
+            self._waiters += 1
         end = None if timeout is None else time.monotonic() + max(timeout, 0)
         try:
             while True:

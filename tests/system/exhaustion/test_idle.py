@@ -48,7 +48,7 @@ def environment(request: pytest.FixtureRequest) -> dict[str, str]:
 
 
 @pytest.mark.large
-@pytest.mark.parametrize("how", ["destroyed", "dropped"])
+@pytest.mark.parametrize("how", ["destroyed", pytest.param("dropped", marks=pytest.mark.long)])
 def test_tensors(child, environment, how):
     printed = child(MEASURE + f'''
 context = ml.create_context().result(60)
@@ -153,7 +153,6 @@ for _ in range(2):
         each.destroy()
     first, second = second, first
 ''', environment={"WEBNN_VK_DEVICE": "vulkan"})
-
 
 
 @pytest.mark.large

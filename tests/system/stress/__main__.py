@@ -85,6 +85,11 @@ class Stress:
         self.callers = [ExchangeCalls(seed * 1000 + i, use_asyncio=i % 4 == 0)
                         for i in range(THREADS)]
         self.beats = [time.monotonic()] * THREADS
+        #: The threads in which each kind has happened once.
+        self.settled: set[int] = set()
+        #: When that was so in all of them.
+        self.begin: float | None = None
+        self.seconds = seconds
 
     @staticmethod
     def _open(slot: int) -> World:
@@ -98,8 +103,10 @@ class Stress:
         first = [*calls, *calls, *EVENTS]
         caller.random.shuffle(first)
         try:
-            while not self.failures and (first or time.monotonic() < self.end):
+            while not self.failures and (self.begin is None or time.monotonic() < self.end):
                 self.beats[index] = time.monotonic()
+                if not first:
+                    self.settled.add(index)
                 if first:
                     kind = first.pop()
                 elif caller.random.random() < 1 / 400:
@@ -198,7 +205,6 @@ class Stress:
                    for i in range(THREADS)]
         for thread in threads:
             thread.start()
-        begin = time.monotonic()
         signals = Signals(self.seed)
         while alive := [thread for thread in threads if thread.is_alive()]:
             faulthandler.dump_traceback_later(6 * PATIENCE, exit=True)
@@ -207,7 +213,13 @@ class Stress:
             except Exception as error:
                 self.fail("signals", error)
             alive[0].join(0.2)
-            if time.monotonic() > begin + (len(self.resident) + 1) / 8 * (self.end - begin):
+            if self.begin is None and len(self.settled) == THREADS:
+                # What each kind needs once is there: from here on the process doesn't grow.
+                now = time.monotonic()
+                self.end = max(self.end, now + self.seconds / 2)
+                self.begin = now
+            if self.begin is not None and time.monotonic() > (
+                    self.begin + (len(self.resident) + 1) / 8 * (self.end - self.begin)):
                 self.resident.append(resident_bytes())
             beats = [b for b, t in zip(self.beats, threads, strict=True) if t.is_alive()]
             if beats and time.monotonic() - min(beats) > 3 * PATIENCE:

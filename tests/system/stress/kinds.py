@@ -30,12 +30,13 @@ class Kind:
 
 def all_kinds() -> dict[str, Kind]:
     """By name. Imported when asked: what the kinds use imports this module."""
-    from tests.system.stress import driver_calls, odd_buffers, processes
+    from tests.system.stress import driver_calls, odd_buffers, processes, shortages
 
     found = [
         *driver_calls.KINDS,
         *odd_buffers.KINDS,
         *processes.KINDS,
+        *shortages.KINDS,
     ]
     by_name = {kind.name: kind for kind in found}
     if len(by_name) < len(found):
