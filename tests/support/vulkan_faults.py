@@ -41,6 +41,16 @@ ERRORS: dict[str, tuple[str, ...]] = {
     "vkQueueSubmit": (*_MEMORY, "DEVICE_LOST"),
     "vkDeviceWaitIdle": (*_MEMORY, "DEVICE_LOST"),
 }
+#: Those before there is a device.
+INSTANCE_ERRORS: dict[str, tuple[str, ...]] = {
+    "vkEnumerateInstanceVersion": ("OUT_OF_HOST_MEMORY",),
+    "vkEnumerateInstanceLayerProperties": _MEMORY,
+    "vkEnumerateInstanceExtensionProperties": (*_MEMORY, "LAYER_NOT_PRESENT"),
+    "vkCreateInstance": (*_MEMORY, "INITIALIZATION_FAILED", "LAYER_NOT_PRESENT",
+                         "EXTENSION_NOT_PRESENT", "INCOMPATIBLE_DRIVER"),
+    "vkEnumeratePhysicalDevices": (*_MEMORY, "INITIALIZATION_FAILED"),
+    "vkEnumerateDeviceExtensionProperties": (*_MEMORY, "LAYER_NOT_PRESENT"),
+}
 #: Those of extensions, which `FaultyLibrary.device_function` wraps.
 EXTENSION_ERRORS: dict[str, tuple[str, ...]] = {
     "vkGetMemoryFdKHR": ("TOO_MANY_OBJECTS", "OUT_OF_HOST_MEMORY"),
@@ -52,7 +62,7 @@ EXTENSION_ERRORS: dict[str, tuple[str, ...]] = {
 
 def errors_of(call: str) -> tuple[str, ...]:
     """The names of its error codes, without ``VK_ERROR_``."""
-    return (*(ERRORS | EXTENSION_ERRORS)[call], "UNKNOWN")
+    return (*(INSTANCE_ERRORS | ERRORS | EXTENSION_ERRORS)[call], "UNKNOWN")
 
 
 class FaultyLibrary:
