@@ -41,11 +41,28 @@ ERRORS: dict[str, tuple[str, ...]] = {
     "vkQueueSubmit": (*_MEMORY, "DEVICE_LOST"),
     "vkDeviceWaitIdle": (*_MEMORY, "DEVICE_LOST"),
 }
+#: Those before there is a device.
+INSTANCE_ERRORS: dict[str, tuple[str, ...]] = {
+    "vkEnumerateInstanceVersion": ("OUT_OF_HOST_MEMORY",),
+    "vkEnumerateInstanceLayerProperties": _MEMORY,
+    "vkEnumerateInstanceExtensionProperties": (*_MEMORY, "LAYER_NOT_PRESENT"),
+    "vkCreateInstance": (*_MEMORY, "INITIALIZATION_FAILED", "LAYER_NOT_PRESENT",
+                         "EXTENSION_NOT_PRESENT", "INCOMPATIBLE_DRIVER"),
+    "vkEnumeratePhysicalDevices": (*_MEMORY, "INITIALIZATION_FAILED"),
+    "vkEnumerateDeviceExtensionProperties": (*_MEMORY, "LAYER_NOT_PRESENT"),
+}
+#: Those of extensions, which `FaultyLibrary.device_function` wraps.
+EXTENSION_ERRORS: dict[str, tuple[str, ...]] = {
+    "vkGetMemoryFdKHR": ("TOO_MANY_OBJECTS", "OUT_OF_HOST_MEMORY"),
+    "vkGetMemoryHostPointerPropertiesEXT": ("OUT_OF_HOST_MEMORY", "INVALID_EXTERNAL_HANDLE"),
+    "vkGetSemaphoreFdKHR": ("TOO_MANY_OBJECTS", "OUT_OF_HOST_MEMORY"),
+    "vkImportSemaphoreFdKHR": ("OUT_OF_HOST_MEMORY", "INVALID_EXTERNAL_HANDLE"),
+}
 
 
 def errors_of(call: str) -> tuple[str, ...]:
     """The names of its error codes, without ``VK_ERROR_``."""
-    return (*ERRORS[call], "UNKNOWN")
+    return (*(INSTANCE_ERRORS | ERRORS | EXTENSION_ERRORS)[call], "UNKNOWN")
 
 
 class FaultyLibrary:
@@ -70,6 +87,7 @@ class FaultyLibrary:
         self.failed: Counter[str] = Counter()
         self._here = threading.local()
         self._error_of = binding.error_of
+        self._device_function = binding.device_function
         self._wrappers: dict[str, Callable[..., Any]] = {}
 
     def arm(self, call: str, place: str, error: str) -> None:
@@ -88,6 +106,11 @@ class FaultyLibrary:
         """The binding's, for a code of ours with the word for it."""
         ours, self._here.injected = getattr(self._here, "injected", None) == result, None
         return self._error_of(result, f"injected: {what}" if ours else what)
+
+    def device_function(self, device: Any, name: str) -> Any:
+        """The binding's, wrapped as the library's functions are."""
+        function = self._device_function(device, name)
+        return None if function is None else self._wrap(name, function)
 
     def _code_of(self, error: str) -> int:
         name = f"VK_ERROR_{error}"

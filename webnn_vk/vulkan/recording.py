@@ -179,8 +179,9 @@ class Recorder:
             vk.lib.vkDestroyQueryPool(self._device, native.query_pool, vk.NULL)
         native.keep = ()
         with self._lock:
-            if len(self._spare) < _SPARE_POOLS:
-                vk.lib.vkResetCommandPool(self._device, native.command_pool, 0)
+            # What can't be reset is none to record into again.
+            if (len(self._spare) < _SPARE_POOLS
+                    and vk.lib.vkResetCommandPool(self._device, native.command_pool, 0) >= 0):
                 self._spare.append((native.command_pool, native.command_buffer))
                 return
         vk.lib.vkDestroyCommandPool(self._device, native.command_pool, vk.NULL)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.fake_icd import FakeDrivers
+from tests.support.paths import ROOT
 
 SOFTWARE, DISCRETE = 4, 2
 
@@ -51,7 +52,7 @@ class Process:
         environment = {**os.environ, "WEBNN_VK_CACHE": str(self.folder), "WEBNN_VK_VALIDATE": "0",
                        **self.drivers.variables(*manifests), **variables}
         done = subprocess.run([sys.executable, "-c", START + code], text=True, timeout=120,
-                              capture_output=True, env=environment)
+                              capture_output=True, env=environment, cwd=ROOT)
         assert done.returncode == status, done.stdout + done.stderr
         assert "Traceback" not in done.stderr, done.stderr
         return [*done.stdout.splitlines(),
@@ -233,6 +234,17 @@ def test_the_doctor_asks_anew(process: Process, drivers: FakeDrivers) -> None:
     assert lines[-1] == "1"
 
 
+def test_drivers_that_fail_all_the_same_are_asked_anew(
+    process: Process, drivers: FakeDrivers
+) -> None:
+    manifest = drivers.make("doubtful")
+    assert process(LIST, manifest)[0] == "doubtful | usable"
+    about = Path(f"{drivers.folder}/libfake_doubtful.so.conf")
+    about.write_text(f"{about.read_text()}vkEnumeratePhysicalDevices -3\n")
+    assert "CPU" in process(LIST, manifest)[0], "what was remembered was wrong"
+    assert "fails: VK_ERROR_INITIALIZATION_FAILED" in process(LIST, manifest)[0]
+
+
 def test_the_devices_are_listed_where_the_layer_is_missing(process: Process) -> None:
     """A warning, not an error."""
     lines = process("""
@@ -253,3 +265,46 @@ def test_a_damaged_memory_is_none(
     known.write_text(garbage)
     assert "usable" in process(LIST, drivers.real)[0]
     assert known.read_text() == about
+
+
+def test_each_call_before_there_is_a_device_fails_with_each_error(
+    process: Process, drivers: FakeDrivers
+) -> None:
+    """The CPU device is taken, Vulkan refused with the code, the devices are listed; and the next
+    attempt, without the error, works."""
+    lines = process("""
+from tests.support.vulkan_faults import INSTANCE_ERRORS, FaultyLibrary, errors_of
+from webnn_vk.vulkan import binding, instance
+binding.lib = library = FaultyLibrary(binding)
+warnings.simplefilter("ignore")
+doubts = []
+drivers.Drivers.doubt = lambda self: doubts.append(self)  # asking anew each time takes long
+
+def refusal(call, error):
+    library.arm(call, "", error)
+    try:
+        context("vulkan")
+    except webnn.NotSupportedError as refused:
+        return str(refused)
+
+for call in INSTANCE_ERRORS:
+    for error in errors_of(call):
+        instance._instance = None  # as in a process that begins
+        said = refusal(call, error)
+        if error == "INCOMPATIBLE_DRIVER":  # the loader's word for a driver that doesn't come up
+            assert "it doesn't come up" in said, said
+        else:
+            assert f"VK_ERROR_{error}" in said and library.injected, (call, error, said)
+        instance._instance = None
+        library.arm(call, "", error)
+        assert computes(context()).startswith("CPU"), (call, error)
+        instance._instance = None
+        library.arm(call, "", error)
+        listed = webnn.devices()
+        assert listed[-1].name.startswith("CPU"), listed
+        assert all(device.unusable for device in listed[:-1]), listed
+        assert len(webnn.devices()) == 2 and not webnn.devices()[0].unusable
+assert doubts
+print(computes(context("vulkan")))
+""", drivers.real)
+    assert len(lines) == 1 and "llvmpipe" in lines[0]
