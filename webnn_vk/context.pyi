@@ -65,5 +65,5 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
     def fence(self) -> Fence: ...
 
-def build_graph(context: MLContext, graph: Graph) -> MLPromise[MLGraph]:
+def build_graph(context: MLContext, graph: Graph, begun: Callable[[], None], undo: Callable[[], None]) -> MLPromise[MLGraph]:
     ...
