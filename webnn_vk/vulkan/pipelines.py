@@ -90,8 +90,9 @@ class PipelineStore:
         self.trim()
         return [there.result() if isinstance(there, Future) else there for there in pipelines]
 
-    def trim(self, keep: int = MAX_IDLE) -> None:
-        """Destroys what nobody has used for longest, beyond `keep`. Never blocks."""
+    def trim(self, keep: int | None = None) -> None:
+        """Destroys what nobody has used for longest, beyond `keep` (`MAX_IDLE`). Never blocks."""
+        keep = MAX_IDLE if keep is None else keep
         if not (self._ended or len(self._idle) > keep) or not self._lock.acquire(blocking=False):
             return
         try:
