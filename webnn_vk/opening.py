@@ -202,7 +202,11 @@ def open_device(found: Any, settings: Settings) -> DriverDevice:
         from .vulkan.driver import open_driver
 
         compiler = find_compiler(settings.glslang)
-        shaders = ShaderStore(settings.cache_folder, compiler=compiler)
+        shaders = (
+            ShaderStore(compiler=compiler)
+            if settings.cache is None
+            else ShaderStore(settings.cache_folder, compiler=compiler)
+        )
         engine = find_engine(settings.cpu_engine)
     try:
         driver = open_driver(found, profile=found.profile.masked(settings.mask))
@@ -211,5 +215,9 @@ def open_device(found: Any, settings: Settings) -> DriverDevice:
     except DriverError as error:
         _not_opened[found.index] = str(error)
         raise DeviceNotOpened(found.profile.name, str(error)) from error
-    _not_opened.pop(found.index, None)
-    return DriverDevice(driver, shaders, engine)
+    try:
+        _not_opened.pop(found.index, None)
+        return DriverDevice(driver, shaders, engine)
+    except BaseException:
+        driver.close()
+        raise
