@@ -8,8 +8,8 @@ import numpy as np
 
 from ..driver import CopyCommand, DeviceLost, DriverError
 from ..errors import InvalidStateError, OperationError
+from .lane import Lane
 from .storage import Storage, again
-from .timeline import Lane
 from .work import Submit
 
 

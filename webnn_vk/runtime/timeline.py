@@ -31,10 +31,12 @@ from .. import background, forks
 from ..errors import InvalidStateError
 from ..gate import Gate
 from .device import Batch, Device
+from .inbox import Departure, Message, Question
+from .lane import Fence, Lane
 from .pace import batch_flops
-from .schedule import Follow, LaneState, PlannedBatch, Schedule
+from .schedule import Follow, PlannedBatch, Schedule
 from .staging import Staging
-from .storage import DeviceLostError, again
+from .storage import DeviceLostError
 from .work import Work
 
 T = TypeVar("T")
@@ -50,136 +52,6 @@ _live: set[Timeline] = set()
 forks.renew(globals(), _live=set)
 
 
-class Fence:
-    """A point on a lane: after all that was queued before it was made."""
-
-    __slots__ = ("_error", "_gate", "_lane", "_value")
-
-    def __init__(self, lane: Lane) -> None:
-        self._lane = lane
-        self._gate = Gate()
-        # Both set by the timeline, in its order.
-        self._value: int | None = None
-        self._error: Exception | None = None
-
-    @property
-    def value(self) -> int:
-        """Its place: the number of records queued before it."""
-        if self._value is None:
-            self._lane.timeline.catch_up()
-        assert self._value is not None
-        return self._value
-
-    @property
-    def done(self) -> bool:
-        """Whether all work queued before it is over."""
-        if not self._gate.is_set():
-            self._lane.timeline.catch_up()
-        return self._gate.is_set() and self._error is None
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Block until done; False after ``timeout`` seconds. InvalidStateError when the timeline
-        ended first."""
-        self._lane.timeline.check_fork()
-        if not self._gate.is_set() and background.on_timeline():
-            self._lane.timeline.catch_up()
-            if not self._gate.is_set():
-                raise InvalidStateError("a callback on the timeline can't wait for the timeline")
-        if not self._gate.wait(timeout):
-            self._lane.timeline.catch_up()
-        if self._error is not None:
-            raise again(self._error)
-        return self._gate.is_set()
-
-    def place(self, value: int) -> None:
-        """The timeline has come to it; ``value`` records were queued before."""
-        self._value = value
-
-    def reach(self, error: Exception | None = None) -> None:
-        """The timeline's part: all work before it is over, or never will be."""
-        self._error = error
-        self._gate.set()
-
-    def __repr__(self) -> str:
-        return f"<Fence {self.value}{' done' if self.done else ''}>"
-
-
-class Lane(LaneState):
-    """One user's strict order of work on a timeline's device; made by ``Timeline.lane``.
-
-    Work of several lanes reaches the device in the order of the calls. Only where the host has to
-    work in between does a lane stand still for itself.
-    """
-
-    def __init__(self, timeline: Timeline, user: int) -> None:
-        super().__init__()
-        self.timeline = timeline
-        self._user = user
-
-    @property
-    def device(self) -> Device:
-        """The device that the work runs on."""
-        return self.timeline.device
-
-    def enqueue(self, *works: Work | Follow) -> None:
-        """Append work in order, all of it or, where a signal handler raises, nothing; after the end
-        of the timeline it fails at once."""
-        self.timeline.put((self, works))
-
-    def follow(self, other: Lane) -> None:
-        """Have what is queued here from now on come after all that ``other`` has queued."""
-        self.enqueue(Follow(other))
-
-    def fence(self) -> Fence:
-        """The point after everything queued so far, on other lanes too unless it is held back
-        there behind work on the host."""
-        fence = Fence(self)
-        self.timeline.put((self, fence))
-        return fence
-
-    @property
-    def completed(self) -> int:
-        """How many of the records queued are over: what the values of fences stand for."""
-        return self.timeline.completed(self)
-
-    def leave(self) -> None:
-        """Let go of the timeline: see ``Timeline.leave``. What is queued goes on."""
-        self.timeline.leave(self._user)
-
-    def leave_with(self, owner: Any) -> None:
-        """``leave``, in the background, when ``owner`` is collected."""
-        self.timeline.watch(owner, self._user)
-
-
-#: What comes in: work or a fence on a lane, or something to be done by who has the turn.
-_Message = tuple[Lane, "tuple[Work | Follow, ...] | Fence"] | Callable[[], Any]
-
-
-class _Departure(weakref.ref[Any]):
-    """The reference that comes into the inbox when its object is collected: by one call into C,
-    which no signal handler can interrupt, as it could a destructor."""
-
-    __slots__ = ("user",)
-    user: int
-
-
-class _Question:
-    """A call that whoever has the turn makes, for who waits for the answer."""
-
-    def __init__(self, function: Callable[[], Any]) -> None:
-        self._function = function
-        self.answer: Any = None
-        self.error: Exception | None = None
-        self.answered = Gate()
-
-    def __call__(self) -> None:
-        try:
-            self.answer = self._function()
-        except Exception as error:
-            self.error = error
-        self.answered.set()
-
-
 class _Call:
     """A call on the device under way (see ``Timeline.building``)."""
 
@@ -193,8 +65,8 @@ class Timeline:
         self._on_lost: dict[int, Callable[[str], None]] = {}
         self._users = itertools.count(1)
         self._calls: set[weakref.ref[_Call]] = set()
-        self._departures: set[_Departure] = set()
-        self._inbox: SimpleQueue[_Message] = SimpleQueue()
+        self._departures: set[Departure] = set()
+        self._inbox: SimpleQueue[Message] = SimpleQueue()
         #: The data that waits for the device.
         self.staging = Staging(lambda: self._end)
         #: Batches handed to the device so far.
@@ -279,7 +151,7 @@ class Timeline:
 
     def watch(self, owner: Any, user: int) -> None:
         """``leave`` in the background when ``owner`` is collected."""
-        departure = _Departure(owner, self._inbox.put)
+        departure = Departure(owner, self._inbox.put)
         departure.user = user
         self._departures.add(departure)
 
@@ -418,7 +290,7 @@ class Timeline:
         if self._turn_of == threading.get_ident():
             # A destructor that the collector runs amid an update.
             raise InvalidStateError("a destructor on the timeline can't wait for the timeline")
-        question, breaks = _Question(function), self._breaks
+        question, breaks = Question(function), self._breaks
         self._inbox.put(question)
         while True:
             self._process()
@@ -447,7 +319,7 @@ class Timeline:
             _call(effects)
             # Once more: who failed to get the turn relies on who had it.
 
-    def _take_in(self, message: _Message | None = None) -> list[Callable[[], Any]]:
+    def _take_in(self, message: Message | None = None) -> list[Callable[[], Any]]:
         """Bring the schedule up to date with ``message`` and all that came after it; what has to be
         called then, without the turn."""
         effects: list[Callable[[], Any]] = []
@@ -468,7 +340,7 @@ class Timeline:
                 else:
                     error = InvalidStateError(self._end)
                     effects += [partial(work.fail, error) for work in what]
-            elif type(message) is _Departure:
+            elif type(message) is Departure:
                 self._departures.discard(message)
                 effects.append(partial(background.eventually, self.leave, "close", message.user))
             else:
