@@ -24,7 +24,7 @@ def open_image(path: Path) -> Any:
     no image or has more than `MOST_PIXELS` pixels.
     """
     try:
-        from PIL import Image, ImageOps
+        from PIL import Image, ImageOps, UnidentifiedImageError
     except ImportError:
         raise ImageError("pillow is missing; run: pip install 'webnn_vk[demo]'") from None
     try:
@@ -43,7 +43,7 @@ def open_image(path: Path) -> Any:
         raise ImageError(f"no such file: {path}") from None
     except ImageError:
         raise
-    except Image.UnidentifiedImageError:
+    except UnidentifiedImageError:
         raise ImageError(f"{path} is not an image that can be read") from None
     except Image.DecompressionBombError:
         raise ImageError(

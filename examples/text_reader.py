@@ -258,7 +258,7 @@ def decode(scores: np.ndarray, characters: Sequence[str]) -> tuple[str, float]:
     blanks left out; and the mean of their probabilities."""
     best = scores.argmax(axis=1)
     kept = (best != 0) & np.concatenate([[True], best[1:] != best[:-1]])
-    text = "".join(characters[i] for i in best[kept])
+    text = "".join(characters[int(i)] for i in best[kept])
     return text, float(scores.max(axis=1)[kept].mean()) if kept.any() else 0.0
 
 

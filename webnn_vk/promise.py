@@ -85,24 +85,24 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
         return self._settled(timeout)[1]
 
     def done(self) -> bool:
-        """Whether it has its result or error."""
+        """Whether it has its result or error; at once, raises nothing."""
         return bool(self._outcome)
 
     def running(self) -> bool:
-        """Whether it is not done yet."""
+        """Whether it is not done yet; at once, raises nothing."""
         return not self._outcome
 
     def cancel(self) -> bool:
-        """False: a promise can't be cancelled."""
+        """False: a promise can't be cancelled. Raises nothing, returns at once."""
         return False
 
     def cancelled(self) -> bool:
-        """False: see ``cancel``."""
+        """False: see ``cancel``. Raises nothing, returns at once."""
         return False
 
     def add_done_callback(self, fn: Callable[[Any], Any]) -> None:
-        """Have ``fn(promise)`` called once it is done: at once if it is. What it raises is
-        logged."""
+        """Have ``fn(promise)`` called once it is done: at once if it is. Raises nothing; what
+        ``fn`` raises is logged."""
         entry = [fn]
         self._callbacks.append(entry)
         if self._outcome:

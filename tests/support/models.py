@@ -24,7 +24,7 @@ MINILM = sentence_encoder.Config(
 def capture(context: Any, build: Callable[[], Any]) -> Graph:
     """The graph that ``build`` gives to ``context``, not compiled."""
     captured: list[Graph] = []
-    with mock.patch.object(context, "_build", captured.append):
+    with mock.patch.object(context, "_build", lambda graph, *callbacks: captured.append(graph)):
         build()
     (graph,) = captured
     return graph

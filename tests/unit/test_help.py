@@ -17,7 +17,10 @@ from webnn_vk.ops import OPERATORS
 #: The specification's interfaces: each of their methods names its section, or that it is beyond it.
 SPECIFIED = {"ML", "MLContext", "MLGraphBuilder", "MLGraph", "MLTensor"}
 #: For asyncio and for whoever keeps the promise; `dir()` leaves them out.
-OF_PROMISES = {"send", "throw", "close", "resolve", "reject", "resolved", "rejected"}
+OF_PROMISES = {
+    "send", "throw", "close", "resolve", "reject", "resolved", "rejected", "set_result",
+    "set_exception", "set_running_or_notify_cancel",
+}
 BLOCKING = re.compile(r"\bat once\b|\bblock|\bwaits?\b|\bwaited\b", re.IGNORECASE)
 ERRORS = re.compile(r"\w+Error\b|\braises nothing\b", re.IGNORECASE)
 SECTION = re.compile(r"§\d|\bextension\b")

@@ -49,5 +49,6 @@ def negative_hint(
         known = -math.prod(numbers)
         size = math.prod(input.shape)
         fits = known > 0 and size % known == 0
-        return "; WebNN infers no dimension" + (f": here it would be {size // known}" * fits)
+        would = f": here it would be {size // known}" if fits else ""
+        return f"; WebNN infers no dimension{would}"
     return ""

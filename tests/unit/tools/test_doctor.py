@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -211,6 +212,7 @@ def test_the_devices_infos_mark_the_default(device, monkeypatch):
     if device == "cpu":
         assert cpu.default and repr(cpu) == f"<DeviceInfo {cpu}, the default>"
         assert "<tr><td>default</td><td>yes</td></tr>" in cpu._repr_html_()
-    with webnn_vk.ml.create_context(settings=webnn_vk.Settings(device="cpu")).result(60) as context:
+    on_cpu = replace(webnn_vk.Settings.from_environment(), device="cpu")
+    with webnn_vk.ml.create_context(settings=on_cpu).result(60) as context:
         assert context.device_info == cpu
         assert context.device_info.default == cpu.default
