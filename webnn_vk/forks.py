@@ -15,6 +15,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 #: How long a fork waits for what must not be disturbed, in seconds: a driver may hang.
@@ -51,6 +52,29 @@ def undisturbed() -> Iterator[None]:
     """Forks of other threads wait until it is left, at most `PATIENCE`."""
     with _gate:
         yield
+
+
+@cache
+def prepare_to_leave() -> tuple[Any, Any] | None:
+    """glibc's on_exit and _exit, None elsewhere: to be called before a fork, as nothing is imported
+    right after one."""
+    import ctypes
+
+    try:
+        library = ctypes.CDLL(None)
+        return library.on_exit, library["_exit"]
+    except (OSError, AttributeError, TypeError):
+        return None
+
+
+def leave_out_exit_handlers() -> None:
+    """Have this process, a forked child, end without the exit handlers of libraries written in C
+    and C++, which may join threads that only the parent has. Python's run."""
+    functions = prepare_to_leave()
+    if functions is not None:
+        # The handler that comes last is called first: `_exit`, with the status.
+        on_exit, end = functions
+        on_exit(end, None)
 
 
 def _before() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,8 +29,10 @@ class Batch:
     completions: deque[tuple[Work | None, Callable[[], Any]]] = field(default_factory=deque)
 
     def complete(self) -> None:
-        """Run the completions; what one of them raises fails its work alone."""
-        while self.completions:
+        """Run the completions; what one of them raises fails its work alone. In the child of a
+        process that one of them has forked, the rest is the parent's."""
+        process = os.getpid()
+        while self.completions and os.getpid() == process:
             # Popped, so that none of them is kept alive until the next batch.
             work, function = self.completions.popleft()
             try:

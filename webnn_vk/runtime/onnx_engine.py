@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import forks
 from ..errors import NotSupportedError, OperationError
 from ..graph import Graph, Node, Value
 from ..graph.onnx import OLDEST_OPSET, model_of
@@ -39,6 +40,17 @@ _NODE_NAME = re.compile(r"[Nn]ame:? ?'(\d+):")
 
 #: What ONNX Runtime has no kernel for, by what decides that; learnt once in a process.
 _unsupported: dict[tuple[Any, ...], str] = {}
+# Whether this process, or one that it was forked from, has made a session.
+_used = False
+
+
+def _after_fork(clean: bool) -> None:
+    # ONNX Runtime's ends, at the exit, would join threads that the child doesn't have.
+    if _used:
+        forks.leave_out_exit_handlers()
+
+
+forks.watch(_after_fork)
 
 
 class OnnxEngine:
@@ -263,9 +275,14 @@ class _Region:
         self._arrays = large
         if large:
             options.add_external_initializers(list(large), self._weights)
-        self._session = onnxruntime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        global _used
+        forks.prepare_to_leave()
+        _used = True
+        # A fork that came amid this would leave the child locks that nobody opens.
+        with forks.undisturbed():
+            self._session = onnxruntime.InferenceSession(
+                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
         # Those that no run uses at the moment: several threads may compute at once.
         self._bindings: deque[Any] = deque()
         self._titles = titles

@@ -369,7 +369,7 @@ class Timeline:
 
     # -- the two threads, and those of work on the host ----------------------------------------
     def _start_batches(self) -> None:
-        while not self._closing:
+        while not (self._closing or self.forked):
             try:
                 self._start_next()
             except BaseException as error:
@@ -465,7 +465,8 @@ class Timeline:
             self._schedule.host_done(planned)
 
     def _finish_batches(self) -> None:
-        while True:
+        # A callback may have forked: in the child this thread has nothing more to do.
+        while not self.forked:
             item = self._in_flight.get()
             if item is None:
                 return
@@ -492,6 +493,8 @@ class Timeline:
                 del work
             batch.completions.clear()
         batch.complete()
+        if self.forked:
+            return
         # The batch's memory is free before anyone can see its end.
         batch.works = ()
         self.staging.wake()

@@ -7,7 +7,6 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 from webnn_vk import environment, forks
@@ -222,7 +221,7 @@ def opening() -> Iterator[None]:
     then, and state that a new instance in the child would meet."""
     global _opened
     _opened += 1
-    _exit_functions()  # loaded here: nothing is imported right after a fork
+    forks.prepare_to_leave()
     try:
         yield
     except BaseException:
@@ -244,34 +243,15 @@ def is_forked() -> bool:
     return _forked
 
 
-@cache
-def _exit_functions() -> tuple[Any, Any] | None:
-    """glibc's on_exit and _exit; None elsewhere."""
-    import ctypes
-
-    try:
-        library = ctypes.CDLL(None)
-        return library.on_exit, library["_exit"]
-    except (OSError, AttributeError, TypeError):
-        return None
-
-
-def _leave_out_exit_handlers() -> None:
-    # Drivers' own exit handlers (Mesa's) join threads that a child doesn't have: it would crash or
-    # never end. The handler that comes last is called first: `_exit`, with the status.
-    functions = _exit_functions()
-    if functions is not None:
-        on_exit, end = functions
-        on_exit(end, None)
-
-
 def _after_fork(clean: bool) -> None:
     # Without a device, drivers have no threads and no state that a new instance would meet; the
     # parent's is left alone.
     global _asking, _forked, _instance, _opened, _total
     _forked = _forked or _opened > 0 or (_asking and not clean)
     if _forked:
-        _leave_out_exit_handlers()
+        # Drivers' own exit handlers (Mesa's) join threads that a child doesn't have: it would crash
+        # or never end.
+        forks.leave_out_exit_handlers()
     else:
         _instance, _total = None, 0
     _opened, _asking = 0, False

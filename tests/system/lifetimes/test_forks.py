@@ -221,6 +221,34 @@ def test_fork_in_a_callback(device: str) -> None:
         """) == ["end"]
 
 
+def test_a_child_that_returns_from_the_callback_ends(device: str) -> None:
+    """Nothing of what the parent waits for is done in the child, other callbacks among it."""
+    assert run(device, """
+        context = open_context()
+        tensor = context.create_tensor({**SHAPE, "readable": True}).result(60)
+        parent, children, said = os.getpid(), [], []
+        def fork(promise):
+            child = os.fork()
+            if child:
+                children.append(child)
+        def say(promise):
+            if os.getpid() != parent:
+                os._exit(9)
+            said.append(promise.result().tolist())
+        first, second = context.read_tensor(tensor), context.read_tensor(tensor)
+        first.add_done_callback(fork)
+        second.add_done_callback(say)
+        for _ in range(1000):
+            if children and said:
+                break
+            time.sleep(0.01)
+        status = ended(children[0])
+        assert status == 0, status
+        assert said == [[0, 0, 0]] and context.read_tensor(tensor).result(60).tolist() == [0, 0, 0]
+        print("end")
+        """) == ["end"]
+
+
 def test_ends_in_the_child(device: str) -> None:
     """destroy() is refused, `with` and the collector leave alone what is the parent's; exit too."""
     assert run(device, """
