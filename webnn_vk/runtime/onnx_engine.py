@@ -71,8 +71,10 @@ class OnnxEngine:
     def prepare(self, program: Program, constants: Constants) -> Prepared:
         """See ``engine.HostEngine``. NotSupportedError where ONNX Runtime can't be loaded."""
         try:
-            import onnx  # noqa: F401
-            import onnxruntime  # noqa: F401
+            # A fork that came amid this would leave the child half of it, behind a lock.
+            with forks.undisturbed():
+                import onnx  # noqa: F401
+                import onnxruntime  # noqa: F401
         except ImportError as error:
             if self._required:
                 raise NotSupportedError(f"cpu_engine: onnxruntime can't be loaded: {error}") from (
