@@ -383,6 +383,10 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         context, OperationError when the run fails."""
         try:
             views = self._checked_arrays(graph, inputs, "compute")
+            executable = executable_of(graph, "compute")
+            if isinstance(executable, CpuExecutable) and executable.at_once:
+                # It changes nothing that an interrupt could leave half done.
+                return self._compute(graph, views)
             return background.shielded(self._compute, graph, views)
         except MemoryError as error:
             raise for_want_of(error, "compute") from None
