@@ -77,7 +77,7 @@ class GPUBuffer(PublicDir, OneOfAKind):
     def _repr_html_(self) -> str:
         rows = [("label", sanitize(self._label)), ("bytes", self._size),
                 ("usage", " | ".join(flag.name or "" for flag in self._usage)),
-                ("", "destroyed" if self._storage is None else "")]
+                ("", "" if self._memory else "destroyed")]
         return html_table([row for row in rows if row[1]], caption="GPUBuffer")
 
 

@@ -366,7 +366,8 @@ class VulkanDriver:
                 item = self._retired.popleft()
                 if isinstance(item, Use):
                     item = item.native
-                if item not in self._recordings and item not in self._semaphores:
+                if not any(item in kept for kept in (
+                        self._recordings, self._semaphores, self._queries)):
                     continue  # released before it was collected
                 # A submission's signals are not simultaneous: the timeline's may come first.
                 if item.last_value > done or (isinstance(item, NativeTimeline) and not self._lost
@@ -374,7 +375,8 @@ class VulkanDriver:
                     self._retired.append(item)
                     continue
                 reaped += 1
-                item.use = None
+                if not isinstance(item, NativeQueries):
+                    item.use = None
                 if isinstance(item, NativeRecording):
                     self._recordings.discard(item)
                     self._recorder.destroy(item)

@@ -40,7 +40,8 @@ def test_programs_of(name, cpu_context, tmp_path_factory):
             verify(program)
             folder = tmp_path_factory.mktemp("program")
             save(program, constants, folder)
-            again, store = load(folder)
+            saved = load(folder)
+            again, store = saved.program, saved.constants
             assert replace(again, report=program.report) == program
             if target is cpu:
                 used = {key: array for key, array in feeds.items() if key in graph.inputs}

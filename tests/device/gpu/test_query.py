@@ -273,7 +273,7 @@ def test_a_device_whose_ticks_are_no_nanoseconds(adapter: Any) -> None:
         encoder = device.create_command_encoder()
         work(device, encoder, queries, 0, 69)
         encoder.resolve_query_set(queries, 0, 70, target, 256)
-        encoder._add(ResolveCommand(queries._queries, 0, 70, raw._storage.backing, 0),
+        encoder._add(ResolveCommand(queries._queries, 0, 70, raw._memory[0].backing, 0),
                      {raw: (False, True)})
         device.queue.submit([encoder.finish()])
         ticks = times(device, raw)[:70]

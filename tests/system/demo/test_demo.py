@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -89,7 +90,8 @@ def test_without_a_driver_the_cpu_device_is_used(sentences):
 def test_by_default_it_takes_what_create_context_takes(sentences):
     import webnn_vk as webnn
 
-    wanted = webnn.ml.create_context(settings=webnn.Settings()).result().device_info
+    settings = replace(webnn.Settings.from_environment(), device=None)
+    wanted = webnn.ml.create_context(settings=settings).result().device_info
     done = webnn_vk("demo", "--file", sentences, WEBNN_VK_DEVICE="")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0].startswith(f"Device    {wanted}")

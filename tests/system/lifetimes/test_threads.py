@@ -14,7 +14,7 @@ from tests.system.lifetimes.test_chains import Counting
 from webnn_vk import InvalidStateError, OperationError
 from webnn_vk.driver import DriverProxy
 from webnn_vk.gate import Gate
-from webnn_vk.runtime import executable
+from webnn_vk.runtime import host
 
 
 # -- CPU steps -------------------------------------------------------------------------------------
@@ -24,7 +24,7 @@ class HeldSteps:
     def __init__(self, monkeypatch):
         self.entered, self.go = threading.Event(), threading.Event()
         self.count = 0
-        original = executable.run_host_segment
+        original = host.run_steps
 
         def run(*arguments):
             self.count += 1
@@ -32,7 +32,7 @@ class HeldSteps:
             assert self.go.wait(60)
             original(*arguments)
 
-        monkeypatch.setattr(executable, "run_host_segment", run)
+        monkeypatch.setattr(host, "run_steps", run)
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_a_cpu_step_that_fails_fails_its_dispatch_alone(over, monkeypatch):
     def fail(*arguments):
         raise ArithmeticError("the reference fails")
 
-    monkeypatch.setattr(executable, "run_host_segment", fail)
+    monkeypatch.setattr(host, "run_steps", fail)
     context.write_tensor(x, ints(1, 2, 3, 4))
     context.dispatch(graph, {"a": x}, {"y": y})
     with pytest.raises(OperationError, match="the reference fails"):
