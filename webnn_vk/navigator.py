@@ -6,7 +6,7 @@ Named after ``navigator.ml``: a module called ``ml`` would take the instance's p
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, get_args
@@ -100,15 +100,17 @@ def devices() -> list[DeviceInfo]:
 
 def _devices(place: tuple[str, int]) -> list[DeviceInfo]:
     asked_at.set(place)
-    listed, default = [], _default_index()
+    found: Sequence[FoundDevice] = ()
     try:
-        for d in find_devices():
-            unusable = last_failure(d)
-            listed.append(DeviceInfo.of(d.profile, d.index, unusable, d.index == default))
+        found = find_devices()
     except DriverUnavailable:
         pass  # no Vulkan on this machine: the CPU device is what there is
     except (DriverError, ValueError) as error:
         _say_once(f"the Vulkan devices can't be listed: {error}")
+    default = _default_index()
+    listed = [
+        DeviceInfo.of(d.profile, d.index, last_failure(d), d.index == default) for d in found
+    ]
     try:
         engine = find_engine(Settings.from_environment().cpu_engine)
     except (ValueError, NotSupportedError) as error:

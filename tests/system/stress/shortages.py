@@ -169,7 +169,7 @@ class Child:
         except SAID:
             self.refused += 1
         except NotSupportedError as error:
-            if "VK_ERROR_OUT_OF_" not in str(error):  # the loader's, when devices are listed
+            if "VK_ERROR_" not in str(error):  # the loader's or the driver's word for it
                 raise
             self.refused += 1
 
