@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -73,8 +74,12 @@ class OnnxEngine:
         try:
             # A fork that came amid this would leave the child half of it, behind a lock.
             with forks.undisturbed():
+                ours = "onnxruntime" not in sys.modules
                 import onnx  # noqa: F401
-                import onnxruntime  # noqa: F401
+                import onnxruntime
+
+                if ours:  # nobody asked for it but we: it shall report nothing to anyone
+                    onnxruntime.disable_telemetry_events()
         except ImportError as error:
             if self._required:
                 raise NotSupportedError(f"cpu_engine: onnxruntime can't be loaded: {error}") from (

@@ -10,6 +10,7 @@ a wrong value, an error without a cause, a hang, a leak, or a kind that never ha
 from __future__ import annotations
 
 import argparse
+import contextlib
 import faulthandler
 import gc
 import os
@@ -71,6 +72,8 @@ class Stress:
         self.seed = seed
         self.shared = [gpu_device(), *([wgpu_device()] if wgpu is not None else [])]
         weights()
+        with contextlib.suppress(ImportError):
+            import onnxruntime  # noqa: F401  it keeps files of its own open
         self.descriptors = open_descriptors()
         self.end = time.monotonic() + seconds
         self.refused: Counter[str] = Counter()
@@ -267,7 +270,7 @@ class Stress:
             raise Failure(f"threads are left: {ours}")
         grown = open_descriptors() - self.descriptors
         if grown > 0:
-            raise Failure(f"{grown} more file descriptors are open")
+            raise Failure(f"{grown} more file descriptors are open: {described()}")
         said = validation_total()
         if said:
             raise Failure(f"the validation layer said something {said} times")
@@ -298,6 +301,13 @@ class Stress:
             return 1
         print(f"every value right, nothing left; grown by {self.grown / 2**20:.1f} MB")
         return 0
+
+
+def described() -> list[str]:
+    """What the open file descriptors are of."""
+    folder = "/proc/self/fd"
+    paths = (f"{folder}/{name}" for name in os.listdir(folder))
+    return sorted(os.readlink(path) for path in paths if os.path.islink(path))
 
 
 def open_descriptors() -> int:
