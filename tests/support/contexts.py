@@ -84,7 +84,11 @@ def settled_bytes(context: MLContext) -> int:
     while time.monotonic() < end and _working():
         time.sleep(0.001)
     gc.collect()  # errors hold the frames that they went through
-    time.sleep(0.001)
-    while time.monotonic() < end and _working():
-        time.sleep(0.001)
-    return context._state.device.memory_in_use()
+    held = -1
+    while time.monotonic() < end:
+        # A worker that has just been given its job doesn't say so yet: twice the same, then.
+        time.sleep(0.02)
+        before, held = held, context._state.device.memory_in_use()
+        if held == before and not _working():
+            break
+    return held
