@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from webnn_vk.codegen import spirv
+from webnn_vk.codegen import spirv, spirv_check
 from webnn_vk.codegen.files import write_atomically
 
 from .device_profile import DeviceProfile
@@ -221,6 +221,7 @@ def _check_modules(loaded: serial.Loaded) -> None:
     if loaded.modules is None:
         raise ValueError("the shaders are missing")
     for spec, module in loaded.modules.items():
+        spirv_check.check(module)
         about = spirv.info(module)
         if len(about.bindings) > spec.binding_count:
             raise ValueError(f"a shader of {spec.template} has {len(about.bindings)} bindings")
