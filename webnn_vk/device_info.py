@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,9 +13,7 @@ from .face import html_table
 @dataclass(frozen=True, repr=False)
 class DeviceInfo:
     """One device. ``type`` is "discrete", "integrated", "virtual", "cpu" (a software Vulkan
-    device), "other", or "numpy" for the CPU device; ``unusable`` says why it can't be used,
-    ``default`` whether ``ml.create_context()`` takes it as things are: with the environment's
-    settings, and no options."""
+    device), "other", or "numpy" for the CPU device; ``unusable`` says why it can't be used."""
 
     name: str
     type: str
@@ -24,7 +23,14 @@ class DeviceInfo:
     features: tuple[str, ...] = ()
     limits: dict[str, Any] = field(default_factory=dict)
     unusable: str | None = None
-    default: bool = field(default=False, compare=False)
+    # A call where finding out asks Vulkan's drivers, which a context elsewhere leaves alone.
+    chosen: bool | Callable[[], bool] = field(default=False, compare=False)
+
+    @property
+    def default(self) -> bool:
+        """Whether ``ml.create_context()`` takes it as things are: with the environment's settings,
+        and no options. May wait for the drivers."""
+        return self.chosen if isinstance(self.chosen, bool) else self.chosen()
 
     @property
     def is_vulkan(self) -> bool:
@@ -37,7 +43,7 @@ class DeviceInfo:
         profile: DeviceProfile,
         index: int | None = None,
         unusable: str | None = None,
-        default: bool = False,
+        chosen: bool | Callable[[], bool] = False,
     ) -> DeviceInfo:
         """That of a profile; at once, raises nothing."""
         limits = {
@@ -55,7 +61,7 @@ class DeviceInfo:
             tuple(sorted(profile.features)),
             limits,
             unusable,
-            default,
+            chosen,
         )
 
     def __repr__(self) -> str:

@@ -6,7 +6,8 @@ Named after ``navigator.ml``: a module called ``ml`` would take the instance's p
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, get_args
@@ -116,7 +117,7 @@ def _devices(place: tuple[str, int]) -> list[DeviceInfo]:
     except (ValueError, NotSupportedError) as error:
         _say_once(f"the CPU device is listed with NumPy: {error}")
         engine = find_engine("numpy")
-    return [*listed, _cpu_info(CpuDevice(engine))]
+    return [*listed, _cpu_info(CpuDevice(engine), default is None)]
 
 
 def _place_of_call(frame: FrameType | None) -> tuple[str, int]:
@@ -133,6 +134,10 @@ def _default_index() -> int | None:
     except (DOMException, TypeError, ValueError):
         return -1
     return None if found is None else found.index
+
+
+def _is_default(index: int | None) -> bool:
+    return _default_index() == index
 
 
 def _check(settings: Settings) -> None:
@@ -180,7 +185,7 @@ def _vulkan_context(
 def _context_over(
     device: DriverDevice, index: int, settings: Settings, accelerated: bool, **options: Any
 ) -> MLContext:
-    info = DeviceInfo.of(device.profile, index, default=index == _default_index())
+    info = DeviceInfo.of(device.profile, index, chosen=partial(_is_default, index))
     return _gpu_context(Timeline(device), info, settings, accelerated=accelerated, **options)
 
 
@@ -195,7 +200,7 @@ def _context_on(gpu_device: Any, settings: Settings) -> MLContext:
     gpu = device_state(gpu_device)
     gpu.check("create_context")
     index = gpu_device.adapter.info.index
-    info = DeviceInfo.of(gpu.device.profile, index, default=index == _default_index())
+    info = DeviceInfo.of(gpu.device.profile, index, chosen=partial(_is_default, index))
     return _gpu_context(gpu.timeline, info, settings, gpu_device=gpu_device)
 
 
@@ -249,12 +254,13 @@ def _cpu_context(settings: Settings, accelerated: bool) -> MLContext:
     device = CpuDevice(find_engine(settings.cpu_engine))
     timeline = Timeline(device)
     try:
-        return MLContext(timeline, _cpu_info(device), settings, accelerated=accelerated)
+        info = _cpu_info(device, partial(_is_default, None))
+        return MLContext(timeline, info, settings, accelerated=accelerated)
     except BaseException:
         timeline.close_unused()
         raise
 
 
-def _cpu_info(device: CpuDevice) -> DeviceInfo:
+def _cpu_info(device: CpuDevice, chosen: bool | Callable[[], bool]) -> DeviceInfo:
     limits = {"max_tensor_byte_length": device.max_tensor_byte_length}
-    return DeviceInfo(device.name, "numpy", limits=limits, default=_default_index() is None)
+    return DeviceInfo(device.name, "numpy", limits=limits, chosen=chosen)

@@ -70,7 +70,10 @@ class OnnxEngine:
             return "ONNX Runtime"
 
     def prepare(self, program: Program, constants: Constants) -> Prepared:
-        """See ``engine.HostEngine``. NotSupportedError where ONNX Runtime can't be loaded."""
+        """See ``engine.HostEngine``. NotSupportedError where ONNX Runtime can't be loaded, which it
+        is only for programs with CPU steps."""
+        if not any(isinstance(segment, HostSegment) for segment in program.segments):
+            return Prepared()
         try:
             # A fork that came amid this would leave the child half of it, behind a lock.
             with forks.undisturbed():

@@ -38,6 +38,31 @@ def test_generator_loads_no_runtime():
     assert loaded & {"numpy", "vulkan"} == set()
 
 
+GRAPH = """
+import webnn_vk
+context = webnn_vk.ml.create_context(settings=webnn_vk.Settings(device={device!r})).result()
+builder = webnn_vk.MLGraphBuilder(context)
+x = builder.input("x", {{"data_type": "float32", "shape": [2]}})
+graph = builder.build({{"y": builder.neg(x)}}).result()
+assert context.compute(graph, {{"x": [1, -2]}})["y"].tolist() == [-1, 2]
+context.device_info, str(context.device_info)
+context.destroy()
+"""
+
+
+def test_a_context_on_the_cpu_leaves_vulkan_alone():
+    """Drivers may be slow, or crash: who names the CPU device has nothing to do with them."""
+    loaded = loaded_by(GRAPH.format(device="cpu"))
+    assert {n for n in loaded if n.startswith(("webnn_vk.vulkan", "vulkan"))} == set()
+
+
+def test_the_cpu_engine_is_loaded_for_cpu_steps_alone(vulkan):
+    assert importlib.util.find_spec("onnxruntime") is not None
+    loaded = loaded_by(GRAPH.format(device="vulkan"))
+    assert loaded & {"onnx", "onnxruntime"} == set()
+    assert "onnxruntime" in loaded_by(GRAPH.format(device="cpu"))
+
+
 def test_every_public_name_loads():
     assert set(webnn_vk.__all__) <= set(dir(webnn_vk))
     for name in webnn_vk.__all__:
