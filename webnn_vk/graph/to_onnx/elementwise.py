@@ -133,10 +133,13 @@ def power(w: Writer, a: Tensor, b: Tensor) -> Tensor:
 @rule("clamp")
 def clamp(w: Writer, input: Tensor, min_value: float, max_value: float) -> Tensor:
     least, most = _bounds(input.data_type)
+    if min_value <= least and max_value >= most:
+        return input
+    if input.is_float:
+        # An absent bound is the largest finite number there: infinity would not stay what it is.
+        return w.op("Clip", input, w.scalar(min_value, input), w.scalar(max_value, input))
     low = w.scalar(min_value, input) if min_value > least else None
     high = w.scalar(max_value, input) if max_value < most else None
-    if low is None and high is None:
-        return input
     return w.op("Clip", input, low, high)
 
 
