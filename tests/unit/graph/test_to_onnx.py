@@ -105,6 +105,17 @@ def test_division_of_integers(data_type):
     same("div", a, b)
 
 
+@pytest.mark.parametrize("data_type", ["float16", "float32", "int8", "int64"])
+@pytest.mark.parametrize("bounds", [{"min_value": 0}, {"max_value": 0}, {}])
+def test_clamps_with_one_bound(data_type, bounds):
+    """ONNX's absent bound is the largest finite number, ours is infinity."""
+    if data_type.startswith("float"):
+        extremes = (-np.inf, np.inf, np.nan)
+    else:
+        extremes = (np.iinfo(data_type).min, np.iinfo(data_type).max)
+    same("clamp", np.array([-1, 0, 1, *extremes], data_type), **bounds)
+
+
 @pytest.mark.parametrize("operator", ["gather", "gather_elements"])
 def test_indices_out_of_range(operator):
     x = np.arange(5, dtype=np.float32)
