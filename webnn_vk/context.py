@@ -77,7 +77,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
     Every method may be called from any thread. Calls return at once; promises resolve from the
     context's timeline, in the order of the calls. At most 4 submits are on the device at a time
-    (``runtime.timeline.MAX_IN_FLIGHT``); further calls wait in a queue as small records, and go to
+    (``runtime.schedule.MAX_IN_FLIGHT``); further calls wait in a queue as small records, and go to
     the device together. A callback of a promise must not wait for the same context.
     """
 

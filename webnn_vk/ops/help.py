@@ -17,6 +17,7 @@ def method_help(record: Operator) -> str:
         *(f"    {name}: {_limits(record, name)}" for name in names),
         "",
         f"Returns {result}, at once: nothing is computed before ``build``.",
+        "",
         *(f"    {name}: {_limits(record, name)}" for name in outputs),
         "",
         "Raises TypeError, with operator and ``[label]``, for operands and options that don't fit;",

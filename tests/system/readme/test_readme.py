@@ -107,13 +107,3 @@ def test_first_snippet_is_that_of_the_api():
     if not api.is_file():
         pytest.skip("../shared is not there")
     assert SNIPPETS[0] in api.read_text(encoding="utf-8")
-
-
-def test_environment_table_is_complete():
-    used = set()
-    for folder in ("webnn_vk", "codegen"):
-        for path in (ROOT / folder).rglob("*.py"):
-            used |= set(re.findall(r"WEBNN_VK_[A-Z_]+[A-Z]", path.read_text(encoding="utf-8")))
-    documented = set(re.findall(r"^\| `(WEBNN_VK_[A-Z_]+)", README, re.MULTILINE))
-    # Instruments of the tests, not for users.
-    assert used - {"WEBNN_VK_DUMP_SPIRV", "WEBNN_VK_VERIFY_PASSES"} == documented

@@ -1,0 +1,106 @@
+"""The documentation as a site: it builds without a warning, and its pages load in a browser."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+from webnn_vk import MLGraphBuilder
+from webnn_vk.ops import OPERATORS
+
+pytest.importorskip("mkdocstrings")
+PAGES = sorted(
+    path.relative_to(ROOT / "docs").with_suffix("").as_posix()
+    for path in (ROOT / "docs").rglob("*.md")
+)
+CONSOLE = re.compile(r"CONSOLE[^\n]*\]\s*(.*)")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """Built with warnings as errors: broken links and anchors, names without documentation."""
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder], cwd=ROOT,
+        capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(site) -> Iterator[str]:
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    handler = functools.partial(Quiet, directory=site)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_pages_and_menu_agree(site):
+    assert {p.relative_to(site).with_suffix("").as_posix() for p in site.rglob("*.html")} == {
+        *PAGES, "404"
+    }
+    menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^ +- .*?: (\S+)\.md$", menu, re.MULTILINE)) == sorted(PAGES)
+
+
+def test_nothing_is_loaded_from_elsewhere(site):
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        loaded = re.findall(r'<(?:script|img|iframe)[^>]* src="([^"]+)"', text)
+        loaded += re.findall(r'<link rel="(?:stylesheet|preload|icon)"[^>]* href="([^"]+)"', text)
+        assert loaded and not [name for name in loaded if "//" in name], page
+
+
+def test_the_reference_has_every_operator(site):
+    text = (site / "api" / "builder.html").read_text(encoding="utf-8")
+    for name in OPERATORS:
+        # Operators of the compiler's own are no methods.
+        public = hasattr(MLGraphBuilder, name)
+        assert (f'id="webnn_vk.MLGraphBuilder.{name}"' in text) == public, name
+
+
+def opened(address: str, profile: Path) -> tuple[str, list[str]]:
+    """A page's document after its scripts have run, and what they wrote to the console."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no Chromium")
+    done = subprocess.run(
+        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
+         "--no-first-run", "--enable-logging=stderr", f"--user-data-dir={profile}",
+         "--virtual-time-budget=5000", "--dump-dom", address],
+        capture_output=True, text=True, timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, CONSOLE.findall(done.stderr)
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.sample(0.2)
+def test_loads_in_a_browser(page, address, tmp_path):
+    text, console = opened(f"{address}/{page}.html", tmp_path)
+    assert "<article" in text and len(text) > 10_000
+    # The page's script has run.
+    assert 'data-md-component="search-result"' in text and "md-top" in text
+    assert console == []
+
+
+def test_what_scripts_complain_of_is_seen(tmp_path):
+    _, console = opened("data:text/html,<script>console.error('planted')</script>", tmp_path)
+    assert len(console) == 1 and "planted" in console[0]

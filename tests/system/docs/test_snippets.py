@@ -1,0 +1,62 @@
+"""The Python of the documentation runs, page by page, and prints what the page says it prints.
+
+A page is one program: its blocks run in order. A block of text after one of Python is the output.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.drivers import require_vulkan
+from tests.support.paths import ROOT
+
+#: Pages with tests of their own, which know what their snippets need.
+ELSEWHERE = {
+    "adding-an-operator", "architecture", "gpu", "interop", "onnx", "webnn-file",
+}
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
+PAGES = {
+    path.stem: blocks
+    for path in sorted((ROOT / "docs").glob("*.md"))
+    if path.stem not in ELSEWHERE
+    and (blocks := [b for b in BLOCK.findall(path.read_text(encoding="utf-8")) if b[0] == "python"])
+}
+#: Runs the blocks given on the standard input in one namespace; prints what each printed.
+RUN = """
+import contextlib, io, json, sys
+names, printed = {"__name__": "__main__"}, []
+for number, code in enumerate(json.load(sys.stdin)):
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(compile(code, f"<block {number}>", "exec"), names)
+    printed.append(out.getvalue())
+print(json.dumps(printed))
+"""
+
+
+def test_pages_are_found():
+    assert {"quick-start", "concepts", "serving", "shaders"} <= set(PAGES)
+    assert sum(bool(text) for blocks in PAGES.values() for *_, text in blocks) >= 15
+
+
+@pytest.mark.parametrize("device", ["cpu", "vulkan"])
+@pytest.mark.parametrize("page", PAGES)
+def test_page(page, device, tmp_path):
+    if device == "vulkan":
+        require_vulkan()
+    done = subprocess.run(
+        [sys.executable, "-c", RUN], input=json.dumps([code for _, code, _ in PAGES[page]]),
+        capture_output=True, text=True, cwd=tmp_path,
+        env={**os.environ, "WEBNN_VK_DEVICE": device, "WEBNN_VK_CACHE": str(tmp_path / "cache")},
+    )
+    assert done.returncode == 0, done.stderr
+    for (_, code, expected), printed in zip(
+        PAGES[page], json.loads(done.stdout.splitlines()[-1]), strict=True
+    ):
+        if expected:
+            assert printed == expected, code
