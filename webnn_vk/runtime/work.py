@@ -18,6 +18,7 @@ from webnn_vk.codegen.spec import KernelSpec
 from ..driver.errors import DriverError
 from ..errors import DOMException, OperationError, UnknownError
 from ..program import GraphReport, Program
+from .pace import Cost
 from .staging import Held
 from .storage import Storage
 
@@ -87,8 +88,8 @@ class Executable(Protocol):
     program: Program
     #: Seconds by stage.
     build_seconds: dict[str, float]
-    #: Floating-point operations of one dispatch.
-    flops: int
+    #: What one dispatch takes; the order of work keeps it.
+    cost: Cost
     #: Whether the host computes some of its steps.
     on_host: bool
     #: The SPIR-V of its kernels.
