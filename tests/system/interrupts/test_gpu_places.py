@@ -11,6 +11,7 @@ import pytest
 from tests.support.gpu_shaders import ALL, DOUBLE, needs_compiler
 from tests.support.interrupts import Places, count, interrupt
 from webnn_vk import InvalidStateError, gpu, ml
+from webnn_vk.driver import BarrierCommand, CopyCommand
 
 pytestmark = pytest.mark.device
 METHODS = ("submit", "write_buffer", "read_buffer", "create_buffer", "record", "work_done",
@@ -91,6 +92,54 @@ def test_a_signal_at_any_place(world, method, form, request):
         except KeyboardInterrupt:
             assert form == "interrupt"
         world.check(at)
+
+
+@pytest.mark.parametrize("form", ["interrupt", "handler"])
+def test_a_signal_amid_recording(world, form, monkeypatch):
+    """Whole commands, and a barrier between any two that touch the same memory, whoever recorded
+    them; the values are those of that order."""
+    device, driver = world.device, world.device._state.device.driver
+    a, b, c = (device.create_buffer(size=16, usage=ALL) for _ in range(3))
+    recorded = []
+    record = driver.record
+    monkeypatch.setattr(driver, "record", lambda commands: recorded.extend(commands)
+                        or record(commands))
+
+    def once(at):
+        encoder = device.create_command_encoder()
+        encoder.copy_buffer_to_buffer(a, 0, b, 0, 16)
+
+        def handle():
+            if form == "interrupt":
+                raise KeyboardInterrupt
+            encoder.copy_buffer_to_buffer(b, 0, c, 0, 16)
+
+        signal = Places(at, handle)
+        try:
+            signal.call(lambda: encoder.copy_buffer_to_buffer(a, 0, b, 0, 16))
+        except KeyboardInterrupt:
+            encoder.copy_buffer_to_buffer(a, 0, b, 0, 16)
+        device.queue.write_buffer(a, 0, np.full(4, at, np.float32))
+        device.queue.on_submitted_work_done().result(10)
+        recorded.clear()
+        finished = encoder.finish()
+        commands = list(recorded)
+        device.queue.submit([finished])
+        copies = [command for command in commands if isinstance(command, CopyCommand)]
+        assert len(copies) == 2 or (signal.place and len(copies) == 3), signal.place
+        kinds = [type(command) for command in commands]
+        barriers = [BarrierCommand] * len(copies)
+        expected = [kind for pair in zip([CopyCommand] * len(copies), barriers, strict=True)
+                    for kind in pair][:-1]
+        assert kinds == expected, signal.place
+        last = device.queue.read_buffer(c if len(copies) == 3 and form == "handler" else b)
+        assert last.result(10).view(np.float32).tolist() == [at] * 4
+        return signal.place
+
+    at = 0
+    while once(at):
+        at += 1
+    assert at > 10
 
 
 def test_a_handler_that_destroys_the_device(vulkan, request):
