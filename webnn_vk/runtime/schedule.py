@@ -9,6 +9,7 @@ it is held back, other lanes go on.
 from __future__ import annotations
 
 import math
+import weakref
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -34,8 +35,8 @@ class LaneState:
     held_from: int | None = None
     #: The first record of the lane that was dropped at the end of the timeline.
     dropped_from: int | None = None
-    #: Memories that someone else has to himself (``Lend``), by their serial numbers.
-    lent: set[int] = field(default_factory=set)
+    #: Memories that someone else has to himself (``Lend``); they go with them.
+    lent: set[weakref.ref[Storage]] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -88,11 +89,11 @@ class Schedule:
         queue, number = self._queue, self.queued
         for work in works:
             if isinstance(work, Lend):
-                lane.lent.add(work.storage.serial)
+                lane.lent.add(weakref.ref(work.storage, lane.lent.discard))
             elif isinstance(work, Return):
-                lane.lent.discard(work.storage.serial)
+                lane.lent.discard(weakref.ref(work.storage))
             else:
-                if lane.lent and any(s.serial in lane.lent for s in _touched(work)):
+                if lane.lent and any(weakref.ref(s) in lane.lent for s in _touched(work)):
                     work = refused(work, lane.lent)
                 queue.append((number, lane, work))
                 number += 1

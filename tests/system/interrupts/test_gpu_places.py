@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import time
+from functools import partial
 
 import numpy as np
 import pytest
 
 from tests.support.gpu_shaders import ALL, DOUBLE, needs_compiler
 from tests.support.interrupts import Places, count, interrupt
-from webnn_vk import InvalidStateError, gpu, ml
+from webnn_vk import InvalidStateError, UnknownError, gpu, ml
 from webnn_vk.driver import BarrierCommand, CopyCommand
 
 pytestmark = pytest.mark.device
@@ -61,7 +62,7 @@ class World:
         self.queue.submit([self.commands])
         read = self.queue.read_buffer(self.buffer).result(10)
         assert read.view(np.float32).tolist() == [2 * number] * 4
-        # An interrupted export may have been made: it is there to be destroyed.
+        # What our own line of `export` may have lost.
         self.context.export_to_gpu(self.tensor).destroy()
         self.context.write_tensor(self.tensor, np.full(4, number, np.float32))
         assert self.context.read_tensor(self.tensor).result(10).tolist() == [number] * 4
@@ -92,6 +93,79 @@ def test_a_signal_at_any_place(world, method, form, request):
         except KeyboardInterrupt:
             assert form == "interrupt"
         world.check(at)
+
+
+def test_an_interrupted_export_is_undone(world):
+    """Wherever the interrupt came: the tensor is the context's, or its buffer the caller's."""
+    data = np.arange(4, dtype=np.float32)
+    # No frame of ours, in which what was returned might be lost.
+    export = partial(world.context.export_to_gpu, world.tensor)
+    export().destroy()
+    for at in range(count(export)):
+        world.context.export_to_gpu(world.tensor).destroy()
+        signal = Places(at, interrupt)
+        try:
+            signal.call(export).destroy()
+        except KeyboardInterrupt:
+            pass
+        world.context.write_tensor(world.tensor, data * at)
+        found = world.context.read_tensor(world.tensor).result(10)
+        assert found.tolist() == (data * at).tolist(), signal.place
+    # One that a caller has stays, whatever comes into a second call.
+    buffer = export()
+    for at in range(count(export)):
+        try:
+            Places(at, interrupt).call(export)
+        except KeyboardInterrupt:
+            pass
+        with pytest.raises(TypeError, match="is held by"):
+            world.context.write_tensor(world.tensor, data)
+    assert export() is buffer
+    buffer.destroy()
+
+
+@pytest.mark.parametrize("call", ["write_buffer", "submit", "read_buffer"])
+def test_a_buffer_that_is_given_back_amid_a_call(world, call):
+    """What the call finds too late to be the buffer's is the tensor's: nothing changes it."""
+    theirs, ours = np.full(4, 9, np.float32), np.full(4, 5, np.float32)
+    refused = 0
+
+    def once(at):
+        nonlocal refused
+        buffer = world.context.export_to_gpu(world.tensor)
+        encoder = world.device.create_command_encoder()
+        encoder.clear_buffer(buffer)
+        commands = encoder.finish()
+        calls = {
+            "write_buffer": lambda: world.queue.write_buffer(buffer, 0, theirs),
+            "submit": lambda: world.queue.submit([commands]).wait(10),
+            "read_buffer": lambda: world.queue.read_buffer(buffer).exception(10),
+        }
+
+        def give_back():
+            buffer.destroy()
+            world.context.write_tensor(world.tensor, ours)
+
+        signal = Places(at, give_back)
+        try:
+            error = signal.call(calls[call])
+            if call == "read_buffer" and isinstance(error, UnknownError):
+                refused += 1
+        except InvalidStateError as error:
+            assert "was destroyed" in str(error)
+            refused += 1
+        if signal.place:
+            found = world.context.read_tensor(world.tensor).result(10)
+            assert found.tolist() == ours.tolist(), signal.place
+        else:
+            buffer.destroy()
+        return signal.place
+
+    at = 0
+    while once(at):
+        at += 1
+    assert refused and at > 5
+    world.check(1)
 
 
 @pytest.mark.parametrize("form", ["interrupt", "handler"])
