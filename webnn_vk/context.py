@@ -65,7 +65,7 @@ from .saved_graphs import SavedGraphs, check_key
 from .settings import Settings
 from .sharing import exchange_for
 from .tensor import MLTensor
-from .tensor_state import Exchange, TensorState, owned
+from .tensor_state import Caller, Exchange, TensorState, owned
 
 __all__ = ["MLContext", "MLContextLostInfo"]
 
@@ -348,7 +348,15 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         tensor or the GPUDevice was destroyed.
         """
         self._state.timeline.check_fork()
-        return owned(tensor, self._state, "export_to_gpu").export()
+        caller = Caller()
+        try:
+            export = owned(tensor, self._state, "export_to_gpu").export(caller)
+            # No call behind this: what an interrupt loses from here on the caller has lost.
+            export.seen = True
+            return export.buffer
+        except BaseException:
+            caller.gone = True
+            raise
 
     # -- graphs --------------------------------------------------------------------------------
     def dispatch(

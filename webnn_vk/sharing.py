@@ -23,7 +23,7 @@ from .gpu.buffer import GPUBuffer
 from .gpu.device_state import DeviceState, GPUDeviceBase, device_state
 from .gpu.flags import EXPORTED_USAGE
 from .interop import wgpu
-from .runtime import Await, Lane, Run, Storage, Submit
+from .runtime import Await, Lane, Lend, Return, Run, Storage, Submit
 from .runtime.external import (
     export_memory,
     ownership,
@@ -32,7 +32,7 @@ from .runtime.external import (
     shares_memory,
     stop_waits,
 )
-from .tensor_state import Exchange, TensorState
+from .tensor_state import Caller, Exchange, Export, TensorState
 
 _UNSUPPORTED = "its driver has no VK_KHR_external_memory_fd"
 
@@ -66,7 +66,7 @@ class FileDescriptorOnly:
     def connect(self, storage: Storage) -> None:
         pass
 
-    def export(self, tensor: TensorState) -> Any:
+    def export(self, tensor: TensorState, caller: Caller) -> Export:
         raise TypeError(f"export_to_gpu: {tensor!r} was created without a GPUDevice")
 
     def release(self, tensor: TensorState) -> None:
@@ -87,26 +87,36 @@ class SameDevice:
     def connect(self, storage: Storage) -> None:
         self._storage = storage
 
-    def export(self, tensor: TensorState) -> GPUBuffer:
+    def export(self, tensor: TensorState, caller: Caller) -> Export:
         what = "export_to_gpu"
         with tensor.context.handover:
             tensor.storage_of(what)
-            holder = tensor.rental
-            if isinstance(holder, GPUBuffer):
-                return holder
+            export = tensor.rental
+            if isinstance(export, Export):
+                export.join(caller)
+                return export
             gpu = self.gpu
             with gpu.lock:
                 gpu.check(what)
                 returned = partial(_take_back, weakref.ref(tensor), self)
                 buffer = GPUBuffer(gpu, self._storage, EXPORTED_USAGE, "MLTensor", returned)
-                tensor.rent(buffer, what)
+                export = Export(caller, buffer.destroy)
+                export.buffer = buffer
+                tensor.rent(export, what)
                 gpu.exported.add(weakref.ref(buffer, gpu.exported.discard))
+                self.gpu.lane.enqueue(Return(self._storage))
                 self.lend()
-            return buffer
+            return export
 
     def release(self, tensor: TensorState) -> None:
         with tensor.context.handover:  # not amid an export
             self._storage = None
+
+    def end(self) -> None:
+        """The memory is no longer the GPU device's: calls there that have found the buffer alive
+        and queue their work only now fail."""
+        if self._storage is not None:
+            self.gpu.lane.enqueue(Lend(self._storage))
 
     def lend(self) -> None:
         """Order the GPU device's use behind the tensor's."""
@@ -252,8 +262,11 @@ def _take_back(
     with tensor.context.handover:
         if buffers.clear(buffer):
             if tensor.storage is not None:
+                exchange.end()
                 exchange.take_back()
-            tensor.end_rental(buffer)
+            export = tensor.rental
+            if isinstance(export, Export) and export.buffer is buffer:
+                tensor.end_rental(export)
 
 
 def exchange_for(context: ContextState, gpu_device: Any) -> Exchange:

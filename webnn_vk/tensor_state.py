@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,11 +28,44 @@ class Exchange(Protocol):
     def connect(self, storage: Storage) -> None:
         """The tensor's memory is there. Runs on the timeline."""
 
-    def export(self, tensor: TensorState) -> Any:
-        """The buffer that holds the tensor from now on."""
+    def export(self, tensor: TensorState, caller: Caller) -> Export:
+        """What holds the tensor from now on, with the buffer."""
 
     def release(self, tensor: TensorState) -> None:
         """The tensor was destroyed: let go of its memory. A buffer that is out keeps it."""
+
+
+class Caller:
+    """Who is to get an exported buffer; ``gone`` once an exception, an interrupt's too, came
+    first."""
+
+    gone = False
+
+
+class Export:
+    """What holds a tensor that is exported to a GPU device: ``buffer``, once there is one. ``end``
+    gives the tensor back; ``name`` is for messages."""
+
+    def __init__(self, caller: Caller, end: Callable[[], Any], name: str = "") -> None:
+        self.buffer: Any = None
+        #: Whether a caller has the buffer.
+        self.seen = False
+        self._callers = [caller]
+        self._end = end
+        self._name = name
+
+    def join(self, caller: Caller) -> None:
+        """One more is to get the buffer."""
+        if not self.seen:
+            self._callers.append(caller)
+
+    def lapse(self) -> None:
+        """Give the tensor back if no caller got the buffer, nor will."""
+        if not self.seen and all(caller.gone for caller in self._callers):
+            background.shielded(self._end)
+
+    def __repr__(self) -> str:
+        return self._name or repr(self.buffer)
 
 
 class TensorState:
@@ -86,9 +120,13 @@ class TensorState:
     def rent(self, holder: object, what: str) -> Storage:
         """The tensor's memory for ``holder`` alone, until ``end_rental``; raises as ``use``. If it
         has a method ``lapse``, that ends the rental when it may be ended."""
-        with self._lock:
+        while True:
+            # Without the lock: it may end a rental that lapsed, and wait for its holder.
             storage = self.use(what)
-            self.rental = holder
+            with self._lock:
+                if self.rental is None:
+                    self.rental = holder
+                    break
         # Calls that have found the tensor free and queue their work only now fail.
         self.context.lane.enqueue(Lend(storage))
         return storage
@@ -145,13 +183,13 @@ class TensorState:
         self.context.lane.enqueue(Read(self.use(what), done, failed))
         return promise
 
-    def export(self) -> Any:
+    def export(self, caller: Caller) -> Export:
         """The buffer of the tensor's GPUDevice, with its memory (``context.export_to_gpu``).
         TypeError when the tensor is not exportable."""
         self.context.timeline.check_fork()
         if self.exchange is None:
             raise TypeError(f"export_to_gpu: {self!r} was not created by create_exportable_tensor")
-        return background.shielded(self.exchange.export, self)
+        return background.shielded(self.exchange.export, self, caller)
 
     def destroy(self) -> None:
         """Let go of the memory; reads that wait are rejected with InvalidStateError. Calling it

@@ -15,7 +15,7 @@ from ..opening import FoundDevice, choose_device, find_devices, open_device
 from ..promise import MLPromise
 from ..runtime import DriverDevice, Write
 from ..settings import Settings
-from ..tensor_state import TensorBase, tensor_state
+from ..tensor_state import Caller, TensorBase, tensor_state
 from .buffer import GPUBuffer, integer
 from .device_state import DeviceState, GPUDeviceBase, GPUDeviceLostInfo
 from .encoder import GPUBindGroup, GPUCommandEncoder
@@ -222,6 +222,7 @@ class GPUDevice(PublicDir, OneOfAKind, GPUDeviceBase):
     def import_external_buffer(self, tensor: TensorBase) -> MLPromise[GPUBuffer]:
         """The buffer of an MLTensor that was made exportable to this device: ``export_to_gpu`` seen
         from here. Rejects with what that raises: TypeError, InvalidStateError."""
+        caller = Caller()
         try:
             self._state.check("import_external_buffer")
             if not isinstance(tensor, TensorBase):
@@ -231,9 +232,15 @@ class GPUDevice(PublicDir, OneOfAKind, GPUDeviceBase):
             state = tensor_state(tensor)
             if state.exchange is not None and state.exchange.gpu_device is not self:
                 raise TypeError(f"import_external_buffer: {tensor!r} is for another GPUDevice")
-            return MLPromise.resolved(state.export())
-        except (TypeError, InvalidStateError) as error:
-            return MLPromise.rejected(error)
+            export = state.export(caller)
+            promise: MLPromise[GPUBuffer] = MLPromise.resolved(export.buffer)
+            export.seen = True
+            return promise
+        except BaseException as error:
+            caller.gone = True
+            if isinstance(error, (TypeError, InvalidStateError)):
+                return MLPromise.rejected(error)
+            raise
 
     # -- end -----------------------------------------------------------------------------------
     def destroy(self) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from .. import background
 from ..driver import (
-    BarrierCommand,
-    Command,
     CopyCommand,
     DispatchCommand,
     FillCommand,
@@ -18,7 +16,7 @@ from ..driver import (
 from ..errors import InvalidStateError
 from ..face import OneOfAKind, PublicDir
 from ..integers import padded
-from ..runtime import Storage, Submit
+from ..runtime import Submit
 from .buffer import GPUBuffer, alive, check_range, integer, usable
 from .device_state import DeviceState
 from .flags import GPUBufferUsage
@@ -32,6 +30,7 @@ from .query import (
     resolution,
 )
 from .query import usable as usable_set
+from .recorded import Recorded, Step, Uses, append, step_of
 from .shader import GPUComputePipeline, named, parts_of, shown
 
 
@@ -101,37 +100,16 @@ def _bound(device: DeviceState, resource: Any, where: str) -> tuple[GPUBuffer, i
     return buffer, offset, size
 
 
-@dataclass
-class _Uses:
-    """Which memories recorded commands need and change, in order."""
-
-    reads: dict[Storage, None] = field(default_factory=dict)
-    writes: dict[Storage, None] = field(default_factory=dict)
-
-    def add(self, storage: Storage, *, reads: bool, writes: bool) -> None:
-        # What was written here before is this command buffer's own affair.
-        if reads and storage not in self.writes:
-            self.reads[storage] = None
-        if writes:
-            self.writes[storage] = None
-
-
 class GPUCommandEncoder(PublicDir, OneOfAKind):
     """Records commands; ``finish()`` makes a command buffer of them. Each command sees what those
-    before it wrote."""
+    before it wrote. A signal handler may record too: in front of the command that it interrupts."""
 
     def __init__(self, device: DeviceState, label: str) -> None:
         self._device = device
         self._label = label
-        self._commands: list[Command] = []
-        self._uses = _Uses()
-        self._buffers: dict[GPUBuffer, None] = {}
-        self._open: GPUComputePass | None = None
+        # What was recorded: a command joins it in one step, or doesn't.
+        self._log: list[Step | GPUComputePass] = []
         self._finished = False
-        self._query_sets: dict[GPUQuerySet, None] = {}
-        # Since the last barrier.
-        self._read: set[Storage] = set()
-        self._written: set[Storage] = set()
 
     @property
     def label(self) -> str:
@@ -152,12 +130,10 @@ class GPUCommandEncoder(PublicDir, OneOfAKind):
         writes = None
         if timestamp_writes is not None:
             writes = PassWrites(self._device, timestamp_writes, what)
-            self._query_sets[writes.set] = None
-            if (begin := writes.command(end=False)) is not None:
-                self._barrier()  # nothing of the pass starts before
-                self._commands.append(begin)
-        self._open = GPUComputePass(self, label, writes)
-        return self._open
+        begun = GPUComputePass(self, label, writes)
+        self._check(what)
+        self._log.append(begun)
+        return begun
 
     def resolve_query_set(
         self,
@@ -181,13 +157,14 @@ class GPUCommandEncoder(PublicDir, OneOfAKind):
         if not isinstance(destination, GPUBuffer):
             raise TypeError(f"{what}: a GPUBuffer is expected, not {type(destination).__name__}")
         storage = usable(destination, self._device, GPUBufferUsage.QUERY_RESOLVE, what)
-        self._query_sets[query_set] = None
         if not count:
             return
         check_range(destination, offset, 8 * count, what)
-        whole = 8 * count == destination.size
-        for command in resolution(query_set, first, count, storage, offset):
-            self._add(command, {destination: (not whole, True)})
+        uses = {destination: (8 * count < destination.size, True)}
+        self._record(what, *[
+            step_of(command, uses, query_set)
+            for command in resolution(query_set, first, count, storage, offset)
+        ])
 
     def copy_buffer_to_buffer(
         self,
@@ -209,21 +186,24 @@ class GPUCommandEncoder(PublicDir, OneOfAKind):
         if source is destination:
             raise ValueError(f"{what}: source and destination are the same {source!r}")
         command = CopyCommand(a.backing, source_offset, b.backing, destination_offset, size)
-        self._add(command, {source: (True, False), destination: (size < b.size, True)})
+        uses = {source: (True, False), destination: (size < b.size, True)}
+        self._record(what, step_of(command, uses))
 
     def clear_buffer(self, buffer: GPUBuffer, offset: int = 0, size: int | None = None) -> None:
         """Zero ``size`` bytes (None: to the end); both numbers multiples of 4 inside a buffer. It
         needs usage COPY_DST. Recorded at once. TypeError and ValueError for what doesn't fit,
         InvalidStateError for a destroyed buffer or an encoder that is not open."""
-        self._check("clear_buffer")
-        offset, size = check_range(buffer, offset, size, "clear_buffer")
-        storage = usable(buffer, self._device, GPUBufferUsage.COPY_DST, "clear_buffer")
+        what = "clear_buffer"
+        self._check(what)
+        offset, size = check_range(buffer, offset, size, what)
+        storage = usable(buffer, self._device, GPUBufferUsage.COPY_DST, what)
         whole = size == buffer.size
         if offset + size == buffer.size:
             size = padded(buffer.size) - offset
         if offset % 4 or size % 4:
             raise ValueError(f"clear_buffer: offset {offset}, size {size}: not multiples of 4")
-        self._add(FillCommand(storage.backing, offset, size), {buffer: (not whole, True)})
+        command = FillCommand(storage.backing, offset, size)
+        self._record(what, step_of(command, {buffer: (not whole, True)}))
 
     def finish(self, *, label: str = "") -> GPUCommandBuffer:
         """The recorded commands, at once; the encoder is over. InvalidStateError while a pass is
@@ -234,14 +214,20 @@ class GPUCommandEncoder(PublicDir, OneOfAKind):
     def _finish(self, label: str) -> GPUCommandBuffer:
         self._check("finish")
         self._finished = True
+        recorded = Recorded()
+        for entry in self._log:
+            if isinstance(entry, GPUComputePass):
+                recorded.add_pass(entry._log, entry._writes)
+            else:
+                recorded.add(entry)
         with self._device.translated("finish"):
-            recording = self._device.device.driver.record(self._commands)
+            recording = self._device.device.driver.record(recorded.commands)
         return GPUCommandBuffer(
             self._device,
             recording,
-            tuple(self._buffers),
-            tuple(self._query_sets),
-            self._uses,
+            tuple(recorded.buffers),
+            tuple(recorded.query_sets),
+            recorded.uses,
             label or self._label,
         )
 
@@ -253,26 +239,18 @@ class GPUCommandEncoder(PublicDir, OneOfAKind):
         self._device.check(what)
         if self._finished:
             raise InvalidStateError(f"{what}: the encoder is finished")
-        if self._open is not None:
+        if self._log and isinstance(last := self._log[-1], GPUComputePass) and _is_open(last):
             raise InvalidStateError(f"{what}: a compute pass is open; end() it first")
 
-    def _add(self, command: Command, uses: Mapping[GPUBuffer, tuple[bool, bool]]) -> None:
-        """Record a command that reads and writes buffers: buffer → (reads, writes)."""
-        read, written = set(), set()
-        for buffer, (reads, writes) in uses.items():
-            storage = alive(buffer, "recording")
-            self._buffers[buffer] = None
-            self._uses.add(storage, reads=reads, writes=writes)
-            (written if writes else read).add(storage)
-        if written & (self._read | self._written) or read & self._written:
-            self._barrier()
-        self._read |= read
-        self._written |= written
-        self._commands.append(command)
+    def _record(self, what: str, *steps: Step) -> None:
+        append(self._log, steps, lambda: self._check(what))
 
-    def _barrier(self) -> None:
-        self._commands.append(BarrierCommand())
-        self._read, self._written = set(), set()
+
+@dataclass(eq=False, frozen=True)
+class _Set:
+    """The pipeline as one call of ``set_pipeline`` gave it."""
+
+    pipeline: GPUComputePipeline | None
 
 
 class GPUComputePass(PublicDir):
@@ -284,9 +262,12 @@ class GPUComputePass(PublicDir):
         self._encoder = encoder
         self._label = label
         self._writes = writes
-        self._pipeline: GPUComputePipeline | None = None
+        self._log: list[Step] = []
+        self._ended = False
+        # Each is replaced in one step.
+        self._pipeline = _Set(None)
         self._group: GPUBindGroup | None = None
-        self._push = b""
+        self._push: tuple[_Set | None, bytes] = None, b""
 
     def set_pipeline(self, pipeline: GPUComputePipeline) -> None:
         """The pipeline of the dispatches that follow; forgets the push constants. At once.
@@ -297,7 +278,7 @@ class GPUComputePass(PublicDir):
             raise TypeError(f"set_pipeline: a GPUComputePipeline is expected, not {pipeline!r}")
         if parts_of(pipeline).device is not self._encoder._device:
             raise ValueError(f"set_pipeline: {pipeline!r} belongs to another GPUDevice")
-        self._pipeline, self._push = pipeline, b""
+        self._pipeline = _Set(pipeline)
 
     def set_bind_group(self, index: int, bind_group: GPUBindGroup) -> None:
         """The buffers of the dispatches that follow; ``index`` is 0. At once. TypeError for
@@ -317,7 +298,8 @@ class GPUComputePass(PublicDir):
         a KernelSpec. At once. TypeError for anything else, ValueError for another length,
         InvalidStateError when no pipeline is set or the pass has ended."""
         self._check("set_push_constants")
-        pipeline = self._needed()
+        current = self._pipeline
+        pipeline = _needed(current)
         parts = parts_of(pipeline)
         spec = parts.spec
         if isinstance(data, Mapping) and spec is not None:
@@ -331,7 +313,7 @@ class GPUComputePass(PublicDir):
         wanted = parts.native.request.push_size
         if len(data) != wanted:
             raise ValueError(f"set_push_constants: {len(data)} bytes, {pipeline!r} has {wanted}")
-        self._push = data
+        self._push = current, data
 
     def dispatch_workgroups(self, x: int, y: int = 1, z: int = 1) -> None:
         """Run the pipeline over x·y·z workgroups. Recorded at once. TypeError unless they are
@@ -339,54 +321,55 @@ class GPUComputePass(PublicDir):
         overlap where one is written, or without the push constants that the shader has;
         InvalidStateError without a pipeline, for a destroyed buffer or when the pass has ended."""
         self._check("dispatch_workgroups")
-        pipeline = self._needed()
+        current, group, (pushed_for, push) = self._pipeline, self._group, self._push
+        pipeline = _needed(current)
         parts = parts_of(pipeline)
         request, access = parts.native.request, parts.bindings
-        if request.push_size and not self._push:
+        if pushed_for is not current:
+            push = b""
+        if request.push_size and not push:
             raise ValueError(f"dispatch_workgroups: {pipeline!r} needs set_push_constants first")
         groups = tuple(integer(n, "dispatch_workgroups") for n in (x, y, z))
         most = self._encoder._device.device.profile.max_workgroup_count
         if not all(0 <= n <= m for n, m in zip(groups, most, strict=True)):
             raise ValueError(f"dispatch_workgroups: {groups}; 0 to {most} are possible")
-        bindings, uses = self._bindings(request.binding_count, access)
-        self._encoder._add(DispatchCommand(parts.native, bindings, self._push, groups), uses)
+        bindings, uses = self._bindings(pipeline, group, request.binding_count, access)
+        step = step_of(DispatchCommand(parts.native, bindings, push, groups), uses)
+        append(self._log, [step], lambda: self._check("dispatch_workgroups"))
 
     def end(self) -> None:
         """Close the pass, at once; the encoder takes other commands again. InvalidStateError when
         it has ended before."""
         self._check("end")
-        if self._writes is not None and (end := self._writes.command(end=True)) is not None:
-            self._encoder._commands.append(end)
-        self._encoder._open = None
+        self._ended = True
 
     def __enter__(self) -> GPUComputePass:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._encoder._open is self:
+        if _is_open(self):
             self.end()
 
     def __repr__(self) -> str:
-        state = "" if self._encoder._open is self else " ended"
+        state = "" if _is_open(self) else " ended"
         return f"<GPUComputePass{shown(self._label)}{state}>"
 
     def _check(self, what: str) -> None:
-        if self._encoder._open is not self:
+        if not _is_open(self):
             raise InvalidStateError(f"{what}: the compute pass has ended")
         self._encoder._device.check(what)
 
-    def _needed(self) -> GPUComputePipeline:
-        if self._pipeline is None:
-            raise InvalidStateError("no pipeline is set")
-        return self._pipeline
-
     def _bindings(
-        self, count: int, access: Mapping[int, str]
+        self,
+        pipeline: GPUComputePipeline,
+        group: GPUBindGroup | None,
+        count: int,
+        access: Mapping[int, str],
     ) -> tuple[tuple[Any, ...], dict[GPUBuffer, tuple[bool, bool]]]:
         what = "dispatch_workgroups"
-        bound = {} if self._group is None else self._group._bound
+        bound = {} if group is None else group._bound
         if missing := [binding for binding in access if binding not in bound]:
-            raise ValueError(f"{what}: nothing is bound at {missing} for {self._pipeline!r}")
+            raise ValueError(f"{what}: nothing is bound at {missing} for {pipeline!r}")
         limit = self._encoder._device.device.profile.max_storage_buffer_range
         uses: dict[GPUBuffer, tuple[bool, bool]] = {}
         for binding, how in access.items():
@@ -401,6 +384,16 @@ class GPUComputePass(PublicDir):
         first = next(iter(access), 0)
         places = [bound[i if i in access else first] for i in range(count)]
         return tuple((alive(b, what).backing, at, size) for b, at, size in places), uses
+
+
+def _is_open(work: GPUComputePass) -> bool:
+    return not work._ended and work._encoder._log[-1] is work
+
+
+def _needed(current: _Set) -> GPUComputePipeline:
+    if current.pipeline is None:
+        raise InvalidStateError("no pipeline is set")
+    return current.pipeline
 
 
 def _check_overlaps(
@@ -428,7 +421,7 @@ class GPUCommandBuffer(PublicDir, OneOfAKind):
         recording: Recording,
         buffers: Sequence[GPUBuffer],
         query_sets: Sequence[GPUQuerySet],
-        uses: _Uses,
+        uses: Uses,
         label: str,
     ) -> None:
         self._device = device

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from ..device_profile import DeviceProfile
 from ..errors import InvalidStateError, NotSupportedError, OperationError
 from ..runtime import Storage
 from ..runtime.mapping import HostMapping
-from ..tensor_state import TensorState
+from ..tensor_state import Caller, Export, TensorState
 
 #: Sizes of mapped and of copied ranges are multiples of this in WebGPU.
 COPY_ALIGNMENT = 4
@@ -65,12 +66,12 @@ class WgpuExchange:
         # The tensor owns its exchange.
         self._tensor: weakref.ref[TensorState] | None = None
         self._mapping: HostMapping | None = None
-        self._buffer: Any = None
+        self._export: Export | None = None
 
     def connect(self, storage: Storage) -> None:
         """See ``tensor_state.Exchange``."""
 
-    def export(self, tensor: TensorState) -> Any:
+    def export(self, tensor: TensorState, caller: Caller) -> Export:
         """The ``wgpu.GPUBuffer`` with the tensor's contents, the same one until it is destroyed.
 
         Waits for the work queued on the tensor's context. InvalidStateError when the GPUDevice was
@@ -78,10 +79,13 @@ class WgpuExchange:
         """
         with self._lock:
             tensor.storage_of("export_to_gpu")
-            if self._buffer is not None:
-                return self._buffer
+            if self._export is not None:
+                self._export.join(caller)
+                return self._export
             self._lender.check("export_to_gpu")
-            storage = tensor.rent(self, "export_to_gpu")
+            take_back = partial(_take_back, weakref.ref(self))
+            export = Export(caller, take_back, "an exported wgpu.GPUBuffer")
+            storage = tensor.rent(export, "export_to_gpu")
             context = tensor.context
             try:
                 # The device stays open until the copy is made.
@@ -91,18 +95,18 @@ class WgpuExchange:
                     buffer = self._filled(mapping.memory(writable=False), tensor)
                 self._lender.add(self)
             except BaseException:
-                tensor.end_rental(self)
+                tensor.end_rental(export)
                 raise
             self._tensor, self._mapping = weakref.ref(tensor), mapping
-            self._buffer = buffer
+            export.buffer, self._export = buffer, export
             if tensor.storage is None:
                 self.release(tensor)  # destroyed meanwhile
-            return buffer
+            return export
 
     def release(self, tensor: TensorState) -> None:
         """See ``tensor_state.Exchange``. No lock: whoever holds it may wait for the timeline, and
         this may run there."""
-        self._mapping = self._buffer = None
+        self._mapping = self._export = None
 
     def _filled(self, data: memoryview, tensor: TensorState) -> Any:
         wgpu = sys.modules["wgpu"]
@@ -140,10 +144,11 @@ class WgpuExchange:
         """End the export of ``buffer`` (None: of any): the tensor has its contents, or what it had
         before when the GPUDevice is gone."""
         with self._lock:
-            if self._buffer is None or (buffer is not None and buffer is not self._buffer):
+            export = self._export
+            if export is None or (buffer is not None and buffer is not export.buffer):
                 return
-            tensor, mapping, buffer = self._tensor(), self._mapping, self._buffer
-            self._tensor = self._mapping = self._buffer = None
+            tensor, mapping, buffer = self._tensor(), self._mapping, export.buffer
+            self._tensor = self._mapping = self._export = None
             self._lender.discard(self)
             if tensor is None or tensor.storage is None:
                 return
@@ -158,7 +163,7 @@ class WgpuExchange:
                 if tensor.storage is not None:
                     raise
             finally:
-                tensor.end_rental(self)
+                tensor.end_rental(export)
 
     def _read(self, buffer: Any, memory: memoryview) -> None:
         wgpu, device = sys.modules["wgpu"], self.gpu_device
@@ -175,8 +180,11 @@ class WgpuExchange:
         staging.unmap()
         staging.destroy()
 
-    def __repr__(self) -> str:
-        return "an exported wgpu.GPUBuffer"
+
+def _take_back(this: weakref.ref[WgpuExchange]) -> None:
+    exchange = this()
+    if exchange is not None:
+        exchange.take_back()
 
 
 class _Lender:

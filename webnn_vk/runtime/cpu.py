@@ -21,6 +21,7 @@ from . import reclaim
 from .device import Batch
 from .engine import NUMPY, HostEngine
 from .host import Arrays
+from .pace import Cost
 from .storage import Gone, Storage, again, heed, poisoned
 from .work import (
     LENT,
@@ -46,7 +47,7 @@ class CpuExecutable:
         self.program = program
         self.build_seconds: dict[str, float] = {}
         self.on_host = True
-        self.flops = program.flops
+        self.cost = Cost(program.flops)
         self.modules: Mapping[Any, bytes] = {}
         #: Whether ``compute`` is worth leaving the order of work for: the engine copies nothing,
         #: and a run may take less than the way through the timeline's threads.
@@ -190,6 +191,7 @@ class CpuDevice:
             try:
                 self._run(work, batch)
             except Exception as error:
+                batch.failed = True
                 work.fail(error)
         return batch
 
@@ -219,6 +221,7 @@ class CpuDevice:
             case RunGraph(executable, inputs, outputs):
                 error = poisoned(inputs.values())
                 if error is not None:
+                    batch.failed = True
                     work.fail(error)
                 else:
                     self._dispatch(executable, inputs, outputs)

@@ -22,10 +22,11 @@ from .work import Executable, Work
 class Batch:
     """Work that was started together: ``value`` marks its end on the device's timeline (None when
     it is over already), ``completions`` run then, in order and each with the work that it belongs
-    to, ``works`` keeps its memory alive until then."""
+    to, ``works`` keeps its memory alive until then. ``failed``: some of it did not run."""
 
     works: Sequence[Work]
     value: int | None = None
+    failed: bool = False
     completions: deque[tuple[Work | None, Callable[[], Any]]] = field(default_factory=deque)
 
     def complete(self) -> None:

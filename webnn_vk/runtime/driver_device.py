@@ -99,6 +99,7 @@ class DriverDevice(DriverMemory):
             except DeviceLost as error:
                 raise DeviceLostError(str(error)) from error
             except Exception as error:
+                batch.failed = True
                 work.fail(error)
         run.end()
         self.bury()
@@ -168,6 +169,7 @@ class _Run:
         except DeviceLost as error:
             raise DeviceLostError(str(error)) from error
         except Exception as error:
+            self.batch.failed = True
             failed = set(map(id, self._open))
             for work in self._open:
                 work.fail(error)
@@ -252,6 +254,7 @@ class _Run:
     def _dispatch(self, work: RunGraph) -> None:
         error = poisoned(work.inputs.values())
         if error is not None:
+            self.batch.failed = True
             work.fail(error)
             return
         executable: Any = work.executable
@@ -269,6 +272,7 @@ class _Run:
     def _set_up(self, work: SetUp) -> None:
         error = poisoned([*work.reads, *work.writes])
         if error is not None:
+            self.batch.failed = True
             work.fail(error)
             return
         recording = work.record()
@@ -279,6 +283,7 @@ class _Run:
     def _submit_recordings(self, work: Submit) -> None:
         error = poisoned(work.reads)
         if error is not None:
+            self.batch.failed = True
             work.fail(error)
             return
         self._flush()

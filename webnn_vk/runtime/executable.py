@@ -30,6 +30,7 @@ from ..program import (
 )
 from .driver_memory import DriverMemory
 from .host import Arrays
+from .pace import Cost
 from .setup import Setup
 from .storage import Storage
 from .work import Order, Work
@@ -55,7 +56,7 @@ class DriverExecutable:
         self.program = program
         self.build_seconds: dict[str, float] = {}
         self.on_host = any(isinstance(part, HostSegment) for part in program.segments)
-        self.flops = program.flops
+        self.cost = Cost(program.flops)
         start = time.perf_counter()
         specs = program.kernels
         if modules is None:

@@ -8,10 +8,13 @@ it is held back, other lanes go on.
 
 from __future__ import annotations
 
+import math
+import weakref
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from .pace import AHEAD_SECONDS, BATCH_SECONDS, Cost, Pace, Taken
 from .storage import Storage
 from .work import Allocate, Await, Lend, Read, Return, RunGraph, Submit, Work, Write, refused
 
@@ -32,8 +35,8 @@ class LaneState:
     held_from: int | None = None
     #: The first record of the lane that was dropped at the end of the timeline.
     dropped_from: int | None = None
-    #: Memories that someone else has to himself (``Lend``), by their serial numbers.
-    lent: set[int] = field(default_factory=set)
+    #: Memories that someone else has to himself (``Lend``); they go with them.
+    lent: set[weakref.ref[Storage]] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -55,14 +58,19 @@ class PlannedBatch:
     first: int
     #: The lane that stands still until the host has done its part; None: the device does it all.
     lane: LaneState | None = None
+    #: What it holds, by the number of dispatches of each.
+    costs: dict[Cost, int] = field(default_factory=dict)
+    #: Whether its time says what that takes: nothing in it waits for another side.
+    timed: bool = True
 
 
 @dataclass
 class Schedule:
-    """``max_flops``: estimated floating-point operations of a batch, so that a driver's watchdog
-    does not take it for a hang (``pace``). ``lanes``: how many there have been."""
+    """``pace``: bounds a batch, so that a driver's watchdog does not take it for a hang, and what
+    waits on the device, so that an end need not wait for it. ``lanes``: how many there have
+    been."""
 
-    max_flops: int
+    pace: Pace
     lanes: int = 0
     #: Records queued so far.
     queued: int = 0
@@ -73,17 +81,19 @@ class Schedule:
     _still: set[LaneState] = field(default_factory=set)
     # Batches started and not over.
     _running: list[PlannedBatch] = field(default_factory=list)
+    # What one of the user's own command buffers takes, on average.
+    _submit_cost: Cost = field(default_factory=Cost)
 
     def append(self, lane: LaneState, works: Iterable[Work | Follow]) -> None:
         """Queue work on a lane."""
         queue, number = self._queue, self.queued
         for work in works:
             if isinstance(work, Lend):
-                lane.lent.add(work.storage.serial)
+                lane.lent.add(weakref.ref(work.storage, lane.lent.discard))
             elif isinstance(work, Return):
-                lane.lent.discard(work.storage.serial)
+                lane.lent.discard(weakref.ref(work.storage))
             else:
-                if lane.lent and any(s.serial in lane.lent for s in _touched(work)):
+                if lane.lent and any(weakref.ref(s) in lane.lent for s in _touched(work)):
                     work = refused(work, lane.lent)
                 queue.append((number, lane, work))
                 number += 1
@@ -91,10 +101,11 @@ class Schedule:
 
     def next(self) -> PlannedBatch | None:
         """The next batch to start, None while there is none or the device has enough."""
-        if sum(batch.lane is None for batch in self._running) >= MAX_IN_FLIGHT:
+        room = self._room()
+        if room is None:
             return None
-        works: list[Work] = []
-        first, flops, queue = 0, 0, self._queue
+        batch, seconds, queue = PlannedBatch([], 0), 0.0, self._queue
+        works, costs = batch.works, batch.costs
         while queue and len(works) < MAX_BATCH_WORKS:
             number, lane, work = queue[0]
             if isinstance(work, Follow) and work.lane in self._still:
@@ -108,22 +119,57 @@ class Schedule:
                 continue
             if isinstance(work, Allocate) and self._running_on_device():
                 break  # what was destroyed before has to be given back first
-            flops += work.executable.flops if isinstance(work, RunGraph) else 0
             on_host = self.lanes > 1 and _needs_host(work)
-            if works and (on_host or flops > self.max_flops or _begins_a_batch(work)):
+            if works and (on_host or _begins_a_batch(work)):
                 break
+            cost = self._cost(work)
+            if cost is not None and not on_host:
+                seconds += self.pace.seconds(cost)
+                if seconds > (min(room, BATCH_SECONDS) if costs else room):
+                    break
+                if cost.seconds is None and self._unmeasured(cost, costs):
+                    break
             queue.popleft()
-            first = first if works else number
+            batch.first = batch.first if works else number
             works.append(work)
+            if cost is not None:
+                costs[cost] = costs.get(cost, 0) + 1
+            elif _waits(work):
+                batch.timed = False
             if on_host:
                 lane.on_host = number
                 self._still.add(lane)
-                return self._begin(PlannedBatch(works, first, lane))
-        return self._begin(PlannedBatch(works, first)) if works else None
-
-    def _begin(self, batch: PlannedBatch) -> PlannedBatch:
+                batch.lane = lane
+                break
+        if not works:
+            return None
         self._running.append(batch)
         return batch
+
+    def _room(self) -> float | None:
+        """Seconds of work that the device may be given now; None: no batch at all."""
+        running = [batch for batch in self._running if batch.lane is None]
+        if not running:
+            return math.inf
+        if len(running) >= MAX_IN_FLIGHT:
+            return None
+        return AHEAD_SECONDS - sum(self.pace.total(batch.costs) for batch in running[1:])
+
+    def _unmeasured(self, cost: Cost, costs: dict[Cost, int]) -> bool:
+        """Whether work that nobody has measured has to wait: for a dispatch of the same to end, on
+        a new device for that of any."""
+        given = [costs, *(batch.costs for batch in self._running)]
+        if self.pace.measured:
+            return any(cost in found for found in given)
+        return any(other.seconds is None for found in given for other in found)
+
+    def _cost(self, work: Work) -> Cost | None:
+        """Where what is known of work's time is kept, for work that takes some."""
+        if isinstance(work, RunGraph):
+            return work.executable.cost
+        if isinstance(work, Submit) and not work.wait:
+            return self._submit_cost
+        return None
 
     def _running_on_device(self) -> bool:
         return any(batch.lane is None for batch in self._running)
@@ -140,10 +186,12 @@ class Schedule:
             self._held.clear()
             self._still = {other for other in self._still if other.on_host is not None}
 
-    def over(self, batch: PlannedBatch) -> None:
-        """A batch is over."""
+    def over(self, batch: PlannedBatch, taken: Taken | None = None) -> None:
+        """A batch is over; what it took the device, where that is known."""
         if batch in self._running:  # else it was abandoned
             self._running.remove(batch)
+        if taken is not None and batch.timed:
+            self.pace.learn(batch.costs, taken)
 
     def abandon(self) -> None:
         """Nothing is known of what was started, nor waited for any more."""
@@ -192,9 +240,11 @@ def _needs_host(work: Work) -> bool:
     return isinstance(work, Await)
 
 
+def _waits(work: Work) -> bool:
+    return isinstance(work, Await) or (isinstance(work, Submit) and bool(work.wait))
+
+
 def _begins_a_batch(work: Work) -> bool:
     """Whether what was queued before must not be in the same batch. That of waits for another side:
     it may need that done, and a caller its results."""
-    if isinstance(work, Submit):
-        return bool(work.wait)
-    return isinstance(work, (Allocate, Await))
+    return isinstance(work, Allocate) or _waits(work)

@@ -33,7 +33,7 @@ from ..gate import Gate
 from .device import Batch, Device
 from .inbox import Departure, Message, Question
 from .lane import Fence, Lane
-from .pace import batch_flops
+from .pace import Span, pace_of
 from .schedule import Follow, PlannedBatch, Schedule
 from .staging import Staging
 from .storage import DeviceLostError
@@ -74,7 +74,7 @@ class Timeline:
         # -- what belongs to who has the turn, a thread of the library's own
         self._turn = threading.Lock()
         self._turn_of: int | None = None
-        self._schedule = Schedule(batch_flops(device.profile))
+        self._schedule = Schedule(pace_of(device.profile))
         self._lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
         self._fences: dict[Lane, deque[Fence]] = {}
         self._end: str | None = None
@@ -87,7 +87,9 @@ class Timeline:
         self._closed = Gate()
         # What the device has been given, with its part of the schedule; a gate to be opened when
         # all before it is over; None at the end.
-        self._in_flight: SimpleQueue[tuple[Batch, PlannedBatch] | Gate | None] = SimpleQueue()
+        self._in_flight: SimpleQueue[tuple[Batch, PlannedBatch, Span] | Gate | None] = SimpleQueue()
+        # The span of the one that ended last; the finishing thread's.
+        self._last: Span | None = None
         # Threads that lanes have work on the host on.
         self._hosts: set[threading.Thread] = set()
         device.settle = self._settle
@@ -443,19 +445,22 @@ class Timeline:
 
     def _start(self, planned: PlannedBatch) -> None:
         works, planned.works = planned.works, []
-        batch = Batch(works)
+        batch, span = Batch(works), Span()
         try:
             batch = self.device.execute(works)
         except DeviceLostError as error:
             self._lost_with(batch, error)
         except Exception as error:  # a defect must not stop the thread: the work fails
+            batch.failed = True
             for work in works:
                 work.fail(error)
                 del work
         # From here on only the batch holds its works: they are gone when it is over.
         del works
+        if batch.value is None:
+            span.end()
         self._inbox.put(partial(self._started, planned, batch.value is not None))
-        self._in_flight.put((batch, planned))
+        self._in_flight.put((batch, planned, span))
         del batch
         self._process()
 
@@ -474,17 +479,17 @@ class Timeline:
                 if isinstance(item, Gate):
                     item.set()
                 else:
-                    batch, planned = item
+                    batch, planned, span = item
                     del item
-                    self._finish(batch, planned)
+                    self._finish(batch, planned, span)
                     del batch, planned
             except BaseException as error:
                 item = batch = planned = None
                 self._break(error)
 
-    def _finish(self, batch: Batch, planned: PlannedBatch) -> None:
+    def _finish(self, batch: Batch, planned: PlannedBatch, span: Span) -> None:
         try:
-            self.device.wait(batch)
+            span.wait(partial(self.device.wait, batch), self._last)
         except DeviceLostError as error:
             self._lost_with(batch, error)
         except Exception as error:
@@ -492,16 +497,21 @@ class Timeline:
                 work.fail(error)
                 del work
             batch.completions.clear()
+            batch.failed = True
+        self._last = span
         batch.complete()
         if self.forked:
             return
         # The batch's memory is free before anyone can see its end.
         batch.works = ()
         self.staging.wake()
-        self._inbox.put(partial(self._schedule.over, planned))
+        self._inbox.put(
+            partial(self._schedule.over, planned, None if batch.failed else span.taken)
+        )
         self._process()
 
     def _lost_with(self, batch: Batch, error: DeviceLostError) -> None:
+        batch.failed = True
         batch.completions.clear()
         for work in batch.works:
             work.fail(InvalidStateError(f"the context is lost: {error}"))
@@ -537,6 +547,10 @@ def _call(effects: list[Callable[[], Any]]) -> None:
 
 def _close_all(seconds: float) -> None:
     end = time.monotonic() + seconds
+    # First none of them submits any more: they share the device, or the cores.
+    for timeline in _live.copy():
+        if not timeline.forked:
+            timeline.end("the context was closed")
     for timeline in _live.copy():
         timeline.close(max(end - time.monotonic(), 0))
 

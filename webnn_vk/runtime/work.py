@@ -7,6 +7,7 @@ reads of what should have been written, and UnknownError for reading and creatin
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,6 +19,7 @@ from webnn_vk.codegen.spec import KernelSpec
 from ..driver.errors import DriverError
 from ..errors import DOMException, OperationError, UnknownError
 from ..program import GraphReport, Program
+from .pace import Cost
 from .staging import Held
 from .storage import Storage
 
@@ -87,8 +89,8 @@ class Executable(Protocol):
     program: Program
     #: Seconds by stage.
     build_seconds: dict[str, float]
-    #: Floating-point operations of one dispatch.
-    flops: int
+    #: What one dispatch takes; the order of work keeps it.
+    cost: Cost
     #: Whether the host computes some of its steps.
     on_host: bool
     #: The SPIR-V of its kernels.
@@ -237,13 +239,13 @@ class Refuse:
             _log.error("nothing was written: %s", error)
 
 
-def refused(work: Any, lent: Collection[int]) -> Refuse:
-    """What becomes of work on memory that is ``lent`` (serial numbers): who reads what it should
-    have written learns of it, but for who has the memory now."""
+def refused(work: Any, lent: Collection[weakref.ref[Storage]]) -> Refuse:
+    """What becomes of work on memory that is ``lent``: who reads what it should have written learns
+    of it, but for who has the memory now."""
     if isinstance(work, RunGraph):
-        return Refuse([s for s in work.outputs.values() if s.serial not in lent], None)
+        return Refuse([s for s in work.outputs.values() if weakref.ref(s) not in lent], None)
     if isinstance(work, Submit):
-        return Refuse([s for s in work.writes if s.serial not in lent], work.failed)
+        return Refuse([s for s in work.writes if weakref.ref(s) not in lent], work.failed)
     return Refuse((), work.failed if isinstance(work, Read) else None)
 
 

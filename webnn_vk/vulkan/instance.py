@@ -124,7 +124,7 @@ class Instance:
         bits = {name: vk.const(f"VK_DEBUG_UTILS_MESSAGE_{name}_BIT_EXT") for name in (
             "SEVERITY_WARNING", "SEVERITY_ERROR", "TYPE_GENERAL", "TYPE_VALIDATION",
             "TYPE_PERFORMANCE")}
-        self._text = vk.text
+        self._text, self._general = vk.text, bits["TYPE_GENERAL"]
         return vk.struct(
             "VkDebugUtilsMessengerCreateInfoEXT", "DEBUG_UTILS_MESSENGER_CREATE_INFO_EXT",
             messageSeverity=bits["SEVERITY_WARNING"] | bits["SEVERITY_ERROR"],
@@ -134,7 +134,10 @@ class Instance:
     def _collect(self, severity: int, kinds: int, data: Any, user: Any) -> int:
         # An exception raised here would be lost: collect only, raise at the next driver call.
         identifier = self._text(data.pMessageIdName) if data.pMessageIdName else ""
-        if identifier != "Loader Message":  # about other drivers on the machine, not about us
+        # The loader speaks of other drivers on the machine, drivers of what their calls return.
+        if not kinds & ~self._general and not identifier.startswith(("VUID-", "UNASSIGNED-")):
+            return 0
+        if identifier != "Loader Message":
             global _total
             _total += 1
             text = self._text(data.pMessage)

@@ -15,6 +15,7 @@ from webnn_vk import InvalidStateError, NotSupportedError, OperationError, Setti
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.driver import DeviceLost, DriverProxy, OutOfDeviceMemory, ResolveCommand
 from webnn_vk.gpu import GPUAdapter, GPUBufferUsage, GPUDevice, nanoseconds
+from webnn_vk.gpu.recorded import step_of
 from webnn_vk.opening import open_device
 from webnn_vk.runtime import DriverDevice
 
@@ -273,8 +274,8 @@ def test_a_device_whose_ticks_are_no_nanoseconds(adapter: Any) -> None:
         encoder = device.create_command_encoder()
         work(device, encoder, queries, 0, 69)
         encoder.resolve_query_set(queries, 0, 70, target, 256)
-        encoder._add(ResolveCommand(queries._queries, 0, 70, raw._memory[0].backing, 0),
-                     {raw: (False, True)})
+        command = ResolveCommand(queries._queries, 0, 70, raw._memory[0].backing, 0)
+        encoder._log.append(step_of(command, {raw: (False, True)}))
         device.queue.submit([encoder.finish()])
         ticks = times(device, raw)[:70]
         profile = device._state.device.profile

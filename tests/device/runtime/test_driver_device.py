@@ -8,6 +8,7 @@ from tests.support.drivers import require_vulkan
 from tests.support.faults import FaultyDriver
 from webnn_vk import OperationError, UnknownError
 from webnn_vk.runtime import Read, Run, RunGraph, Write, driver_device
+from webnn_vk.runtime.pace import Cost
 from webnn_vk.runtime.reclaim import TRIES
 
 
@@ -103,9 +104,8 @@ def test_staging_memory_that_runs_out_is_waited_for(faulty):
 class Recorded:
     """An executable without steps that counts its runs."""
 
-    flops = 0
-
     def __init__(self):
+        self.cost = Cost()
         self.runs = 0
 
     def recordings(self, inputs, outputs):

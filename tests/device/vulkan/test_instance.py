@@ -56,6 +56,28 @@ print(instance.validation_messages(), instance.validation_total())
 
 
 @needs_layer
+def test_what_a_driver_says_of_its_own_results_is_no_mistake_of_ours(
+    physical: PhysicalDevice,
+) -> None:
+    """Mesa reports every error that it returns, out of memory for example, by the layer's way."""
+    printed = python(OPEN + """
+driver = open_driver(device)
+handle = instance.instance().handle
+submit = vk.instance_function(handle, "vkSubmitDebugUtilsMessageEXT")
+for kind, name in (("GENERAL", "../src/vulkan/vk_queue.c:531"), ("GENERAL", "UNASSIGNED-mine"),
+                   ("VALIDATION", "SYNC-HAZARD-mine")):
+    name, text = vk.new("char[]", name.encode()), vk.new("char[]", (kind + " said").encode())
+    data = vk.struct("VkDebugUtilsMessengerCallbackDataEXT",
+                     "DEBUG_UTILS_MESSENGER_CALLBACK_DATA_EXT",
+                     pMessageIdName=name, pMessage=text)
+    submit(handle, vk.const("VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT"),
+           vk.const(f"VK_DEBUG_UTILS_MESSAGE_TYPE_{kind}_BIT_EXT"), data)
+    print(instance.drain_validation_messages())
+""", VALIDATE)
+    assert printed == "[]\n['GENERAL said']\n['VALIDATION said']\n"
+
+
+@needs_layer
 def test_planted_error_can_be_drained(physical: PhysicalDevice) -> None:
     printed = python(OPEN + PLANT + """
 seen = instance.validation_messages()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 import time
+from functools import partial
 
 import numpy as np
 import pytest
 
 from tests.support.gpu_shaders import ALL, DOUBLE, needs_compiler
 from tests.support.interrupts import Places, count, interrupt
-from webnn_vk import InvalidStateError, gpu, ml
+from webnn_vk import InvalidStateError, UnknownError, gpu, ml
+from webnn_vk.driver import BarrierCommand, CopyCommand
 
 pytestmark = pytest.mark.device
 METHODS = ("submit", "write_buffer", "read_buffer", "create_buffer", "record", "work_done",
@@ -60,7 +62,7 @@ class World:
         self.queue.submit([self.commands])
         read = self.queue.read_buffer(self.buffer).result(10)
         assert read.view(np.float32).tolist() == [2 * number] * 4
-        # An interrupted export may have been made: it is there to be destroyed.
+        # What our own line of `export` may have lost.
         self.context.export_to_gpu(self.tensor).destroy()
         self.context.write_tensor(self.tensor, np.full(4, number, np.float32))
         assert self.context.read_tensor(self.tensor).result(10).tolist() == [number] * 4
@@ -91,6 +93,127 @@ def test_a_signal_at_any_place(world, method, form, request):
         except KeyboardInterrupt:
             assert form == "interrupt"
         world.check(at)
+
+
+def test_an_interrupted_export_is_undone(world):
+    """Wherever the interrupt came: the tensor is the context's, or its buffer the caller's."""
+    data = np.arange(4, dtype=np.float32)
+    # No frame of ours, in which what was returned might be lost.
+    export = partial(world.context.export_to_gpu, world.tensor)
+    export().destroy()
+    for at in range(count(export)):
+        world.context.export_to_gpu(world.tensor).destroy()
+        signal = Places(at, interrupt)
+        try:
+            signal.call(export).destroy()
+        except KeyboardInterrupt:
+            pass
+        world.context.write_tensor(world.tensor, data * at)
+        found = world.context.read_tensor(world.tensor).result(10)
+        assert found.tolist() == (data * at).tolist(), signal.place
+    # One that a caller has stays, whatever comes into a second call.
+    buffer = export()
+    for at in range(count(export)):
+        try:
+            Places(at, interrupt).call(export)
+        except KeyboardInterrupt:
+            pass
+        with pytest.raises(TypeError, match="is held by"):
+            world.context.write_tensor(world.tensor, data)
+    assert export() is buffer
+    buffer.destroy()
+
+
+@pytest.mark.parametrize("call", ["write_buffer", "submit", "read_buffer"])
+def test_a_buffer_that_is_given_back_amid_a_call(world, call):
+    """What the call finds too late to be the buffer's is the tensor's: nothing changes it."""
+    theirs, ours = np.full(4, 9, np.float32), np.full(4, 5, np.float32)
+    refused = 0
+
+    def once(at):
+        nonlocal refused
+        buffer = world.context.export_to_gpu(world.tensor)
+        encoder = world.device.create_command_encoder()
+        encoder.clear_buffer(buffer)
+        commands = encoder.finish()
+        calls = {
+            "write_buffer": lambda: world.queue.write_buffer(buffer, 0, theirs),
+            "submit": lambda: world.queue.submit([commands]).wait(10),
+            "read_buffer": lambda: world.queue.read_buffer(buffer).exception(10),
+        }
+
+        def give_back():
+            buffer.destroy()
+            world.context.write_tensor(world.tensor, ours)
+
+        signal = Places(at, give_back)
+        try:
+            error = signal.call(calls[call])
+            if call == "read_buffer" and isinstance(error, UnknownError):
+                refused += 1
+        except InvalidStateError as error:
+            assert "was destroyed" in str(error)
+            refused += 1
+        if signal.place:
+            found = world.context.read_tensor(world.tensor).result(10)
+            assert found.tolist() == ours.tolist(), signal.place
+        else:
+            buffer.destroy()
+        return signal.place
+
+    at = 0
+    while once(at):
+        at += 1
+    assert refused and at > 5
+    world.check(1)
+
+
+@pytest.mark.parametrize("form", ["interrupt", "handler"])
+def test_a_signal_amid_recording(world, form, monkeypatch):
+    """Whole commands, and a barrier between any two that touch the same memory, whoever recorded
+    them; the values are those of that order."""
+    device, driver = world.device, world.device._state.device.driver
+    a, b, c = (device.create_buffer(size=16, usage=ALL) for _ in range(3))
+    recorded = []
+    record = driver.record
+    monkeypatch.setattr(driver, "record", lambda commands: recorded.extend(commands)
+                        or record(commands))
+
+    def once(at):
+        encoder = device.create_command_encoder()
+        encoder.copy_buffer_to_buffer(a, 0, b, 0, 16)
+
+        def handle():
+            if form == "interrupt":
+                raise KeyboardInterrupt
+            encoder.copy_buffer_to_buffer(b, 0, c, 0, 16)
+
+        signal = Places(at, handle)
+        try:
+            signal.call(lambda: encoder.copy_buffer_to_buffer(a, 0, b, 0, 16))
+        except KeyboardInterrupt:
+            encoder.copy_buffer_to_buffer(a, 0, b, 0, 16)
+        device.queue.write_buffer(a, 0, np.full(4, at, np.float32))
+        device.queue.on_submitted_work_done().result(10)
+        recorded.clear()
+        finished = encoder.finish()
+        commands = list(recorded)
+        device.queue.submit([finished])
+        copies = [command for command in commands if isinstance(command, CopyCommand)]
+        assert len(copies) == 2 or (signal.place and len(copies) == 3), signal.place
+        kinds = [type(command) for command in commands]
+        barriers = [BarrierCommand] * len(copies)
+        expected = [kind for pair in zip([CopyCommand] * len(copies), barriers, strict=True)
+                    for kind in pair][:-1]
+        assert kinds == expected, signal.place
+        last = device.queue.read_buffer(c if len(copies) == 3 and form == "handler" else b)
+        assert last.result(10).view(np.float32).tolist() == [at] * 4
+        return signal.place
+
+    at = 0
+    while once(at):
+        at += 1
+    assert at > 10
 
 
 def test_a_handler_that_destroys_the_device(vulkan, request):

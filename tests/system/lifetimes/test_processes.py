@@ -197,7 +197,7 @@ def test_ctrl_c(device, what):
 def test_after_ctrl_c_the_context_works_on(device):
     process = start(device, """
         context = open_context()
-        pending, graph = dispatch_slow(context, 30)
+        pending, graph = dispatch_slow(context, 5)
         try:
             print("go", flush=True)
             pending.result()

@@ -15,6 +15,7 @@ from webnn_vk.runtime import (
     Submit,
     Write,
 )
+from webnn_vk.runtime.pace import AHEAD_SECONDS, BATCH_SECONDS, Cost, Taken, pace_of
 from webnn_vk.runtime.schedule import (
     MAX_BATCH_WORKS,
     MAX_IN_FLIGHT,
@@ -29,12 +30,14 @@ def run():
     return Run(lambda: None, lambda error: None)
 
 
-def graph(flops=0, on_host=False):
-    return RunGraph(SimpleNamespace(flops=flops, on_host=on_host), {}, {})
+def graph(seconds=0.0, on_host=False):
+    """One that was measured; None: one that was not."""
+    cost = Cost(seconds=seconds)
+    return RunGraph(SimpleNamespace(cost=cost, on_host=on_host), {}, {})
 
 
-def lanes(count, max_flops=10):
-    schedule = Schedule(max_flops, lanes=count)
+def lanes(count):
+    schedule = Schedule(pace_of(None), lanes=count)
     return schedule, [LaneState() for _ in range(count)]
 
 
@@ -139,15 +142,21 @@ def test_two_lanes_on_the_host_at_once():
     assert schedule.next().works == [late_a]
 
 
+def sizes(schedule):
+    """Of the batches, each started when the one before is over."""
+    found = []
+    while (batch := schedule.next()) is not None:
+        found.append(len(batch.works))
+        schedule.over(batch)
+    return found
+
+
 def test_bounds_of_a_batch():
     schedule, (a,) = lanes(1)
-    schedule.append(a, [graph(4), graph(4), graph(4), graph(11), graph(1)])
-    sizes = []
-    while (batch := schedule.next()) is not None:
-        sizes.append(len(batch.works))
-        schedule.over(batch)
-    # One that costs more than a batch may goes alone.
-    assert sizes == [2, 1, 1, 1]
+    fifth = BATCH_SECONDS / 5
+    schedule.append(a, [graph(n * fifth) for n in (2, 2, 2, 11, 1)])
+    # One that takes more than a batch may goes alone.
+    assert sizes(schedule) == [2, 1, 1, 1]
     schedule.append(a, [run()] * (MAX_BATCH_WORKS + 1))
     assert len(schedule.next().works) == MAX_BATCH_WORKS
     assert len(schedule.next().works) == 1
@@ -163,6 +172,86 @@ def test_no_more_than_the_device_takes():
     assert schedule.next() is None
     schedule.over(batches[0])
     assert len(schedule.next().works) == 1
+
+
+def started(schedule):
+    """All batches that the device takes at present."""
+    return list(iter(schedule.next, None))
+
+
+def test_what_waits_on_the_device_is_bounded_in_time():
+    schedule, (a,) = lanes(1)
+    short = graph(BATCH_SECONDS)
+    assert 2 * BATCH_SECONDS < AHEAD_SECONDS < 3 * BATCH_SECONDS
+    schedule.append(a, [short] * 10)
+    first, *others = started(schedule)
+    assert len(others) == 2
+    schedule.over(first)
+    (last,) = started(schedule)
+    # It turns out to take longer than was thought: what is there has to end first.
+    schedule.over(others[0], Taken(10))
+    assert started(schedule) == []
+    schedule.over(others[1])
+    assert started(schedule) == []
+    schedule.over(last)
+    assert len(started(schedule)) == 1
+
+
+def test_nothing_waits_behind_a_long_one():
+    schedule, (a,) = lanes(1)
+    long = graph(AHEAD_SECONDS * 1.1)
+    schedule.append(a, [long, works := run(), long, after := run()])
+    (first,) = started(schedule)
+    assert first.works == [long, works]
+    # What takes no time to speak of would go, were it in front.
+    schedule.append(a, [run(), run()])
+    assert started(schedule) == []
+    schedule.over(first)
+    (second,) = started(schedule)
+    assert second.works[:2] == [long, after]
+
+
+def test_a_graph_that_never_ran_goes_once_until_it_was_measured():
+    schedule, (a,) = lanes(1)
+    new = graph(None)
+    schedule.append(a, [run(), *[new] * 100, run()])
+    (first,) = started(schedule)
+    assert first.works[1:] == [new]
+    schedule.over(first, Taken(BATCH_SECONDS / 10))
+    batch = schedule.next()
+    assert len(batch.works) == 10
+    # It says nothing of itself where it failed: it is known by now.
+    schedule.over(batch)
+    assert len(schedule.next().works) == 10
+
+
+def test_on_a_new_device_one_graph_is_measured_first():
+    schedule, (a,) = lanes(1)
+    schedule.append(a, [graph(None) for _ in range(10)])
+    (first,) = started(schedule)
+    assert len(first.works) == 1
+    schedule.over(first, Taken(0.001))
+    # The others then go together: what is known of the device has to do for them.
+    assert sum(len(batch.works) for batch in started(schedule)) == 9
+
+
+def test_the_user_s_own_command_buffers_are_measured_too():
+    schedule, (a,) = lanes(1)
+    schedule.append(a, [Submit([]) for _ in range(100)])
+    (first,) = started(schedule)
+    assert len(first.works) == 1
+    schedule.over(first, Taken(0.06))
+    assert [len(batch.works) for batch in started(schedule)] == [3, 3, 3, 2]
+
+
+def test_a_wait_for_another_side_is_no_measure():
+    schedule, (a,) = lanes(1)
+    new = graph(None)
+    schedule.append(a, [Submit([], wait=[(None, 1)]), new])
+    batch = schedule.next()
+    assert len(batch.works) == 2
+    schedule.over(batch, Taken(100))
+    assert new.executable.cost.seconds is None
 
 
 def test_allocations_wait_for_what_runs_and_waits_begin_a_batch():
@@ -202,7 +291,7 @@ def test_what_is_lent_is_its_holder_s_alone():
     works = {
         "write": Write(lent, None),
         "read": Read(lent, print, errors.append),
-        "graph": RunGraph(SimpleNamespace(flops=0, on_host=False), {"x": other},
+        "graph": RunGraph(SimpleNamespace(cost=Cost(), on_host=False), {"x": other},
                           {"y": lent, "z": other}),
         "submit": Submit([], writes=[lent], failed=errors.append),
     }

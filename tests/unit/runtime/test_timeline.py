@@ -2,6 +2,7 @@
 
 import gc
 import threading
+import time
 from collections import deque
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ import pytest
 from webnn_vk.errors import InvalidStateError, UnknownError
 from webnn_vk.runtime import Allocate, Await, Read, Run, RunGraph, Storage, Timeline, Write
 from webnn_vk.runtime.device import Batch
-from webnn_vk.runtime.pace import batch_flops
+from webnn_vk.runtime.pace import BATCH_SECONDS, Cost
 from webnn_vk.runtime.schedule import MAX_BATCH_WORKS, MAX_IN_FLIGHT
 from webnn_vk.runtime.storage import DeviceLostError
 
@@ -129,16 +130,37 @@ def test_a_batch_is_bounded_in_works_and_in_estimated_cost(device, lane):
         while len(device.started) == before:
             pass
 
-    def dispatch(flops):
-        return RunGraph(SimpleNamespace(flops=flops), {}, {})
+    def dispatch(seconds):
+        return RunGraph(SimpleNamespace(cost=Cost(seconds=seconds)), {}, {})
 
     lane.enqueue(*[Run(lambda: None, failed)] * (2 * MAX_BATCH_WORKS + 1))
-    third = batch_flops(None) // 3
+    third = BATCH_SECONDS / 3.1
     lane.enqueue(*[dispatch(third)] * 7, dispatch(10 * third), dispatch(third))
     device.gate.set()
     assert lane.fence().wait(10)
     # One that costs more than a batch may goes alone.
     assert device.started[MAX_IN_FLIGHT:] == [MAX_BATCH_WORKS, MAX_BATCH_WORKS, 4, 3, 1, 1, 1]
+
+
+def test_an_end_waits_for_little_of_what_takes_long(device):
+    """However much too low the estimate of the work is."""
+    taken = []
+
+    def wait(batch):
+        time.sleep(0.3 * len(batch.works))
+        taken.append(len(batch.works))
+
+    device.wait = wait
+    timeline = Timeline(device)
+    lane = timeline.lane()
+    graph = RunGraph(SimpleNamespace(cost=Cost()), {}, {})
+    lane.enqueue(*[graph] * 100)
+    while len(taken) < 3:
+        time.sleep(0.01)
+    timeline.close()
+    # What ran, one behind it, and one more that the first made room for while we looked.
+    assert taken == [1] * len(taken) and len(taken) <= 6
+    assert device.closed
 
 
 def test_loss_fails_what_waits_and_tells_each_user_once(device, lane):

@@ -1,0 +1,103 @@
+"""What encoders record: a log that each command joins in one step, put together at the end.
+
+So a signal handler that interrupts a recording method, raises or records itself, leaves whole
+commands, and barriers where they are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..driver import BarrierCommand, Command
+from ..runtime import Storage
+from .buffer import GPUBuffer, alive
+from .query import GPUQuerySet, PassWrites
+
+
+@dataclass
+class Uses:
+    """Which memories recorded commands need and change, in order."""
+
+    reads: dict[Storage, None] = field(default_factory=dict)
+    writes: dict[Storage, None] = field(default_factory=dict)
+
+    def add(self, storage: Storage, *, reads: bool, writes: bool) -> None:
+        # What was written here before is this command buffer's own affair.
+        if reads and storage not in self.writes:
+            self.reads[storage] = None
+        if writes:
+            self.writes[storage] = None
+
+
+@dataclass(eq=False, frozen=True)
+class Step:
+    """One command with what it touches."""
+
+    command: Command
+    #: (buffer, its memory, whether it is read, whether it is written)
+    touched: tuple[tuple[GPUBuffer, Storage, bool, bool], ...] = ()
+    query_set: GPUQuerySet | None = None
+
+
+def step_of(
+    command: Command,
+    uses: Mapping[GPUBuffer, tuple[bool, bool]],
+    query_set: GPUQuerySet | None = None,
+) -> Step:
+    touched = [(b, alive(b, "recording"), *how) for b, how in uses.items()]
+    return Step(command, tuple(touched), query_set)
+
+
+@dataclass
+class Recorded:
+    """Steps put together, with barriers where one depends on those before it."""
+
+    commands: list[Command] = field(default_factory=list)
+    uses: Uses = field(default_factory=Uses)
+    buffers: dict[GPUBuffer, None] = field(default_factory=dict)
+    query_sets: dict[GPUQuerySet, None] = field(default_factory=dict)
+    # Since the last barrier.
+    _read: set[Storage] = field(default_factory=set)
+    _written: set[Storage] = field(default_factory=set)
+
+    def add(self, step: Step) -> None:
+        read, written = set(), set()
+        for buffer, storage, reads, writes in step.touched:
+            self.buffers[buffer] = None
+            self.uses.add(storage, reads=reads, writes=writes)
+            (written if writes else read).add(storage)
+        if written & (self._read | self._written) or read & self._written:
+            self.barrier()
+        self._read |= read
+        self._written |= written
+        self.commands.append(step.command)
+        if step.query_set is not None:
+            self.query_sets[step.query_set] = None
+
+    def add_pass(self, steps: Sequence[Step], writes: PassWrites | None) -> None:
+        if writes is not None:
+            self.query_sets[writes.set] = None
+            if (begin := writes.command(end=False)) is not None:
+                self.barrier()  # nothing of the pass starts before
+                self.commands.append(begin)
+        for step in steps:
+            self.add(step)
+        if writes is not None and (end := writes.command(end=True)) is not None:
+            self.commands.append(end)
+
+    def barrier(self) -> None:
+        self.commands.append(BarrierCommand())
+        self._read, self._written = set(), set()
+
+
+def append(log: list[Any], steps: Sequence[Any], check: Callable[[], Any]) -> None:
+    """Record, at once, unless a signal handler has ended meanwhile what is recorded to."""
+    log.extend(steps)
+    try:
+        check()
+    except BaseException:
+        for step in steps:
+            log.remove(step)
+        raise
