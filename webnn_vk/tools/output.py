@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ PIPED_WIDTH = 200
 def console(stderr: bool = False) -> Console:
     """A console on stdout or stderr, as they are now."""
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
+    width = None if stream.isatty() else PIPED_WIDTH
     return Console(file=stream, width=width, highlight=False, soft_wrap=False)
 
 
