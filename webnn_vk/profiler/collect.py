@@ -76,6 +76,8 @@ class Collector:
     def __init__(self, device: Any) -> None:
         driver = getattr(device, "driver", None)
         self.timestamps = None if driver is None else driver.timestamps
+        #: Whether all that runs there is timed.
+        self.timed = driver is None or driver.timestamps is not None
         self.programs: list[Program] = []
         self.reports: list[Any] = []
         self.runs: list[Run] = []

@@ -82,6 +82,10 @@ class Profile(PublicDir, OneOfAKind):
         ``report``."""
         return trace(self._recorded())
 
+    def html(self) -> str:
+        """What was found as a page of its own. At once; InvalidStateError as ``report``."""
+        return page(self._recorded(), self.report)
+
     def save(self, path: str | Path) -> None:
         """Write ``NAME.json``, a trace for Perfetto or chrome://tracing, or ``NAME.html``, a page
         that needs nothing else. Waits for the file; ValueError for another name, OSError where it
@@ -90,7 +94,7 @@ class Profile(PublicDir, OneOfAKind):
         if place.suffix.lower() == ".json":
             text = json.dumps(self.trace())
         elif place.suffix.lower() in (".html", ".htm"):
-            text = page(self._recorded(), self.report)
+            text = self.html()
         else:
             raise ValueError(f"save: {place.name} is neither NAME.json nor NAME.html")
         place.write_text(text, encoding="utf-8")

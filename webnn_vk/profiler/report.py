@@ -15,6 +15,8 @@ from .roofline import Roofline
 
 #: Rows of the printed table; all of them are in ``kernels``.
 ROWS = 30
+#: Operators that a line names: a CPU segment may have hundreds.
+SHOWN = 8
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,12 @@ class ProfileReport:
         return html + html_table(rows, ("", "times", "time"))
 
 
+def title_of(operators: Sequence[str]) -> str:
+    """Operators in one line, the first of many."""
+    more = f" … and {len(operators) - SHOWN} more" if len(operators) > SHOWN else ""
+    return sanitize(" + ".join(operators[:SHOWN])) + more
+
+
 _HEAD = ("share", "time", "runs", "operators", "device", "kernel", "variant", "GFLOP/s", "GB/s",
          "of roof")
 
@@ -177,7 +185,7 @@ def _cells(kernel: KernelTime, report: ProfileReport) -> tuple[str, ...]:
         else ("", "")
     return (
         f"{kernel.seconds / everything:.1%}" if everything else "",
-        _shown(kernel.seconds), str(kernel.runs), sanitize(" + ".join(kernel.operators)),
+        _shown(kernel.seconds), str(kernel.runs), title_of(kernel.operators),
         kernel.device, kernel.kernel, kernel.variant, *rates,
         "" if share is None else f"{share:.0%}",
     )
@@ -247,7 +255,7 @@ def recorded(
     shift = _shift(collector.batches)
     places = [_places(program) for program in collector.programs]
     found = Recorded(
-        device, end - begin, roofline, collector.timestamps is not None,
+        device, end - begin, roofline, collector.timed,
         [report.lines for report in collector.reports],
         [_memory(program, report)
          for program, report in zip(collector.programs, collector.reports, strict=True)],

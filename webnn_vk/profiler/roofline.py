@@ -21,13 +21,15 @@ from ..driver import (
 
 #: Invocations of a workgroup, as the shader has it without specialisation.
 GROUP = 64
-#: Bytes that are moved: beyond what caches hold.
-MOVED_BYTES = 64 << 20
+#: Bytes that are moved: beyond what caches hold, and less where moving them takes its time.
+MOVED_BYTES, MOVED_BY_SOFTWARE = 256 << 20, 64 << 20
 #: Multiply-adds of one invocation and round: eight vectors of four.
 _LANES = 32
 _ROUNDS, _INVOCATIONS = 256, 16384
+#: So long a dispatch of them takes at least, in seconds, where the memory for it is there.
+_LONG_ENOUGH = 0.004
 #: Times each is measured; the best counts.
-_TRIES = 3
+_TRIES = 5
 #: What was measured, by device: the same for the life of a process.
 _known: dict[str, Roofline] = {}
 
@@ -55,10 +57,10 @@ def specs() -> list[KernelSpec]:
 def measure(device: Any) -> Roofline | None:
     """What a `DriverDevice` can do, found out by running kernels on it (some tenths of a second);
     None where the kernels, memory or timestamps can't be had. Nothing else should run there."""
+    if device.driver.timestamps is None:
+        return None
     key = f"{device.profile.uuid} {device.profile.name} {device.profile.driver_version}"
     if key not in _known:
-        if device.driver.timestamps is None:
-            return None
         try:
             _known[key] = _measured(device)
         except (DriverError, ShaderUnavailable, ValueError):
@@ -75,7 +77,8 @@ def _measured(device: Any) -> Roofline:
         for spec, module in zip((copy, fma), modules, strict=True)
     ])
     device.wait_value(driver.precompile(pipelines))
-    size = min(MOVED_BYTES, device.profile.max_storage_buffer_range) // 16 * 16
+    most = MOVED_BY_SOFTWARE if device.profile.is_software else MOVED_BYTES
+    size = min(most, device.profile.max_storage_buffer_range) // 16 * 16
     source, target = (driver.allocate(size, label="probe") for _ in range(2))
     host = driver.allocate(1024, host=True, label="probe")
     try:
@@ -85,8 +88,13 @@ def _measured(device: Any) -> Roofline:
         reads = ((source, 0, size), (target, 0, size))
         moved = _seconds(driver, _dispatch(copy, pipelines[0], reads, size // 16, 0))
         reads = ((host, 0, 1024), (target, 0, size))
-        count = min(_INVOCATIONS, size // 16)
-        computed = _seconds(driver, _dispatch(fma, pipelines[1], reads, count, _ROUNDS))
+        count, computed = min(_INVOCATIONS, size // 16), 0.0
+        while computed < _LONG_ENOUGH:
+            computed = _seconds(driver, _dispatch(fma, pipelines[1], reads, count, _ROUNDS))
+            if computed < _LONG_ENOUGH:
+                if 4 * count > size // 16:
+                    break
+                count *= 4
     finally:
         for allocation in (source, target, host):
             allocation.free()

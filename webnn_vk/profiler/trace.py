@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import sanitize
-from .report import Recorded, ReportLine
+from .report import Recorded, ReportLine, title_of
 
 #: The rows: thread numbers and names, in the order in which they are shown.
 ROWS = {1: "runs", 2: "batches", 3: "CPU steps", 4: "kernels", 5: "transfers"}
@@ -64,7 +64,7 @@ def _slices(found: Recorded) -> Iterator[dict[str, Any]]:
 
 
 def _title(line: ReportLine) -> str:
-    return sanitize(" + ".join(line.operators)) or line.kernel
+    return title_of(line.operators) or line.kernel
 
 
 def _counters(found: Recorded) -> Iterator[dict[str, Any]]:

@@ -203,6 +203,24 @@ def bench(
     do(_options(model, device, json, shape, input, seed), runs, seconds, compare)
 
 
+@app.command(epilog="Example: webnn-vk profile model.onnx --device vulkan --html report.html "
+                    "--trace trace.json")
+def profile(
+    model: Model, device: Device = None,
+    runs: Annotated[int, typer.Option("--runs", min=1, help="How many to look at.")] = 5,
+    html: Annotated[Path | None, typer.Option(
+        "--html", metavar="FILE", show_default=False, help="Write a page with all of it.")] = None,
+    trace: Annotated[Path | None, typer.Option(
+        "--trace", metavar="FILE", show_default=False,
+        help="Write a trace for Perfetto or chrome://tracing.")] = None,
+    input: Input = None, shape: Shape = None, seed: Seed = 0, json: Json = False,
+) -> None:
+    """Where the time goes: kernels, CPU steps, transfers, waits."""
+    from .profiling import profile as do
+
+    do(_options(model, device, json, shape, input, seed), runs, html, trace)
+
+
 @app.command(epilog="Example: webnn-vk check model.onnx --device vulkan. Exit status 1: the model "
                     "can't be taken.")
 def check(
