@@ -333,6 +333,20 @@ def cache_state() -> dict[str, Any]:
     return state
 
 
+def damaged_entries(folder: Path) -> list[Path]:
+    """The entries in a cache folder that can't be used: `ShaderStore` takes them for missing, and
+    replaces them."""
+    bad = []
+    for path in sorted(folder.joinpath("spirv").glob("*.spv")):
+        try:
+            place = bytes.fromhex(path.name.partition("-")[0])
+        except ValueError:
+            place = b""
+        if _read_entry(path, place) is None:
+            bad.append(path)
+    return bad
+
+
 def build_pack(
     specs: Iterable[KernelSpec], path: str | os.PathLike[str], compiler: Any = None
 ) -> PackStats:

@@ -47,6 +47,7 @@ from .ml_graph import (
     match,
     unused_inputs,
 )
+from .profiler import Profile
 from .program import Target
 from .promise import MLPromise
 from .runtime import (
@@ -392,7 +393,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         try:
             views = self._checked_arrays(graph, inputs, "compute")
             executable = executable_of(graph, "compute")
-            if isinstance(executable, CpuExecutable) and executable.at_once:
+            if self._at_once(executable):
                 # It changes nothing that an interrupt could leave half done.
                 return self._compute(graph, views)
             return background.shielded(self._compute, graph, views)
@@ -445,10 +446,11 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
     ) -> dict[str, np.ndarray]:
         """``held``: the room that the inputs take, if they are copies. ``inputs`` is emptied."""
         executable = executable_of(graph, "compute")
-        if isinstance(executable, CpuExecutable) and executable.at_once:
+        if self._at_once(executable):
             # Nobody else sees what it works on: it needs no place in the order of work.
             self._state.check()
-            return executable.compute(inputs)
+            cpu: Any = executable
+            return cpu.compute(inputs)
         sources: dict[str, MLTensor] = {}
         results: dict[str, MLTensor] = {}
         try:
@@ -471,6 +473,11 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         finally:
             for tensor in (*sources.values(), *results.values()):
                 tensor.destroy()
+
+    def _at_once(self, executable: Any) -> bool:
+        """Whether a run may leave the order of work; under a profile all of it is in there."""
+        profiled = self._state.timeline.observer is not None
+        return isinstance(executable, CpuExecutable) and executable.at_once and not profiled
 
     def _build(
         self, graph: Graph, begun: Callable[[], None], undo: Callable[[], None]
@@ -549,6 +556,22 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         cache = self._settings.cache_folder
         folder = None if cache is None else cache / "graphs"
         return SavedGraphs(folder, self._state.device.profile, __version__)
+
+    # -- profile -------------------------------------------------------------------------------
+    def profile(self, *, roofline: bool = True) -> Profile:
+        """A profile of what runs on the context's device inside of a ``with`` statement: kernels,
+        CPU steps, transfers and waits (extension)::
+
+            with context.profile() as p:
+                context.compute(graph, inputs)
+            print(p.report)
+            p.save("report.html")  # or "trace.json", for Perfetto and chrome://tracing
+
+        Entering waits for the work before, leaving for the work inside. ``roofline``: measure, once
+        in a process, how fast the device computes and reads memory, so that kernels can be compared
+        with that. InvalidStateError when the context is lost or profiled already."""
+        self._state.check()
+        return Profile(self._state, roofline=roofline)
 
     # -- end -----------------------------------------------------------------------------------
     def destroy(self) -> None:

@@ -13,6 +13,7 @@ from .face import AsyncManager as AsyncManager, OneOfAKind as OneOfAKind, Public
 from .gpu.semaphore import GPUSemaphore as GPUSemaphore
 from .graph import Graph as Graph
 from .ml_graph import MLGraph as MLGraph
+from .profiler import Profile as Profile
 from .promise import MLPromise as MLPromise
 from .runtime import Fence as Fence, Timeline as Timeline
 from .settings import Settings as Settings
@@ -62,6 +63,8 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
     def list_graphs(self) -> MLPromise[list[str]]: ...
 
     def delete_graph(self, key: str) -> MLPromise[None]: ...
+
+    def profile(self, *, roofline: bool=True) -> Profile: ...
 
     def destroy(self) -> None: ...
 

@@ -68,6 +68,14 @@ def ask_drivers_anew() -> None:
     Drivers(anew=True)
 
 
+def known_quirks(profile: DeviceProfile) -> dict[str, str]:
+    """What the device's driver is known to do wrong or otherwise than others, by name."""
+    from .vulkan.quirks import QUIRKS, quirks_of
+
+    names = quirks_of(profile)
+    return {quirk.name: quirk.reason for quirk in QUIRKS if quirk.name in names}
+
+
 def choose_device(found: Sequence[FoundDevice], **wishes: Any) -> int | None:
     """The index in ``found`` of the device to use, None for the CPU device; ``wishes`` are the
     options of ``vulkan.devices.choose``. DriverUnavailable when a device was named that can't be

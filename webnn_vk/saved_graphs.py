@@ -103,6 +103,29 @@ class SavedGraphs:
         """The keys of all graphs in the folder, sorted."""
         return sorted(about["key"] for _, about in self._entries(self._root("list_graphs")))
 
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each graph in the folder by its key, those of other devices too. Raises as
+        ``keys``."""
+        root = self._root("list_graphs")
+        return {
+            about["key"]: sum(
+                path.stat().st_size for path in (root / about["folder"]).glob("*")
+            ) for _, about in self._entries(root)
+        }
+
+    def damaged(self) -> dict[str, str]:
+        """The graphs whose files are not those that were saved: the reason by key. Raises as
+        ``keys``."""
+        root, found = self._root("list_graphs"), {}
+        for _, about in self._entries(root):
+            for name in (serial.TEXT, serial.DATA):
+                try:
+                    if _digest(root / about["folder"] / name) != about["files"].get(name):
+                        found[about["key"]] = f"{name} is damaged"
+                except OSError as error:
+                    found[about["key"]] = f"{name}: {error.strerror or error}"
+        return found
+
     def delete(self, key: str) -> None:
         """Remove a graph. NotSupportedError when there is none."""
         root = self._root("delete_graph")

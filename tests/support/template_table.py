@@ -11,8 +11,9 @@ from pathlib import Path
 from webnn_vk import kernels
 from webnn_vk.codegen.describe import TABLE, summarise
 from webnn_vk.gpu import nanoseconds
+from webnn_vk.profiler import roofline
 
 
 def files() -> dict[Path, str]:
-    specs = [*kernels.catalogue(frozenset()), nanoseconds.spec()]
+    specs = [*kernels.catalogue(frozenset()), nanoseconds.spec(), *roofline.specs()]
     return {TABLE: json.dumps(summarise(specs), indent=1) + "\n"}

@@ -37,6 +37,7 @@ LAYERS = (
     ("ml_graph",),
     ("saved_graphs",),
     ("graph_making",),
+    ("profiler",),
     ("context",),
     ("arithmetic",),
     ("builder", "dlpack_import"),
@@ -57,6 +58,7 @@ PUBLIC_PACKAGES = ("gpu", "onnx", "typing")
 USES_VULKAN = {"opening"}
 USES_CODEGEN = {
     "kernels", "program", "runtime", "opening", "gpu", "tools", "saved_graphs", "graph_making",
+    "profiler",
 }
 
 

@@ -19,6 +19,7 @@ import sys
 import asyncio, concurrent.futures, ctypes.util, difflib, importlib.metadata, inspect, json, logging
 import mmap, multiprocessing, pkgutil, platform, shutil, subprocess, tempfile, threading
 import numpy, numpy.testing, jinja2, jinja2.meta, platformdirs, cffi
+import rich.progress, rich.table, typer
 import os
 import webnn_vk
 if sys.argv[2] == "vulkan":

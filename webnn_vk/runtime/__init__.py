@@ -6,6 +6,7 @@ from .driver_device import DriverDevice
 from .engine import HostEngine
 from .engines import find_engine
 from .lane import Fence, Lane
+from .observer import Observer
 from .storage import Storage
 from .timeline import Timeline
 from .work import (
@@ -35,6 +36,7 @@ __all__ = [
     "DriverDevice",
     "Lane",
     "Lend",
+    "Observer",
     "Read",
     "Return",
     "Run",

@@ -21,6 +21,7 @@ from . import reclaim
 from .device import Batch
 from .engine import NUMPY, HostEngine
 from .host import Arrays
+from .observer import Observer, Watch
 from .pace import Cost
 from .storage import Gone, Storage, again, heed, poisoned
 from .work import (
@@ -133,6 +134,7 @@ class CpuDevice:
         self.engine = engine
         self.name = f"CPU ({platform.machine()}, {engine.description})"
         self.settle: Callable[[], None] = lambda: None
+        self.observer: Observer | None = None
         self._in_use = 0
         self._graveyard: deque[Gone] = deque()
         # Whether there was work since the last rest.
@@ -186,6 +188,8 @@ class CpuDevice:
 
     def execute(self, works: Sequence[Work]) -> Batch:
         batch = Batch(works)
+        if self.observer is not None:
+            batch.watch = self.observer.begin(works)
         self._used = True
         for work in works:
             try:
@@ -193,6 +197,8 @@ class CpuDevice:
             except Exception as error:
                 batch.failed = True
                 work.fail(error)
+        if batch.watch is not None:
+            batch.watch.submitted()
         return batch
 
     def _run(self, work: Work, batch: Batch) -> None:
@@ -224,20 +230,25 @@ class CpuDevice:
                     batch.failed = True
                     work.fail(error)
                 else:
-                    self._dispatch(executable, inputs, outputs)
+                    self._dispatch(executable, inputs, outputs, batch.watch)
 
     @staticmethod
     def _dispatch(
-        executable: Any, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
+        executable: Any, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage],
+        watch: Watch | None = None,
     ) -> None:
         memory = {("input", name): storage.backing for name, storage in inputs.items()}
         memory |= {("output", name): storage.backing for name, storage in outputs.items()}
+        start = time.perf_counter()
         executable.run(memory)
+        if watch is not None:
+            watch.host(executable, None, start, time.perf_counter())
         for storage in outputs.values():
             storage.error = None
 
     def wait(self, batch: Batch) -> None:
-        pass
+        if batch.watch is not None:
+            batch.watch.done()
 
     def rest(self) -> None:
         """See ``device.Device``. Its memory goes with the last reference: what stays is the heap's

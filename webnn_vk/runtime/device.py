@@ -14,6 +14,7 @@ from webnn_vk.codegen.spec import KernelSpec
 
 from ..device_profile import DeviceProfile
 from ..program import Constants, Program
+from .observer import Observer, Watch
 from .storage import Storage
 from .work import Executable, Work
 
@@ -22,12 +23,14 @@ from .work import Executable, Work
 class Batch:
     """Work that was started together: ``value`` marks its end on the device's timeline (None when
     it is over already), ``completions`` run then, in order and each with the work that it belongs
-    to, ``works`` keeps its memory alive until then. ``failed``: some of it did not run."""
+    to, ``works`` keeps its memory alive until then. ``failed``: some of it did not run; ``watch``:
+    who looks on."""
 
     works: Sequence[Work]
     value: int | None = None
     failed: bool = False
     completions: deque[tuple[Work | None, Callable[[], Any]]] = field(default_factory=deque)
+    watch: Watch | None = None
 
     def complete(self) -> None:
         """Run the completions; what one of them raises fails its work alone. In the child of a
@@ -51,6 +54,8 @@ class Device(Protocol):
     name: str
     #: Set by the timeline: waits, within ``execute``, until the batches before are over.
     settle: Callable[[], None]
+    #: Who looks on at the work; None: nobody.
+    observer: Observer | None
 
     @property
     def max_tensor_byte_length(self) -> int: ...

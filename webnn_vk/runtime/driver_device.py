@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -91,6 +92,8 @@ class DriverDevice(DriverMemory):
     # -- running -------------------------------------------------------------------------------
     def execute(self, works: Sequence[Work]) -> Batch:
         batch = Batch(works)
+        if self.observer is not None:
+            batch.watch = self.observer.begin(works)
         self._used = True
         run = _Run(self, batch)
         for work in works:
@@ -102,12 +105,16 @@ class DriverDevice(DriverMemory):
                 batch.failed = True
                 work.fail(error)
         run.end()
+        if batch.watch is not None:
+            batch.watch.submitted()
         self.bury()
         return batch
 
     def wait(self, batch: Batch) -> None:
         if batch.value is not None:
             self.wait_value(batch.value)
+        if batch.watch is not None:
+            batch.watch.done()
         self.bury()
 
     def close(self) -> None:
@@ -123,6 +130,7 @@ class _Run:
         self.device = device
         self.driver = device.driver
         self.batch = batch
+        self.watch = batch.watch
         # The last submission before this batch, which may use the same memory.
         self._before = self.driver.submitted()
         # The work being added, and those not submitted yet with what they add to the submission.
@@ -225,7 +233,9 @@ class _Run:
             self._collects.append((work, collect))
         self._promised.append((work, partial(work.done, result)))
 
-    def _transfer(self, command: Command) -> None:
+    def _transfer(self, command: CopyCommand | FillCommand) -> None:
+        if self.watch is not None:
+            self.watch.transfer(self._work, command.size)
         # Transfers of one batch may depend on each other (write, then read).
         if self._commands:
             self._commands.append(BarrierCommand())
@@ -259,10 +269,16 @@ class _Run:
             return
         executable: Any = work.executable
         arrays: Arrays = {}
-        for part in executable.recordings(work.inputs, work.outputs):
+        find = executable.recordings
+        if self.watch is not None:
+            find = partial(self.watch.recordings, executable)
+        for part in find(work.inputs, work.outputs):
             if isinstance(part, HostSegment):
                 self._finish()
+                start = time.perf_counter()
                 executable.run_host(part, arrays)
+                if self.watch is not None:
+                    self.watch.host(executable, part, start, time.perf_counter())
             else:
                 self._flush()
                 self._recordings.append(part)
@@ -302,7 +318,12 @@ class _Run:
     # -- submission ----------------------------------------------------------------------------
     def _flush(self) -> None:
         if self._commands:
-            recording = self.driver.record(self._commands)
+            commands: Sequence[Command] = self._commands
+            if self.watch is not None:
+                commands = self.watch.timed(commands)
+            recording = self.driver.record(commands)
+            if self.watch is not None:
+                self.watch.recorded(recording)
             self._commands = []
             self._recordings.append(recording)
             self._transient.append(recording)
@@ -325,6 +346,8 @@ class _Run:
                 collect()
             except Exception as error:
                 work.fail(error)
+        if self.watch is not None:
+            self.watch.read()
         _release(self._transient, self._staged)
         self._transient, self._staged, self._staged_bytes = [], [], 0
 

@@ -27,6 +27,7 @@ from ..errors import InvalidStateError, NotSupportedError, UnknownError
 from ..integers import padded
 from . import reclaim
 from .engine import NUMPY, HostEngine
+from .observer import Observer
 from .packed import PackedForms
 from .storage import DeviceLostError, Gone, Storage, heed
 
@@ -65,6 +66,7 @@ class DriverMemory:
         self.profile = driver.profile
         self.name = driver.profile.name
         self.settle: Callable[[], None] = lambda: None
+        self.observer: Observer | None = None
         self.packed = PackedForms()
         # Weak: a destroyed graph goes, whatever tensors it ran on.
         self._executables: set[weakref.ref[Remembers]] = set()

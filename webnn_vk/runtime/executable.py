@@ -16,6 +16,7 @@ from ..driver import (
     DispatchCommand,
     PipelineRequest,
     Recording,
+    TimestampCommand,
 )
 from ..program import (
     Constants,
@@ -203,6 +204,13 @@ class DriverExecutable:
                 self._drop(next(iter(self._recordings)))
         return found
 
+    def timed_recordings(
+        self, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
+    ) -> list[Recording | HostSegment]:
+        """As ``recordings``, made anew and kept by nobody, with times in the recordings' own slots:
+        one before the first step, and one behind each dispatch and copy."""
+        return self._record(inputs, outputs, timed=True)
+
     def forget(self, serial: int) -> None:
         """Give up the recordings that name a tensor, which is gone (lock held)."""
         for key in list(self._keys.get(serial, ())):
@@ -219,13 +227,13 @@ class DriverExecutable:
         del self._recordings[key]
 
     def _record(
-        self, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
+        self, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage], timed: bool = False
     ) -> list[Recording | HostSegment]:
         tensors = {("input", name): s.backing for name, s in inputs.items()}
         tensors |= {("output", name): s.backing for name, s in outputs.items()}
         return [
             self.device.driver.record(
-                self._commands(segment.steps, lambda place: self._bind(place, tensors))
+                self._commands(segment.steps, lambda place: self._bind(place, tensors), timed)
             )
             if isinstance(segment, DeviceSegment)
             else segment
@@ -244,8 +252,11 @@ class DriverExecutable:
             allocation = self._storages[place.slot].backing
         return allocation, slot.offset + place.offset, place.size
 
-    def _commands(self, steps: Iterable[DeviceStep], bind: Bind) -> Sequence[Command]:
-        commands: list[Command] = []
+    def _commands(
+        self, steps: Iterable[DeviceStep], bind: Bind, timed: bool = False
+    ) -> Sequence[Command]:
+        commands: list[Command] = [TimestampCommand(0)] if timed else []
+        stamps = 1
         for step in steps:
             match step:
                 case DispatchStep():
@@ -258,6 +269,10 @@ class DriverExecutable:
                     commands.append(CopyCommand(source, start, target, to, size))
                 case _:
                     commands.append(BarrierCommand())
+                    continue
+            if timed:
+                commands.append(TimestampCommand(stamps))
+                stamps += 1
         return commands
 
     # -- CPU segments --------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from ..gate import Gate
 from .device import Batch, Device
 from .inbox import Departure, Message, Question
 from .lane import Fence, Lane
+from .observer import Observer
 from .pace import Span, pace_of
 from .schedule import Follow, PlannedBatch, Schedule
 from .staging import Staging
@@ -69,6 +70,8 @@ class Timeline:
         self._inbox: SimpleQueue[Message] = SimpleQueue()
         #: The data that waits for the device.
         self.staging = Staging(lambda: self._end)
+        #: Who looks on; None: nobody.
+        self.observer: Observer | None = None
         #: Batches handed to the device so far.
         self.submits = 0
         # -- what belongs to who has the turn, a thread of the library's own
@@ -185,6 +188,8 @@ class Timeline:
     def put(self, message: tuple[Lane, Any]) -> None:
         """Queue work or a fence on a lane."""
         self.check_fork()
+        if self.observer is not None:
+            self.observer.queued(message[1])
         # One step: nothing of it happens, or all.
         self._inbox.put(message)
         if self._end is not None:

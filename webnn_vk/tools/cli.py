@@ -1,153 +1,369 @@
-"""The command line: `webnn-vk demo | devices | doctor | operators`."""
+"""The command line, ``webnn-vk``: options and their help. What a command does is in a module of its
+own, loaded when it runs."""
 
 from __future__ import annotations
 
-import argparse
 import io
-import json
+import os
 import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
 
 import webnn_vk
 
 from . import ToolError
 
-#: Matches that the sentence search shows.
-_TOP = 5
+#: What wrong arguments are: typer brings its own copy of click, or uses the installed one.
+WrongUse: type[Exception] = typer.BadParameter.__bases__[0]
+
+EXIT_STATUS = "Exit status: 0 done, 1 failed (one line on stderr), 2 wrong arguments."
+
+app = typer.Typer(
+    name="webnn-vk", help="The W3C WebNN API on any Vulkan GPU.", no_args_is_help=True,
+    epilog=f"Example: webnn-vk run model.onnx --input photo.png — {EXIT_STATUS}",
+    context_settings={"help_option_names": ["-h", "--help"]}, rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+cache_app = typer.Typer(
+    help="What is kept between processes: compiled shaders, saved graphs.", no_args_is_help=True,
+    epilog="Example: webnn-vk cache verify", rich_markup_mode=None,
+)
+app.add_typer(cache_app, name="cache")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit status is 0, or 1 after an error said in one line on stderr (and 1
-    from a doctor who found something wrong), 2 for wrong arguments."""
-    parser = argparse.ArgumentParser(
-        prog="webnn-vk", description="The W3C WebNN API on any Vulkan GPU."
-    )
-    parser.add_argument("--version", action="version", version=f"webnn_vk {webnn_vk.__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-
-    demo = commands.add_parser(
-        "demo",
-        help="semantic search with a trained sentence encoder; demo ocr [IMAGE]: the text in an "
-        "image, read",
-    )
-    demo.add_argument(
-        "question",
-        nargs="?",
-        help="what to look for in the sentences; the word ocr reads an image instead",
-    )
-    demo.add_argument("image", nargs="?", type=Path, help="after ocr: the image to read")
-    demo.add_argument(
-        "--output",
-        type=Path,
-        metavar="PNG",
-        help="with ocr: where the picture of what was read goes (default: IMAGE-text.png here)",
-    )
-    demo.add_argument("--file", type=Path, help="sentences to search, one per line (UTF-8)")
-    demo.add_argument(
-        "--model",
-        type=Path,
-        metavar="DIR",
-        help="folder of another BERT sentence encoder: config.json, model.safetensors, "
-        "tokenizer.json",
-    )
-    demo.add_argument(
-        "--device",
-        help="index or part of the name of a Vulkan device, vulkan (any, a GPU first) or cpu; "
-        "default: what ml.create_context() takes (see webnn-vk devices)",
-    )
-    demo.add_argument(
-        "--top", type=_positive, metavar="N", help=f"matches shown (default {_TOP})"
-    )
-    demo.set_defaults(run=_demo, error=demo.error)
-
-    devices = commands.add_parser(
-        "devices", help="the Vulkan devices found, and the CPU device; a star marks the default"
-    )
-    devices.set_defaults(run=_devices)
-    doctor = commands.add_parser(
-        "doctor",
-        help="what contexts run on here and why, and what would make them faster; exit status 1 "
-        "when something is wrong",
-    )
-    doctor.set_defaults(run=_doctor)
-    for command in (devices, doctor):
-        command.add_argument("--json", action="store_true", help="as JSON, alone on stdout")
-    commands.add_parser(
-        "operators", help="which operators and data types are supported, as a Markdown table"
-    ).set_defaults(run=_operators)
-
-    options = parser.parse_args(arguments)
-    # What changes where work runs is said in one line, without the place in our code.
+    from commands that found something wrong), 2 for wrong arguments."""
     # Where stdout can't write a character, it is written in ASCII.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+    # What changes where work runs is said in one line, without the place in our code.
     warnings.showwarning = lambda message, *_: print(message, file=sys.stderr)
+    command = typer.main.get_command(app)
+    given = None if arguments is None else list(arguments)
     try:
-        status = options.run(options)
+        status = command.main(given, prog_name="webnn-vk", standalone_mode=False)
+    except WrongUse as error:
+        return _wrong_use(error)
     except (ToolError, webnn_vk.DOMException) as error:
         print(f"webnn-vk: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         print("webnn-vk: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
         # The reader (head, less) went away: no fault, but Python would complain when it flushes.
         sys.stderr.close()
         return 0
-    return status or 0
+    return status if isinstance(status, int) else 0
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number}: at least 1 is needed")
-    return number
+def _wrong_use(error: Any) -> int:
+    context = error.ctx
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(context.get_help(), file=sys.stderr)
+        return 2
+    path = "webnn-vk" if context is None else context.command_path
+    message = " ".join(error.format_message().split())
+    print(f"{path}: error: {message} (see {path} --help)", file=sys.stderr)
+    return 2
 
 
-_positive.__name__ = "whole number"  # argparse says "invalid … value"
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"webnn_vk {webnn_vk.__version__}")
+        raise typer.Exit()
 
 
-def _demo(options: argparse.Namespace) -> None:
-    if options.question == "ocr":
-        for name in ("file", "model", "top"):
-            if getattr(options, name) is not None:
-                options.error(f"--{name} is for the sentences, not for ocr")
-        from . import ocr_demo
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say it, and end.")
+    ] = False,
+) -> None:
+    pass
 
-        ocr_demo.run(options.image, options.output, options.device)
-        return
-    if options.image is not None or options.output is not None:
-        what = "--output" if options.image is None else f"the second argument, {options.image},"
-        options.error(f"{what} is for ocr alone; a question of several words is quoted")
-    from . import demo
 
-    demo.run(
-        demo.QUESTION if options.question is None else options.question,
-        options.file,
-        options.model,
-        options.device,
-        options.top or _TOP,
+# -- completion -----------------------------------------------------------------------------------
+def _models(incomplete: str) -> list[str]:
+    """Files that can be a MODEL, folders, and saved graphs."""
+    if incomplete.startswith("cache:"):
+        from .caches import saved_graphs
+
+        return [key for key in (f"cache:{key}" for key in saved_graphs()) if
+                key.startswith(incomplete)]
+    folder, start = os.path.split(incomplete)
+    try:
+        entries = list(os.scandir(folder or "."))
+    except OSError:
+        return []
+    return sorted(
+        os.path.join(folder, entry.name) + "/" * entry.is_dir() for entry in entries
+        if entry.name.startswith(start)
+        and (entry.is_dir() or entry.name.endswith((".onnx", ".webnn")))
+    ) + ["cache:"] * "cache:".startswith(incomplete)
+
+
+def _devices(incomplete: str) -> list[str]:
+    names = [info.name for info in webnn_vk.devices() if info.is_vulkan]
+    return [name for name in ("cpu", "vulkan", *names) if name.startswith(incomplete)]
+
+
+# -- options that commands share ------------------------------------------------------------------
+def _shape_list(given: list[str] | None) -> list[str]:
+    from .models import parse_shapes
+
+    try:
+        parse_shapes(given or [])
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    return given or []
+
+
+Model = Annotated[str, typer.Argument(
+    metavar="MODEL", autocompletion=_models, show_default=False,
+    help="A .onnx or .webnn file, or cache:KEY, a saved graph.")]
+Device = Annotated[str | None, typer.Option(
+    "--device", metavar="NAME", autocompletion=_devices, show_default=False,
+    help="Index or part of its name, vulkan (any) or cpu.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON alone on stdout.")]
+Shape = Annotated[list[str] | None, typer.Option(
+    "--shape", metavar="NAME=1,3,48,192", callback=_shape_list, show_default=False,
+    help="An input's shape; else 1 for its batch, 224 for others.")]
+Input = Annotated[list[str] | None, typer.Option(
+    "--input", "-i", metavar="[NAME=]WHAT", show_default=False,
+    help="random, numbers, FILE.npy, FILE.npz or an image.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of random inputs.")]
+
+
+def _options(
+    model: str, device: str | None, as_json: bool, shape: list[str] | None,
+    inputs: list[str] | None, seed: int = 0, **more: Any,
+) -> Any:
+    from .models import kind_of, parse_shapes
+    from .running import Options
+
+    kind_of(model)  # before a device is opened for it
+    return Options(
+        model, device, parse_shapes(shape or []), inputs or [], seed, json=as_json, **more
     )
 
 
-def _devices(options: argparse.Namespace) -> None:
-    from .devices import listing, table
+def _numbers(text: str, option: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(number) for number in text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"{option}: {text!r} is not a number, nor several with commas") \
+            from None
 
-    if options.json:
-        print(json.dumps(listing(), indent=2))
+
+# -- commands on models ---------------------------------------------------------------------------
+@app.command(epilog="Example: webnn-vk run model.onnx --input x=photo.png --mean 0.5 --std 0.5 "
+                    "--output out.npz")
+def run(
+    model: Model, input: Input = None, device: Device = None, shape: Shape = None,
+    output: Annotated[Path | None, typer.Option(
+        "--output", "-o", metavar="FILE", show_default=False,
+        help="Write the outputs: .npz, or .npy for one.")] = None,
+    mean: Annotated[str, typer.Option(
+        "--mean", metavar="R,G,B", help="Taken from an image's pixels, which are 0 to 1.")] = "0",
+    std: Annotated[str, typer.Option(
+        "--std", metavar="R,G,B", help="What they are then divided by.")] = "1",
+    top: Annotated[bool, typer.Option("--top", help="Show the largest of outputs that are "
+                                                    "vectors.")] = False,
+    seed: Seed = 0, json: Json = False,
+) -> None:
+    """Run a model once and show what comes out."""
+    from .inputs import ImageScale
+    from .run import run as do
+
+    scale = ImageScale(_numbers(mean, "--mean"), _numbers(std, "--std"))
+    do(_options(model, device, json, shape, input, seed, scale=scale), output, top)
+
+
+@app.command(epilog="Example: webnn-vk bench model.onnx --device vulkan --compare onnxruntime")
+def bench(
+    model: Model, device: Device = None,
+    compare: Annotated[Literal["onnxruntime"] | None, typer.Option(
+        "--compare", show_default=False, help="Run it there too, in turn, on the same "
+                                              "inputs.")] = None,
+    runs: Annotated[int | None, typer.Option(
+        "--runs", min=1, show_default=False, help="How many; else as many as fit.")] = None,
+    seconds: Annotated[float, typer.Option(
+        "--seconds", min=0.01, help="How long to measure each.")] = 3.0,
+    input: Input = None, shape: Shape = None, seed: Seed = 0, json: Json = False,
+) -> None:
+    """How fast a model is: latency, its spread, throughput, memory."""
+    from .bench import bench as do
+
+    do(_options(model, device, json, shape, input, seed), runs, seconds, compare)
+
+
+@app.command(epilog="Example: webnn-vk profile model.onnx --device vulkan --html report.html "
+                    "--trace trace.json")
+def profile(
+    model: Model, device: Device = None,
+    runs: Annotated[int, typer.Option("--runs", min=1, help="How many to look at.")] = 5,
+    html: Annotated[Path | None, typer.Option(
+        "--html", metavar="FILE", show_default=False, help="Write a page with all of it.")] = None,
+    trace: Annotated[Path | None, typer.Option(
+        "--trace", metavar="FILE", show_default=False,
+        help="Write a trace for Perfetto or chrome://tracing.")] = None,
+    input: Input = None, shape: Shape = None, seed: Seed = 0, json: Json = False,
+) -> None:
+    """Where the time goes: kernels, CPU steps, transfers, waits."""
+    from .profiling import profile as do
+
+    do(_options(model, device, json, shape, input, seed), runs, html, trace)
+
+
+@app.command(epilog="Example: webnn-vk check model.onnx --device vulkan. Exit status 1: the model "
+                    "can't be taken.")
+def check(
+    model: Model, device: Device = None, shape: Shape = None, input: Input = None,
+    json: Json = False,
+) -> int:
+    """Where operators run and why; what is not supported."""
+    from .check import check as do
+
+    return do(_options(model, device, json, shape, input))
+
+
+@app.command(epilog="Example: webnn-vk graph model.onnx --device vulkan")
+def graph(
+    model: Model, device: Device = None, shape: Shape = None, input: Input = None,
+    json: Json = False,
+) -> None:
+    """The kernels that a model's operators become, in their order."""
+    from .check import graph as do
+
+    do(_options(model, device, json, shape, input))
+
+
+@app.command(epilog="Example: webnn-vk export model.onnx model.webnn --shape x=1,3,48,192")
+def export(
+    model: Model,
+    target: Annotated[str, typer.Argument(
+        metavar="FILE", show_default=False, help="NAME.onnx, NAME.webnn, or cache:KEY to save the "
+                                                 "graph compiled.")],
+    device: Device = None, shape: Shape = None, input: Input = None,
+    opset: Annotated[int | None, typer.Option(
+        "--opset", metavar="N", show_default=False, help="Of the ONNX file.")] = None,
+    json: Json = False,
+) -> None:
+    """Write a model in another form, as compiled."""
+    from .export import export as do
+
+    do(_options(model, device, json, shape, input), target, opset)
+
+
+# -- about this machine ---------------------------------------------------------------------------
+@app.command(epilog="Example: webnn-vk info --device 0")
+def info(device: Device = None, json: Json = False) -> None:
+    """Devices with their features, limits and quirks, and the caches."""
+    from .info import info as do
+
+    do(device, json)
+
+
+@app.command(epilog="Example: webnn-vk devices --json")
+def devices(json: Json = False) -> None:
+    """The devices found, the CPU too; a star marks the default."""
+    from .devices import listing, table
+    from .output import emit
+
+    if json:
+        emit(listing())
     else:
         print(table())
 
 
-def _doctor(options: argparse.Namespace) -> int:
+@app.command(epilog="Example: webnn-vk doctor. Exit status 1: something is wrong.")
+def doctor(json: Json = False) -> int:
+    """What contexts run on here and why, and what would be faster."""
     from .doctor import report
 
-    return report(options.json)
+    return report(json)
 
 
-def _operators(options: argparse.Namespace) -> None:
-    from .operators import table
+@app.command(epilog="Example: webnn-vk operators")
+def operators(json: Json = False) -> None:
+    """Operators and their data types, as a Markdown table."""
+    from .operators import listing, table
+    from .output import emit
 
-    print(table())
+    if json:
+        emit(listing())
+    else:
+        print(table())
+
+
+@cache_app.command("stat", epilog="Example: webnn-vk cache stat --json")
+def cache_stat(json: Json = False) -> None:
+    """What is cached, and where."""
+    from .caches import show
+
+    show(json)
+
+
+@cache_app.command("verify", epilog="Example: webnn-vk cache verify. Exit status 1: something is "
+                                    "damaged.")
+def cache_verify(json: Json = False) -> int:
+    """Read all of it, and name what is damaged."""
+    from .caches import verify
+
+    return verify(json)
+
+
+@cache_app.command("clear", epilog="Example: webnn-vk cache clear --only shaders")
+def cache_clear(
+    only: Annotated[Literal["shaders", "graphs"] | None, typer.Option(
+        "--only", show_default=False, help="Leave the others.")] = None,
+    json: Json = False,
+) -> None:
+    """Remove the shaders and the saved graphs."""
+    from .caches import clear
+
+    clear(only, json)
+
+
+# -- demo -----------------------------------------------------------------------------------------
+@app.command(epilog='Example: webnn-vk demo "What helps against a headache?" — or: webnn-vk demo '
+                    'ocr page.png')
+def demo(
+    question: Annotated[str | None, typer.Argument(
+        metavar="[QUESTION|ocr]", show_default=False,
+        help="What to look for in the sentences; ocr reads an image.")] = None,
+    image: Annotated[Path | None, typer.Argument(
+        metavar="[IMAGE]", show_default=False, help="After ocr: the image to read.")] = None,
+    output: Annotated[Path | None, typer.Option(
+        "--output", metavar="PNG", show_default=False,
+        help="With ocr: the picture of what was read [IMAGE-text.png].")] = None,
+    file: Annotated[Path | None, typer.Option(
+        "--file", show_default=False, help="Sentences to search, one per line (UTF-8).")] = None,
+    model: Annotated[Path | None, typer.Option(
+        "--model", metavar="DIR", show_default=False,
+        help="Another BERT encoder: config.json, model.safetensors, tokenizer.json.")] = None,
+    top: Annotated[int | None, typer.Option(
+        "--top", min=1, metavar="N", show_default=False, help="Matches shown [5].")] = None,
+    device: Device = None,
+) -> None:
+    """Semantic search, or reading the text in an image."""
+    if question == "ocr":
+        for name, value in (("file", file), ("model", model), ("top", top)):
+            if value is not None:
+                raise typer.BadParameter(f"--{name} is for the sentences, not for ocr")
+        from . import ocr_demo
+
+        ocr_demo.run(image, output, device)
+        return
+    if image is not None or output is not None:
+        what = "--output" if image is None else f"the second argument, {image},"
+        raise typer.BadParameter(f"{what} is for ocr alone; a question of several words is quoted")
+    from . import demo as search
+
+    search.run(search.QUESTION if question is None else question, file, model, device, top or 5)

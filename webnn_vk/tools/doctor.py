@@ -20,7 +20,7 @@ from ..runtime import find_engine
 from ..settings import Settings
 from .devices import default_device, listing, vulkan_problem
 
-_PACKAGES = ("numpy", "vulkan", "jinja2", "platformdirs")
+_PACKAGES = ("numpy", "vulkan", "jinja2", "platformdirs", "typer", "rich")
 _OPTIONAL = ("vkdispatch-vulkan-native", "wgpu", "onnx", "onnxruntime", "safetensors", "tokenizers")
 _COMPILER = (
     "install a GLSL compiler (Debian, Ubuntu: apt install glslang-tools; or pip install "

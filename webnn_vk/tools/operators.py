@@ -18,6 +18,17 @@ def table() -> str:
     return "\n".join(lines)
 
 
+def listing() -> dict[str, dict[str, list[str]]]:
+    """Data types by operator and operand."""
+    return {
+        name: {
+            operand: [t for t in ALL_TYPES if t in OPERATORS[name].limit(operand).types]
+            for operand in OPERATORS[name].limits
+        }
+        for name in sorted(OPERATORS)
+    }
+
+
 def _types(operator: Operator) -> tuple[str, ...]:
     allowed = {t for operand in operator.operands for t in operator.limit(operand.name).types}
     return tuple(name for name in ALL_TYPES if name in allowed)

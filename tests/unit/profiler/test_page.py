@@ -1,0 +1,142 @@
+"""The page of a profile in a browser: search, sort, hover, zoom and theme, driven by a script; what
+it looks like at two widths."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support import judges
+from tests.unit.profiler.test_report import made_up  # noqa: F401 - a fixture
+from webnn_vk.profiler.page import page
+from webnn_vk.profiler.report import report_of
+
+#: Runs after the page's own script, and tells the page around it what it found.
+DRIVER = """
+<script>
+{
+const told = {};
+const rows = () => [...document.querySelectorAll("#body tr")].map(row => row.cells[3].textContent);
+const seen = () => ({text: tip.textContent, shown: getComputedStyle(tip).visibility === "visible"});
+function hover(node) {
+  const box = node.getBoundingClientRect();
+  const at = {clientX: box.x + box.width / 2, clientY: box.y + box.height / 2, bubbles: true};
+  node.dispatchEvent(new PointerEvent("pointermove", at));
+  const where = document.getElementById("tip").getBoundingClientRect();
+  const inside = where.left >= 0 && where.right <= innerWidth && where.bottom <= innerHeight;
+  return {...seen(), inside};
+}
+function type(text) {
+  const field = document.getElementById("search");
+  field.value = text;
+  field.dispatchEvent(new Event("input"));
+}
+const ground = () => getComputedStyle(document.body).backgroundColor;
+const header = i => document.querySelectorAll("#head button")[i];
+told.width = innerWidth;
+told.overflow = document.documentElement.scrollWidth - innerWidth;
+told.first = rows();
+header(3).click(); told.byName = rows();
+header(3).click(); told.byNameFalling = rows();
+header(1).click(); told.byTime = rows();
+told.sorted = document.querySelectorAll("#head th")[1].getAttribute("aria-sort");
+type("ELEMENTWISE vulkan"); told.found = rows();
+told.count = document.getElementById("count").textContent;
+type("nothing"); told.nothing = rows().length;
+type("");
+told.slices = document.querySelectorAll("#timeline rect").length;
+told.hoverSlice = hover([...document.querySelectorAll("#timeline rect")].find(
+  r => r.dataset.tip.startsWith("matmul")));
+told.hoverPoint = hover(document.querySelector("#roofline circle"));
+told.hoverBlock = hover(document.querySelector("#memory rect"));
+told.hoverNothing = hover(document.querySelector("h1"));
+const wide = () => +document.querySelector("#timeline rect").getAttribute("width");
+const before = wide();
+document.getElementById("closer").click();
+told.window = document.getElementById("window").textContent;
+document.getElementById("whole").click();
+told.whole = wide() === before;
+told.theme = document.documentElement.dataset.theme;
+const first = ground(); document.getElementById("theme").click();
+told.changed = first !== ground();
+told.overlaps = [];
+for (const id of ["timeline", "roofline", "memory"]) {
+  const texts = [...document.querySelectorAll(`#${id} text`)].map(
+    t => [t.textContent, t.getBoundingClientRect()]);
+  texts.forEach(([a, p], i) => texts.slice(i + 1).forEach(([b, q]) => {
+    if (p.left < q.right && q.left < p.right && p.top < q.bottom - 2 && q.top < p.bottom - 2)
+      told.overlaps.push([id, a, b]);
+  }));
+}
+parent.postMessage(JSON.stringify(told), "*");
+}
+</script>
+"""
+#: The page in a frame of any width (a window has at least 500 pixels); it keeps what it is told.
+FRAME = """<!doctype html><body><iframe src="PAGE" width="WIDTH" height="900" style="border: 0">
+</iframe><pre id="told"></pre><script>
+addEventListener("message", e => { document.getElementById("told").textContent = e.data; });
+</script>"""
+
+
+def browse(path: Path, width: int, theme: str) -> dict:
+    """What the driver tells of a page; nothing may be said on the console."""
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        judges.skip("a browser: chromium is not installed")
+    frame = path.with_name("frame.html")
+    frame.write_text(FRAME.replace("PAGE", f"{path.name}#{theme}").replace("WIDTH", str(width)))
+    done = subprocess.run(
+        [program, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
+         f"--user-data-dir={path.parent / 'browser'}", "--window-size=1400,1000", "--dump-dom",
+         "--virtual-time-budget=1000", f"file://{frame}"],
+        capture_output=True, text=True, timeout=120,
+    )
+    assert ":CONSOLE" not in done.stderr, done.stderr
+    found = re.search(r'<pre id="told">(.+?)</pre>', done.stdout, re.DOTALL)
+    assert found is not None, done.stdout[-2000:]
+    text = found[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+    return json.loads(text)
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark")])
+def test_the_page_in_a_browser(made_up, tmp_path, width, theme):  # noqa: F811
+    text = page(made_up, report_of(made_up))
+    path = tmp_path / "report.html"
+    path.write_text(text.replace("</body>", f"{DRIVER}</body>"), encoding="utf-8")
+    told = browse(path, width, theme)
+    assert (told["width"], told["theme"]) == (width, theme)
+    assert told["overflow"] <= 0 and told["overlaps"] == []
+    product, relu, sort = "matmul [a]", "<b>& + relu", "sort"
+    assert told["first"] == [product, relu, sort]
+    assert told["byName"] == [relu, product, sort] == told["byNameFalling"][::-1]
+    # 1 s, 0.25 s and 0.2 s each.
+    assert told["byTime"] == [product, sort, relu] and told["sorted"] == "descending"
+    assert told["found"] == [relu] and told["count"].startswith("1 of 3: ")
+    assert told["nothing"] == 0
+    # Two waits, two batches, a CPU step, four kernels, two uploads.
+    assert told["slices"] == 11
+    assert told["hoverSlice"]["shown"] and told["hoverSlice"]["inside"]
+    assert told["hoverSlice"]["text"].startswith("matmul [a]\nmatmul: 1.000 s, from 600.00 ms on")
+    assert "of the roof" in told["hoverPoint"]["text"] and told["hoverPoint"]["shown"]
+    lines = told["hoverBlock"]["text"].splitlines()
+    assert lines == ["256 B at 0 B", f"from step 0: {product}", f"to step 1: {relu}"]
+    assert not told["hoverNothing"]["shown"]
+    assert told["window"] == "950.00 ms to 2.850 s" and told["whole"] and told["changed"]
+
+
+def test_the_page_needs_nothing_else(made_up):  # noqa: F811
+    text = page(made_up, report_of(made_up))
+    assert "default-src 'none'" in text
+    assert not re.search(r'(?:src|href)\s*=\s*"|@import|url\(|fetch\(|XMLHttpRequest', text)
+    # What users named can't end the script.
+    made_up.lines[0] = tuple(
+        line.__class__(("</script><b>",), line.device, line.kernel) for line in made_up.lines[0]
+    )
+    text = page(made_up, report_of(made_up))
+    assert text.count("</script>") == 1 and "\\u003c/script>\\u003cb>" in text

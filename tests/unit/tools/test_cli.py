@@ -1,0 +1,172 @@
+"""`webnn-vk`: every command's help, and what is said of wrong use and of what isn't there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from tests.support.command_line import Command, affine
+from webnn_vk.tools import cli
+
+
+def commands():
+    """Path → the command, groups too."""
+    root = typer.main.get_command(cli.app)
+    found, waiting = {}, [((), root)]
+    while waiting:
+        path, command = waiting.pop()
+        found[path] = command
+        waiting += [((*path, name), sub) for name, sub in getattr(command, "commands", {}).items()]
+    return found
+
+
+COMMANDS = commands()
+
+
+@pytest.fixture
+def command(capsys):
+    return Command(capsys)
+
+
+def test_the_commands_are_those_of_the_api():
+    names = {path[0] for path in COMMANDS if path}
+    assert names >= {"run", "bench", "check", "graph", "export", "info", "devices", "doctor",
+                     "operators", "cache", "demo"}
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_help_fits_on_a_screen_and_shows_an_example(command, path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    status, out, err = command(*path, "--help")
+    lines = out.splitlines()
+    assert (status, err) == (0, "")
+    assert len(lines) <= 40 and max(map(len, lines)) <= 80, out
+    text = " ".join(out.split())
+    example = re.search(r"Example: webnn-vk (.+?)(?:\.? Exit status|\. |—|$)", text)
+    assert example is not None, out
+    words = shlex.split(example[1])
+    assert tuple(words[: len(path)]) == path
+    # Its options are the command's own.
+    found = COMMANDS[()]
+    while words and words[0] in getattr(found, "commands", {}):
+        found = found.commands[words.pop(0)]
+    known = {option for parameter in found.params for option in parameter.opts}
+    assert {word for word in words if word.startswith("-")} <= known
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_commands_that_print_take_json(path):
+    leaf = not getattr(COMMANDS[path], "commands", None)
+    if leaf and path not in {("demo",)}:
+        assert "--json" in {o for parameter in COMMANDS[path].params for o in parameter.opts}
+
+
+WRONG_USE = [
+    ("voodoo", "No such command 'voodoo'"),
+    ("run", "Missing argument 'MODEL'"),
+    ("run MODEL --seed -1", "'--seed'"),
+    ("run MODEL --shape x", "'x' is not NAME=1,3,48,192"),
+    ("run MODEL --shape x=1,0", "'x=1,0' is not NAME=1,3,48,192"),
+    ("run MODEL --mean red", "--mean: 'red' is not a number"),
+    ("run MODEL --fast", "No such option.*--fast"),
+    ("bench MODEL --runs 0", "'--runs'"),
+    ("bench MODEL --runs many", "'--runs'"),
+    ("bench MODEL --compare tensorrt", "'--compare'.*tensorrt"),
+    ("export MODEL", "Missing argument 'FILE'"),
+    ("cache clear --only models", "'--only'.*models"),
+    ("demo ocr a.png --top 2", "--top is for the sentences"),
+    ("demo one two", "the second argument, two, is for ocr alone"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), WRONG_USE, ids=[words for words, _ in WRONG_USE])
+def test_wrong_use(command, tmp_path, words, message):
+    model = affine(tmp_path / "model.onnx")
+    status, out, err = command(*words.replace("MODEL", str(model)).split())
+    assert (status, out) == (2, "")
+    (line,) = err.splitlines()
+    assert re.match(r"webnn-vk.*: error: ", line) and re.search(message, line), line
+
+
+FAILURES = [
+    ("run nowhere.onnx", "no such file: nowhere.onnx"),
+    ("run model.txt", "a model is a .onnx or .webnn file, or cache:KEY"),
+    ("run broken.onnx --device cpu", "broken.onnx: "),
+    ("run broken.webnn --device cpu", "broken.webnn: "),
+    ("run cache:nothing --device cpu", "no graph is saved under this key"),
+    ("run model.onnx --device voodoo", "--device voodoo matches no device|voodoo.*no Vulkan"),
+    ("info --device voodoo", "--device voodoo matches no device|voodoo.*no Vulkan"),
+    ("run model.onnx --device cpu --input x=nowhere.npy", "no such file: nowhere.npy|No such file"),
+    ("run model.onnx --device cpu --input x=nowhere.png", "no such file: nowhere.png"),
+    ("run model.onnx --device cpu --input x=broken.npy", "cannot read the input broken.npy"),
+    ("run model.onnx --device cpu --input x=broken.png", "broken.png is not an image"),
+    ("run model.onnx --device cpu --input x=blue", "--input 'blue' is none of: random, a number"),
+    ("run model.onnx --device cpu --input z=1", "there is no input 'z'; inputs: x"),
+    ("run model.onnx --device cpu --input 1 --input 2", "the model has 1 inputs, more are given"),
+    ("run model.onnx --device cpu --shape z=1", "there is no input 'z'; inputs: x"),
+    ("run model.onnx --device cpu --shape x=1,4,5,5", r"input 'x' has the shape \[batch, 3, "),
+    ("run model.onnx --device cpu --output y.txt", "a .npz file"),
+    ("run model.onnx --device cpu --output no/y.npz", "cannot write no/y.npz"),
+    ("export model.onnx model.tflite", "a model is written as .onnx, .webnn or cache:KEY"),
+    ("export model.onnx model.webnn --opset 21", "--opset is for .onnx files alone"),
+    ("export model.onnx no/model.onnx --device cpu", "cannot write no/model.onnx"),
+    ("bench cache:nothing --compare onnxruntime --device cpu", "no graph is saved"),
+    ("check unknown.onnx --device cpu --shape y=1", "there is no input 'y'"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), FAILURES, ids=[words for words, _ in FAILURES])
+def test_failures(command, tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WEBNN_VK_CACHE", str(tmp_path / "cache"))
+    affine(tmp_path / "model.onnx")
+    affine(tmp_path / "unknown.onnx")
+    for name in ("broken.onnx", "broken.webnn", "broken.npy", "broken.png"):
+        (tmp_path / name).write_bytes(b"\x93NUM broken {")
+    status, out, err = command(*words.split())
+    assert (status, out) == (1, "")
+    (line,) = err.splitlines()
+    assert line.startswith("webnn-vk: ") and re.search(message, line), line
+
+
+def test_without_arguments_the_help_is_shown(command):
+    status, out, err = command()
+    assert (status, out) == (2, "") and "Commands" in err
+
+
+def run_alone(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
+                          env={**os.environ, "COLUMNS": "80"})
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["run", "--help"], ["voodoo"]], ids=" ".join)
+def test_what_says_something_of_itself_is_light(arguments):
+    code = f"from webnn_vk.tools.cli import main\nmain({arguments})\nimport json, sys\n" \
+           "print(json.dumps(sorted(sys.modules)))"
+    loaded = set(json.loads(run_alone(code).stdout.splitlines()[-1]))
+    assert "typer" in loaded
+    heavy = {"numpy", "vulkan", "jinja2", "onnx", "onnxruntime", "webnn_vk.context"}
+    assert loaded & heavy == set()
+
+
+@pytest.mark.parametrize(("typed", "offered"), [
+    ("webnn-vk ben", ["bench"]),
+    ("webnn-vk run small", ["small.onnx", "small.webnn"]),
+    ("webnn-vk bench x.onnx --device c", ["cpu"]),
+    ("webnn-vk cache ", ["stat", "verify", "clear"]),
+])
+def test_shell_completion(tmp_path, typed, offered):
+    for name in ("small.onnx", "small.webnn", "small.txt"):
+        (tmp_path / name).touch()
+    variables = {"_WEBNN_VK_COMPLETE": "complete_bash", "COMP_WORDS": typed,
+                 "COMP_CWORD": str(len(typed.split(" ")) - 1)}
+    done = subprocess.run([sys.executable, "-m", "webnn_vk"], capture_output=True, text=True,
+                          env={**os.environ, **variables}, cwd=tmp_path)
+    assert done.stdout.split() == offered, done.stderr

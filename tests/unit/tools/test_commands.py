@@ -1,0 +1,188 @@
+"""What the commands on models and caches do, on the CPU device; `test_cli` has their manners."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.support.command_line import Command, affine, write_model
+
+
+@pytest.fixture
+def command(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("WEBNN_VK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("WEBNN_VK_DEVICE", "cpu")
+    return Command(capsys)
+
+
+@pytest.fixture
+def model(tmp_path):
+    return affine(tmp_path / "model.onnx")
+
+
+def test_run_on_an_array(command, model, tmp_path):
+    x = np.arange(12, dtype=np.float32).reshape(1, 3, 2, 2)
+    np.save(tmp_path / "x.npy", x)
+    for given in (f"x={tmp_path / 'x.npy'}", tmp_path / "x.npy"):
+        done = command.json("run", model, "--input", given, "--output", tmp_path / "y.npz")
+        with np.load(tmp_path / "y.npz") as written:
+            np.testing.assert_array_equal(written["y"], 2 * x + 1)
+        assert done["written"] == str(tmp_path / "y.npz")
+        (y,) = done["outputs"]
+        assert y == {"name": "y", "type": "float32", "shape": [1, 3, 2, 2], "min": 1.0,
+                     "max": 23.0, "mean": 12.0, "not_finite": 0}
+    status, out, _ = command("run", model, "--input", given)
+    assert status == 0 and re.search(r"output +y +float32 +\[1, 3, 2, 2\] +1 +23 +12 +0", out)
+
+
+def test_run_on_random_numbers_is_the_same_for_a_seed(command, model, tmp_path):
+    def outputs(*more):
+        path = tmp_path / "y.npy"
+        command.json("run", model, "--shape", "x=2,3,4,5", "--output", path, *more)
+        return np.load(path)
+
+    first = outputs()
+    assert first.shape == (2, 3, 4, 5) and 1 <= first.min() < first.max() < 3
+    np.testing.assert_array_equal(outputs("--input", "random"), first)
+    assert (outputs("--seed", "1") != first).any()
+
+
+def test_shapes_that_nobody_gives(command, model):
+    (x,) = command.json("run", model)["inputs"]
+    assert x["shape"] == [1, 3, 224, 224]
+
+
+@pytest.mark.parametrize(("shape", "layout"), [
+    ([1, 3, "h", "w"], "nchw"), ([1, "h", "w", 3], "nhwc"), ([3, "h", "w"], "chw"),
+])
+def test_run_on_an_image(command, tmp_path, shape, layout):
+    Image = pytest.importorskip("PIL.Image")
+    Image.new("RGB", (8, 8), (255, 0, 51)).save(tmp_path / "x.png")
+    fixed = [{"h": 2, "w": 4}.get(length, length) for length in shape]
+    path = affine(tmp_path / "model.onnx", fixed)
+    command.json("run", path, "--input", tmp_path / "x.png", "--mean", "0,0,0.5",
+                 "--std", "0.5", "--output", tmp_path / "y.npy")
+    written = np.load(tmp_path / "y.npy")
+    channels = np.moveaxis(written.reshape(fixed), fixed.index(3), -1)
+    # (1, 0, 0.2) less the mean, by the standard deviation; twice that and one.
+    expected = 2 * np.array([2, 0, -0.6], np.float32) + 1
+    np.testing.assert_allclose(channels, np.broadcast_to(expected, channels.shape), rtol=1e-6)
+
+
+def test_an_image_does_not_fit_everywhere(command, tmp_path):
+    Image = pytest.importorskip("PIL.Image")
+    Image.new("RGB", (8, 8)).save(tmp_path / "x.png")
+    path = affine(tmp_path / "model.onnx", [1, 7])
+    status, _, err = command("run", path, "--input", tmp_path / "x.png")
+    assert status == 1 and re.search(r"\[1, 7\]: images go into", err)
+
+
+def test_values_that_decide_shapes_are_asked_for(command, tmp_path):
+    path = write_model(
+        tmp_path / "model.onnx", [helper.make_node("Reshape", ["x", "s"], ["y"])],
+        {"x": [6], "s": [2]}, {"y": ["a", "b"]}, {}, {"s": TensorProto.INT64},
+    )
+    status, _, err = command("run", path)
+    assert status == 1 and "input 's' decides shapes or branches: give it, as --input s=" in err
+    done = command.json("run", path, "--input", "s=2,3", "--input", "x=1,2,3,4,5,6")
+    assert done["outputs"][0]["shape"] == [2, 3] and done["outputs"][0]["mean"] == 3.5
+    bench = command.json("bench", path, "--input", "s=3,2", "--runs", "2", "--compare",
+                         "onnxruntime")
+    assert bench["largest_difference"] == 0
+
+
+def test_bench_beside_onnxruntime(command, model):
+    done = command.json("bench", model, "--shape", "x=1,3,8,8", "--runs", "5",
+                        "--compare", "onnxruntime")
+    ours, others = done["engines"]
+    assert (ours["engine"], others["engine"]) == ("webnn_vk", "onnxruntime")
+    for row in (ours, others):
+        assert row["runs"] == 5
+        assert 0 < row["fastest"] <= row["p10"] <= row["median"] <= row["p90"]
+        assert row["per_second"] > 0
+    assert ours["memory"] > 0 and done["largest_difference"] == 0
+    status, out, _ = command("bench", model, "--shape", "x=1,3,8,8", "--seconds", "0.05")
+    assert status == 0 and re.search(r"^webnn_vk +\d+ .*s +[\d.]+ ", out, re.MULTILINE)
+
+
+def test_largest_difference():
+    from webnn_vk.tools.bench import largest_difference
+
+    a = {"y": np.array([0.0, 8.0, np.inf])}
+    assert largest_difference(a, {"y": np.array([1.0, 8.0, np.inf])}) == 1 / 8
+    assert largest_difference(a, {"z": np.zeros(3)}) is None
+
+
+def test_check_names_what_runs_where(command, model):
+    done = command.json("check", model)
+    assert done["supported"] and done["steps"] == {"vulkan": 0, "cpu": 2}
+    assert done["operators"] == [{"operator": "add", "vulkan": 0, "cpu": 1},
+                                 {"operator": "mul", "vulkan": 0, "cpu": 1}]
+
+
+def test_check_lists_what_is_not_supported(command, tmp_path):
+    path = write_model(tmp_path / "model.onnx", [
+        helper.make_node("NonZero", ["x"], ["n"], "nonzero"),
+        helper.make_node("Cast", ["n"], ["y"], to=TensorProto.FLOAT),
+    ], {"x": [4]}, {"y": [1, "n"]}, {})
+    done = command.json("check", path, status=1)
+    assert not done["supported"]
+    (problem,) = done["problems"]
+    assert problem["operator"] == "NonZero" and problem["reason"]
+    status, out, err = command("check", path)
+    assert (status, err) == (1, "") and "can't be taken, for 1 reason" in out
+    status, out, err = command("run", path)
+    assert (status, out) == (1, "") and "NonZero" in err and len(err.splitlines()) == 1
+
+
+def test_graph_lists_kernels(command, model):
+    done = command.json("graph", model)
+    assert [line["operators"] for line in done["lines"]] == [["mul [t]"], ["add [y]"]]
+    status, out, _ = command("graph", model)
+    assert status == 0 and re.search(r"^0 +mul \[t\] +cpu +numpy", out, re.MULTILINE)
+
+
+def test_export_and_back(command, model, tmp_path):
+    x = np.arange(12, dtype=np.float32).reshape(1, 3, 2, 2)
+    np.save(tmp_path / "x.npy", x)
+    for target in ("copy.webnn", "copy.onnx", "cache:copy"):
+        place = target if target.startswith("cache:") else tmp_path / target
+        command.json("export", model, place, "--shape", "x=1,3,2,2")
+        command.json("run", place, "--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy")
+        np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), 2 * x + 1)
+    onnx.checker.check_model(tmp_path / "copy.onnx")
+
+
+def test_cache_is_shown_verified_and_cleared(command, model, tmp_path):
+    command.json("export", model, "cache:kept", "--shape", "x=1,3,2,2")
+    assert list(command.json("cache", "stat")["graphs"]) == ["kept"]
+    clean = {"folder": str(tmp_path / "cache"), "damaged_shaders": [], "damaged_graphs": {}}
+    assert command.json("cache", "verify") == clean
+    (data,) = (tmp_path / "cache" / "graphs").glob("*/*.bin")
+    data.write_bytes(data.read_bytes() + b"x")
+    shader = tmp_path / "cache" / "spirv" / f"{'00' * 32}-01234567.spv"
+    shader.parent.mkdir(mode=0o700)
+    shader.write_bytes(b"no shader")
+    damaged = command.json("cache", "verify", status=1)
+    assert damaged["damaged_shaders"] == [shader.name]
+    assert damaged["damaged_graphs"] == {"kept": f"{data.name} is damaged"}
+    removed = command.json("cache", "clear", "--only", "graphs")["removed"]
+    assert removed == {"shaders": 0, "graphs": 1} and shader.exists()
+    assert command.json("cache", "clear")["removed"] == {"shaders": 1, "graphs": 0}
+    assert command.json("cache", "verify") == clean
+
+
+def test_info(command):
+    done = command.json("info", "--device", "cpu")
+    assert [device["type"] for device in done["devices"]] == ["numpy"]
+    status, out, _ = command("info", "--device", "cpu")
+    assert status == 0 and re.search(r"^Device +cpu: CPU", out) and "\nCache  " in out
+
+
+def test_operators_as_json(command):
+    add = command.json("operators")["add"]
+    assert len(add["a"]) == 8 and "float32" in add["a"]

@@ -1,0 +1,7 @@
+"""What ``context.profile()`` gives: where the time of a context's work goes."""
+
+from .profile import Profile
+from .report import HostTime, KernelTime, ProfileReport, Transfer
+from .roofline import Roofline
+
+__all__ = ["HostTime", "KernelTime", "Profile", "ProfileReport", "Roofline", "Transfer"]

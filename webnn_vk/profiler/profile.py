@@ -1,0 +1,118 @@
+"""``with context.profile() as p:``"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from .. import background
+from ..context_state import ContextState
+from ..errors import InvalidStateError
+from ..face import OneOfAKind, PublicDir
+from .collect import Collector
+from .page import page
+from .report import ProfileReport, Recorded, recorded, report_of
+from .roofline import Roofline, measure
+from .trace import trace
+
+
+class Profile(PublicDir, OneOfAKind):
+    """Made by ``context.profile()``. What it found is there when the ``with`` statement is over."""
+
+    def __init__(self, context: ContextState, *, roofline: bool = True) -> None:
+        self._context, self._with_roofline = context, roofline
+        self._roofline: Roofline | None = None
+        self._collector: Collector | None = None
+        self._found: Recorded | None = None
+        self._report: ProfileReport | None = None
+        self._begin = 0.0
+
+    def __enter__(self) -> Profile:
+        background.shielded(self._start)
+        return self
+
+    def _start(self) -> None:
+        context = self._context
+        context.check()
+        timeline, device = context.timeline, context.device
+        if timeline.observer is not None:
+            raise InvalidStateError("profile: the device is profiled already")
+        if self._collector is not None:
+            raise InvalidStateError("profile: a profile is entered once")
+        context.lane.fence().wait()
+        if self._with_roofline and device.profile is not None:
+            self._roofline = measure(device)
+        self._collector = collector = Collector(device)
+        self._begin = time.perf_counter()
+        timeline.observer = device.observer = collector
+
+    def __exit__(self, *_: object) -> None:
+        background.shielded(self._end)
+
+    def _end(self) -> None:
+        context, collector = self._context, self._collector
+        if collector is None:
+            return
+        try:
+            context.lane.fence().wait()
+        except InvalidStateError:
+            pass  # the context was destroyed inside: what came before is told
+        end = time.perf_counter()
+        context.timeline.observer = context.device.observer = None
+        try:
+            self._found = recorded(
+                collector, str(context.info), self._begin, end, self._roofline
+            )
+            self._report = report_of(self._found)
+        finally:
+            collector.close()
+
+    @property
+    def report(self) -> ProfileReport:
+        """What was found, as data; ``print`` shows a table. At once. InvalidStateError before the
+        ``with`` statement is over."""
+        if self._report is None:
+            raise InvalidStateError("profile: its report is there when the with statement is over")
+        return self._report
+
+    def trace(self) -> dict[str, Any]:
+        """What was found in Chrome's Trace Event Format. At once; InvalidStateError as
+        ``report``."""
+        return trace(self._recorded())
+
+    def html(self) -> str:
+        """What was found as a page of its own. At once; InvalidStateError as ``report``."""
+        return page(self._recorded(), self.report)
+
+    def save(self, path: str | Path) -> None:
+        """Write ``NAME.json``, a trace for Perfetto or chrome://tracing, or ``NAME.html``, a page
+        that needs nothing else. Waits for the file; ValueError for another name, OSError where it
+        can't be written, InvalidStateError as ``report``."""
+        place = Path(path)
+        if place.suffix.lower() == ".json":
+            text = json.dumps(self.trace())
+        elif place.suffix.lower() in (".html", ".htm"):
+            text = self.html()
+        else:
+            raise ValueError(f"save: {place.name} is neither NAME.json nor NAME.html")
+        place.write_text(text, encoding="utf-8")
+
+    def save_trace(self, path: str | Path) -> None:
+        """Write the trace, whatever the file's name. As ``save``."""
+        Path(path).write_text(json.dumps(self.trace()), encoding="utf-8")
+
+    def _recorded(self) -> Recorded:
+        if self._found is None:
+            raise InvalidStateError("profile: it is there when the with statement is over")
+        return self._found
+
+    def __str__(self) -> str:
+        return "a profile that is not over" if self._report is None else str(self._report)
+
+    def __repr__(self) -> str:
+        return f"<Profile {'not over' if self._report is None else self._report.summary}>"
+
+    def _repr_html_(self) -> str:
+        return self.report._repr_html_() if self._report is not None else repr(self)

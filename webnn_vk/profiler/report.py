@@ -1,0 +1,380 @@
+"""The report of a profile, made of what was written down: plain data, readable as a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import sanitize
+from ..face import html_table
+from ..program import CopyStep, CpuStep, DispatchStep, Program, ReportLine
+from .collect import BatchTimes, Collector, DeviceTimes, HostRun, Run
+from .roofline import Roofline
+
+#: Rows of the printed table; all of them are in ``kernels``.
+ROWS = 30
+#: Operators that a line names: a CPU segment may have hundreds.
+SHOWN = 8
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """One line of a graph's report with its times: a dispatch, a copy, or steps of the CPU.
+    ``graph`` and ``line`` number it (graphs in the order of their first run; -1: several lines, a
+    CPU segment's). ``seconds`` are those of all ``runs``; ``flops`` and ``bytes`` of one."""
+
+    graph: int
+    line: int
+    operators: tuple[str, ...]
+    device: str
+    kernel: str
+    variant: str
+    groups: tuple[int, int, int] | None
+    runs: int
+    seconds: float
+    flops: int
+    bytes: int
+
+    @property
+    def mean(self) -> float:
+        """Seconds of one run."""
+        return self.seconds / self.runs if self.runs else 0.0
+
+    @property
+    def gflops(self) -> float:
+        """10⁹ floating-point operations per second."""
+        return self.flops / self.mean / 1e9 if self.seconds > 0 else 0.0
+
+    @property
+    def gigabytes(self) -> float:
+        """10⁹ bytes of memory per second, as estimated from the tensors read and written."""
+        return self.bytes / self.mean / 1e9 if self.seconds > 0 else 0.0
+
+    def share_of(self, roofline: Roofline | None) -> float | None:
+        """How near it comes to what the device can do: 1.0 is there. None where that is unknown."""
+        if roofline is None or self.device != "vulkan" or self.seconds <= 0:
+            return None
+        return roofline.seconds(self.flops, self.bytes) / self.mean
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Transfers of one kind: "upload", "download", "clear" or "copy"; seconds on the device."""
+
+    kind: str
+    count: int
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class HostTime:
+    """What the host did or waited for, ``count`` times: "waiting in the queue" (a run, from its
+    call to its batch), "putting together" (batches: recording, staging, submitting), "CPU steps",
+    "device at work" (from the submit of a batch until its end was seen)."""
+
+    name: str
+    count: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class MemoryBlock:
+    """One intermediate in the memory that they share: bytes [``offset``, ``offset + size``) of
+    block ``block`` from line ``first`` to line ``last`` of the graph's report."""
+
+    block: int
+    offset: int
+    size: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class GraphMemory:
+    """A graph's memory in bytes: intermediates share ``arena``; ``weights`` are constants."""
+
+    arena: int
+    weights: int
+    lines: int
+    blocks: tuple[MemoryBlock, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class ProfileReport:
+    """What a profile found. ``seconds``: from entering to leaving; ``runs`` of graphs in it.
+    ``kernels``: those that took longest first. ``timed``: whether the device writes times; without
+    them kernels have none. Times of kernels come from the device, those of the host from its clock.
+    ``print(report)`` shows a table."""
+
+    device: str
+    seconds: float
+    runs: int
+    kernels: tuple[KernelTime, ...] = ()
+    host: tuple[HostTime, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
+    memory: tuple[GraphMemory, ...] = ()
+    roofline: Roofline | None = None
+    timed: bool = True
+
+    @property
+    def kernel_seconds(self) -> float:
+        """Seconds of all kernels on the device."""
+        return sum(k.seconds for k in self.kernels if k.device == "vulkan")
+
+    @property
+    def host_seconds(self) -> float:
+        """Seconds of CPU steps."""
+        return sum(k.seconds for k in self.kernels if k.device == "cpu")
+
+    @property
+    def summary(self) -> str:
+        """The sums in one line."""
+        said = (
+            f"{self.runs} runs in {_shown(self.seconds)}: kernels {_shown(self.kernel_seconds)}, "
+            f"CPU steps {_shown(self.host_seconds)}, "
+            f"transfers {_shown(sum(t.seconds for t in self.transfers))}"
+        )
+        if self.roofline is not None:
+            said += (
+                f"; the device can do {self.roofline.flops / 1e9:.1f} GFLOP/s and "
+                f"{self.roofline.bandwidth / 1e9:.1f} GB/s"
+            )
+        return said if self.timed else f"{said}; the device writes no times of kernels"
+
+    def __str__(self) -> str:
+        rows = [_cells(k, self) for k in self.kernels[:ROWS]]
+        lines = _aligned([_HEAD, *rows])
+        if len(self.kernels) > ROWS:
+            rest = sum(k.seconds for k in self.kernels[ROWS:])
+            lines.append(f"… and {len(self.kernels) - ROWS} more, {_shown(rest)}")
+        lines.append("")
+        lines += _aligned([
+            *[(t.kind, f"{t.count} ×", _shown(t.seconds), f"{t.bytes / 1e6:.3f} MB")
+              for t in self.transfers],
+            *[(h.name, f"{h.count} ×", _shown(h.seconds), "") for h in self.host],
+        ])
+        return "\n".join([*lines, self.summary])
+
+    def __repr__(self) -> str:
+        return f"<ProfileReport {self.summary}>"
+
+    def _repr_html_(self) -> str:
+        html = html_table((_cells(k, self) for k in self.kernels), _HEAD, self.summary)
+        rows = [(h.name, h.count, _shown(h.seconds)) for h in self.host]
+        rows += [(t.kind, t.count, _shown(t.seconds)) for t in self.transfers]
+        return html + html_table(rows, ("", "times", "time"))
+
+
+def title_of(operators: Sequence[str]) -> str:
+    """Operators in one line, the first of many."""
+    more = f" … and {len(operators) - SHOWN} more" if len(operators) > SHOWN else ""
+    return sanitize(" + ".join(operators[:SHOWN])) + more
+
+
+_HEAD = ("share", "time", "runs", "operators", "device", "kernel", "variant", "GFLOP/s", "GB/s",
+         "of roof")
+
+
+def _cells(kernel: KernelTime, report: ProfileReport) -> tuple[str, ...]:
+    everything = report.kernel_seconds + report.host_seconds
+    share = kernel.share_of(report.roofline)
+    rates = (f"{kernel.gflops:.2f}", f"{kernel.gigabytes:.2f}") if kernel.flops or kernel.bytes \
+        else ("", "")
+    return (
+        f"{kernel.seconds / everything:.1%}" if everything else "",
+        _shown(kernel.seconds), str(kernel.runs), title_of(kernel.operators),
+        kernel.device, kernel.kernel, kernel.variant, *rates,
+        "" if share is None else f"{share:.0%}",
+    )
+
+
+def _shown(seconds: float) -> str:
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.1f} µs"
+    return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.3f} s"
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    if not rows:
+        return []
+    widths = [min(48, max(len(row[i]) for row in rows)) for i in range(len(rows[0]))]
+    return [
+        "  ".join(cell[:w].ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+# -- making it ---------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Slice:
+    """One line of a report at work once: ``start`` and ``end`` in seconds of the profile."""
+
+    run: int
+    graph: int
+    line: int
+    start: float
+    end: float
+
+
+@dataclass
+class Recorded:
+    """What a profile keeps for its report, trace and page: everything on one clock, in seconds from
+    the beginning."""
+
+    device: str
+    seconds: float
+    roofline: Roofline | None
+    timed: bool
+    lines: list[tuple[ReportLine, ...]]
+    memory: list[GraphMemory]
+    runs: list[Run]
+    batches: list[BatchTimes]
+    kernels: list[Slice] = field(default_factory=list)
+    #: CPU steps: the lines from ``line`` to the second number of each.
+    hosts: list[tuple[Slice, int]] = field(default_factory=list)
+    #: (kind, bytes, start, end)
+    transfers: list[tuple[str, int, float, float]] = field(default_factory=list)
+
+    def host_line(self, graph: int, first: int, last: int) -> ReportLine:
+        """The lines of CPU steps as one."""
+        lines = self.lines[graph][first : last + 1]
+        names = tuple(name for line in lines for name in line.operators)
+        kernels = Counter(line.kernel for line in lines if line.kernel != "copy")
+        kernel = " + ".join(kernels) or "copy"
+        return ReportLine(names, "cpu", kernel, f"{len(lines)} steps",
+                          bytes=sum(line.bytes for line in lines))
+
+
+def recorded(
+    collector: Collector, device: str, begin: float, end: float, roofline: Roofline | None
+) -> Recorded:
+    """What was collected between two times of the host's clock."""
+    shift = _shift(collector.batches)
+    places = [_places(program) for program in collector.programs]
+    found = Recorded(
+        device, end - begin, roofline, collector.timed,
+        [report.lines for report in collector.reports],
+        [_memory(program, report)
+         for program, report in zip(collector.programs, collector.reports, strict=True)],
+        [Run(r.program, *(t - begin for t in (r.queued, r.begun, r.submitted, r.done)))
+         for r in collector.runs],
+        [BatchTimes(b.works, b.begun - begin, b.submitted - begin, b.done - begin, b.host)
+         for b in collector.batches],
+    )
+    for times in (times for batch in collector.batches for times in batch.device):
+        stamps = [t + shift - begin for t in times.times]
+        if times.run < 0:
+            _add_transfers(found, times, stamps)
+            continue
+        for line, start, stop in zip(places[times.program][times.segment], stamps, stamps[1:],
+                                     strict=False):
+            found.kernels.append(Slice(times.run, times.program, line, start, max(start, stop)))
+    for host in collector.hosts:
+        found.hosts.append(_host_slice(host, places[host.program], begin))
+    return found
+
+
+def _add_transfers(found: Recorded, times: DeviceTimes, stamps: Sequence[float]) -> None:
+    pairs = list(zip(stamps, stamps[1:], strict=False)) or [(0.0, 0.0)] * len(times.kinds)
+    for kind, size, (start, stop) in zip(times.kinds, times.sizes, pairs, strict=True):
+        found.transfers.append((kind, size, start, max(start, stop)))
+
+
+def _shift(batches: Sequence[BatchTimes]) -> float:
+    """What the device's clock is behind the host's: no batch can have ended after the host has seen
+    its end, and that which was seen soonest tells."""
+    return min(
+        (batch.done - times.times[-1] for batch in batches for times in batch.device[-1:]
+         if times.times),
+        default=0.0,
+    )
+
+
+def _places(program: Program) -> list[list[int]]:
+    """The lines of the report by segment."""
+    places, line = [], 0
+    for segment in program.segments:
+        count = sum(isinstance(s, (DispatchStep, CopyStep, CpuStep)) for s in segment.steps)
+        places.append(list(range(line, line + count)))
+        line += count
+    return places
+
+
+def _host_slice(
+    host: HostRun, places: Sequence[Sequence[int]], begin: float
+) -> tuple[Slice, int]:
+    lines = [n for part in places for n in part] if host.segment < 0 else places[host.segment]
+    first, last = (lines[0], lines[-1]) if lines else (0, -1)
+    return Slice(host.run, host.program, first, host.start - begin, host.end - begin), last
+
+
+def _memory(program: Program, report: Any) -> GraphMemory:
+    """Which intermediates lie where, from their first to their last use."""
+    uses: dict[int, list[int]] = {}
+    line = 0
+    for segment in program.segments:
+        for step in segment.steps:
+            if not isinstance(step, (DispatchStep, CopyStep, CpuStep)):
+                continue
+            if not isinstance(step, CpuStep):
+                for place, _, _ in step.accesses():
+                    uses.setdefault(place.slot, []).append(line)
+            line += 1
+    blocks = tuple(
+        MemoryBlock(slot.index, slot.offset, slot.size, uses[n][0], uses[n][-1])
+        for n, slot in enumerate(program.slots) if slot.kind == "arena" and n in uses
+    )
+    return GraphMemory(sum(program.arenas), report.weight_bytes, line, blocks)
+
+
+def report_of(found: Recorded) -> ProfileReport:
+    """The sums."""
+    return ProfileReport(
+        found.device, found.seconds, len(found.runs),
+        tuple(sorted(_kernel_times(found), key=lambda k: -k.seconds)),
+        tuple(_host_times(found)), tuple(_transfers(found)), tuple(found.memory), found.roofline,
+        found.timed,
+    )
+
+
+def _kernel_times(found: Recorded) -> Iterator[KernelTime]:
+    device: dict[tuple[int, int], list[float]] = {}
+    for one in found.kernels:
+        device.setdefault((one.graph, one.line), []).append(one.end - one.start)
+    for (graph, number), taken in device.items():
+        yield _kernel_time(graph, number, found.lines[graph][number], taken)
+    host: dict[tuple[int, int, int], list[float]] = {}
+    for one, last in found.hosts:
+        host.setdefault((one.graph, one.line, last), []).append(one.end - one.start)
+    for (graph, first, last), taken in host.items():
+        number = first if first == last else -1
+        yield _kernel_time(graph, number, found.host_line(graph, first, last), taken)
+
+
+def _kernel_time(
+    graph: int, number: int, line: ReportLine, taken: Sequence[float]
+) -> KernelTime:
+    return KernelTime(graph, number, line.operators, line.device, line.kernel, line.variant,
+                      line.groups, len(taken), sum(taken), line.flops, line.bytes)
+
+
+def _host_times(found: Recorded) -> Iterator[HostTime]:
+    runs, batches = found.runs, found.batches
+    yield HostTime("waiting in the queue", len(runs), sum(r.begun - r.queued for r in runs))
+    yield HostTime("putting together", len(batches),
+                   sum(max(b.submitted - b.begun - b.host, 0.0) for b in batches))
+    yield HostTime("CPU steps", len(found.hosts), sum(b.host for b in batches))
+    yield HostTime("device at work", len(batches),
+                   sum(max(b.done - b.submitted, 0.0) for b in batches))
+
+
+def _transfers(found: Recorded) -> Iterator[Transfer]:
+    kinds: Mapping[str, None] = dict.fromkeys(kind for kind, *_ in found.transfers)
+    for kind in kinds:
+        own = [t for t in found.transfers if t[0] == kind]
+        yield Transfer(kind, len(own), sum(t[1] for t in own), sum(t[3] - t[2] for t in own))
+
+

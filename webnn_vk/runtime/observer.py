@@ -1,0 +1,49 @@
+"""Somebody who looks on while a device works: the profiler. Where nobody does, work pays for a look
+at an attribute that is None."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from ..driver import Command, Recording
+from ..program import HostSegment
+
+
+class Watch(Protocol):
+    """Looks on at one batch; called by the thread that starts it, ``done`` by who waits for it."""
+
+    def recordings(self, executable: Any, inputs: Any, outputs: Any) -> list[Any]:
+        """What ``DriverExecutable.recordings`` gives, or the same with times in it."""
+
+    def host(self, executable: Any, segment: HostSegment | None, start: float, end: float) -> None:
+        """The host has computed a segment; None: all of a program on the CPU device. The times are
+        ``time.perf_counter``'s."""
+
+    def transfer(self, work: Any, size: int) -> None:
+        """The next transfer: which work it is of, and its bytes."""
+
+    def timed(self, commands: Sequence[Command]) -> Sequence[Command]:
+        """Transfers that are about to be recorded, with times between them."""
+
+    def recorded(self, recording: Recording) -> None:
+        """What those commands have become."""
+
+    def submitted(self) -> None:
+        """All of the batch is on the device, or over."""
+
+    def read(self) -> None:
+        """What was submitted so far is over; recordings still exist."""
+
+    def done(self) -> None:
+        """The batch is over."""
+
+
+class Observer(Protocol):
+    """Looks on at a device. Its methods must be quick, and must not raise."""
+
+    def queued(self, works: Any) -> None:
+        """A call has queued these, in any thread."""
+
+    def begin(self, works: Sequence[Any]) -> Watch:
+        """A batch of works is about to be started."""

@@ -1,0 +1,193 @@
+"""``webnn-vk bench``: how long a model takes, beside ONNX Runtime if asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ..ml_graph import executable_of
+from . import ToolError
+from .models import SAVED, OpenedModel, onnx_package
+from .output import duration, emit, facts, say, size, table, working
+from .running import Options, Ready, Tensors, ready
+
+#: Runs before those that count: the driver compiles, caches fill, the CPU's clock goes up.
+WARM_UP = 2
+#: Runs that are queued at once where throughput is measured.
+QUEUED = 16
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one engine takes. Latencies in seconds: a run with its inputs written and its outputs
+    read. ``per_second``: runs where the engine never waits for the host. ``memory``: bytes on the
+    device, None where that is not known."""
+
+    engine: str
+    runs: int
+    median: float
+    fastest: float
+    p10: float
+    p90: float
+    per_second: float
+    memory: int | None = None
+    gflops: float | None = None
+
+
+def figures(engine: str, seconds: Sequence[float], per_second: float, **more: Any) -> Figures:
+    """The figures of measured runs."""
+    low, median, high = np.percentile(seconds, [10, 50, 90])
+    return Figures(
+        engine, len(seconds), float(median), float(min(seconds)), float(low), float(high),
+        per_second, **more,
+    )
+
+
+def bench(options: Options, runs: int | None, seconds: float, compare: str | None) -> None:
+    """Measure and print; ``runs``: how many, else as many as fit into ``seconds``."""
+    with working("building the model") as bar, ready(options) as model:
+        engines: dict[str, Callable[[], Any]] = {}
+        tensors = Tensors(model.context, model.model.graph)
+
+        def ours() -> dict[str, np.ndarray]:
+            tensors.write(model.feeds)
+            tensors.dispatch()
+            return tensors.read()
+
+        engines["webnn_vk"] = ours
+        if compare is not None:
+            engines[compare] = onnxruntime_of(options, model)
+        bar.begin("warming up")
+        results = {name: run() for name, run in engines.items() for _ in range(WARM_UP)}
+        latencies = alternate(engines, runs, seconds, bar)
+        bar.begin("measuring throughput")
+        count = max(1, min(QUEUED, round(seconds / np.median(latencies["webnn_vk"]))))
+        rate = throughput(tensors, count)
+        flops = executable_of(model.model.graph).flops
+        rows = [figures("webnn_vk", latencies["webnn_vk"], rate, memory=model.memory(),
+                        gflops=flops * rate / 1e9)]
+        difference = None
+        if compare is not None:
+            taken = latencies[compare]
+            rows.append(figures(compare, taken, len(taken) / sum(taken)))
+            difference = largest_difference(results["webnn_vk"], results[compare])
+        _print(options, model, rows, difference)
+
+
+def alternate(
+    engines: Mapping[str, Callable[[], Any]], runs: int | None, seconds: float, bar: Any
+) -> dict[str, list[float]]:
+    """Seconds of each run, by engine: one of each in turn, so that what else the machine does falls
+    on all of them alike."""
+    taken: dict[str, list[float]] = {name: [] for name in engines}
+    bar.begin("measuring", runs)
+    end = time.perf_counter() + seconds * len(engines)
+    done = 0
+    while done < runs if runs is not None else done < 3 or time.perf_counter() < end:
+        for name, run in engines.items():
+            start = time.perf_counter()
+            run()
+            taken[name].append(time.perf_counter() - start)
+        done += 1
+        bar.step()
+    return taken
+
+
+def throughput(tensors: Tensors, count: int) -> float:
+    """Runs per second where ``count`` are queued at once, on tensors that stay on the device."""
+    tensors.context.fence().wait()
+    start = time.perf_counter()
+    for _ in range(count):
+        tensors.dispatch()
+    tensors.context.fence().wait()
+    return count / (time.perf_counter() - start)
+
+
+def onnxruntime_of(options: Options, model: Ready) -> Callable[[], dict[str, np.ndarray]]:
+    """A run of the model by ONNX Runtime on the CPU, on the same inputs: of the file itself, or of
+    what another model is when it is exported. ``ToolError`` where that can't be had."""
+    if options.model.startswith(SAVED):
+        raise ToolError(
+            "--compare: a saved graph holds kernels, no operators that ONNX Runtime could take"
+        )
+    try:
+        import onnxruntime
+    except ImportError:
+        raise ToolError("--compare needs onnxruntime: pip install 'webnn_vk[cpu]'") from None
+    opened = model.model
+    source: Any = options.model
+    if opened.kind != "onnx":
+        source = onnx_package().export(opened.graph).SerializeToString()
+    try:
+        session = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its exceptions have no common base
+        raise ToolError(f"--compare: ONNX Runtime can't take the model: {error}") from None
+    feeds = onnx_feeds(opened, model.feeds, {i.name for i in session.get_inputs()})
+    names = [output.name for output in session.get_outputs()]
+
+    def run() -> dict[str, np.ndarray]:
+        return dict(zip(names, session.run(names, feeds), strict=True))
+
+    try:
+        run()
+    except Exception as error:
+        raise ToolError(f"--compare: ONNX Runtime can't run the model: {error}") from None
+    return run
+
+
+def onnx_feeds(
+    model: OpenedModel, feeds: Mapping[str, np.ndarray], wanted: set[str]
+) -> dict[str, np.ndarray]:
+    """The inputs in ONNX's data types; zeros for those that no output depends on."""
+    arrays = {**feeds, **model.bound}
+    for name in wanted - arrays.keys():
+        shape = [d if isinstance(d, int) else 1 for d in model.ports[name].shape or ()]
+        arrays[name] = np.zeros(shape)
+    return {name: arrays[name].astype(model.ports[name].type) for name in sorted(wanted)}
+
+
+def largest_difference(
+    ours: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
+) -> float | None:
+    """The largest difference between the outputs that both have, where both are finite, relative
+    to the output's largest element (at least 1)."""
+    most = None
+    for name in ours.keys() & others.keys():
+        a, b = ours[name].astype(np.float64), np.asarray(others[name]).astype(np.float64)
+        if a.shape != b.shape:
+            raise ToolError(f"--compare: output {name!r} has the shapes {a.shape} and {b.shape}")
+        finite = np.isfinite(a) & np.isfinite(b)
+        if finite.any():
+            scale = max(1.0, float(np.abs(b[finite]).max()))
+            most = max(most or 0.0, float(np.abs(a[finite] - b[finite]).max()) / scale)
+    return most
+
+
+def _print(
+    options: Options, model: Ready, rows: Sequence[Figures], difference: float | None
+) -> None:
+    title, report = model.model.title, model.model.graph.report()
+    if options.json:
+        emit({
+            "model": title, "device": model.device, "build_seconds": model.build_seconds,
+            "flops": executable_of(model.model.graph).flops,
+            "arena_bytes": report.arena_bytes, "weight_bytes": report.weight_bytes,
+            "engines": [asdict(row) for row in rows], "largest_difference": difference,
+        })
+        return
+    facts([("Device", model.device), ("Model", f"{title}: {report.summary}"),
+           ("Build", duration(model.build_seconds))])
+    say()
+    head = ("engine", "runs", "median", "p10", "p90", "fastest", "runs/s", "GFLOP/s", "memory")
+    table(head, [
+        (row.engine, row.runs, *map(duration, (row.median, row.p10, row.p90, row.fastest)),
+         f"{row.per_second:.2f}", "" if row.gflops is None else f"{row.gflops:.2f}",
+         "" if row.memory is None else size(row.memory))
+        for row in rows
+    ], right=head[1:])
+    if difference is not None:
+        say(f"\nLargest difference of outputs: {difference:.2e} of the largest element")

@@ -1,0 +1,122 @@
+"""``webnn-vk check`` and ``graph``: what a model becomes, what runs where and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import sanitize
+from ..program import GraphReport
+from .devices import open_context
+from .inputs import read_inputs
+from .models import UnsupportedModel
+from .output import emit, facts, say, table, working
+from .running import Options, open_as_given
+
+
+def _report(options: Options) -> tuple[str, str, GraphReport]:
+    """Device, title and report of the model's graph."""
+    given = read_inputs(options.inputs)
+    values = {g.name: g.array for g in given if g.name is not None and g.array is not None}
+    with working("building the model"), open_context(options.device) as context:
+        model = open_as_given(options, context, values, given)
+        return str(context.device_info), model.title, model.graph.report()
+
+
+def check(options: Options) -> int:
+    """Print where each operator runs; the exit status is 1 where the model can't be taken."""
+    try:
+        device, title, report = _report(options)
+    except UnsupportedModel as error:
+        problems = error.problems
+        if options.json:
+            emit({"model": options.model, "supported": False, "problems": problems})
+        else:
+            say(f"{options.model} can't be taken, for {len(problems)} reason"
+                f"{'s' * (len(problems) != 1)}:\n")
+            table(("node", "operator", "reason"), [
+                (sanitize(p["node"]), p["operator"], p["reason"]) for p in problems
+            ])
+        return 1
+    counts = count_operators(report)
+    on_cpu = [step for step in report.steps if step.device == "cpu"]
+    if options.json:
+        emit({
+            "model": title, "device": device, "supported": True, "problems": [],
+            "steps": {name: report.count(name) for name in ("vulkan", "cpu")},
+            "operators": [
+                {"operator": name, "vulkan": count["vulkan"], "cpu": count["cpu"]}
+                for name, count in counts.items()
+            ],
+            "on_cpu": [{"operators": s.operators, "reason": s.reason} for s in on_cpu],
+            "folded": len(report.folded),
+        })
+        return 0
+    facts([("Device", device), ("Model", f"{title}: all of it can be taken"),
+           ("Steps", report.summary)])
+    say()
+    table(("operator", "Vulkan", "CPU"), [
+        (name, count["vulkan"] or "", count["cpu"] or "") for name, count in counts.items()
+    ], right=("Vulkan", "CPU"))
+    reasons = Counter(
+        (sanitize(" + ".join(step.operators)), step.reason) for step in on_cpu if step.reason
+    )
+    if reasons:
+        say("\nOn the CPU, because:")
+        table(("operators", "reason", "steps"), [
+            (*key, count) for key, count in reasons.most_common()
+        ], right=("steps",))
+    return 0
+
+
+def count_operators(report: GraphReport) -> dict[str, Counter[str]]:
+    """How many of each operator run on "vulkan" and on "cpu", by the operators' names."""
+    counts: dict[str, Counter[str]] = {}
+    for step in report.steps:
+        for title in step.operators:
+            name = title.partition(" ")[0].partition("[")[0]
+            counts.setdefault(name, Counter())[step.device] += 1
+    return dict(sorted(counts.items()))
+
+
+def graph(options: Options) -> None:
+    """Print the kernels that the model's operators become, in the order in which they run."""
+    device, title, report = _report(options)
+    lines = [*report.setup, *report.lines]
+    if options.json:
+        emit({
+            "model": title, "device": device, "summary": report.summary,
+            "folded": report.folded,
+            "setup": [line_data(line) for line in report.setup],
+            "lines": [line_data(line) for line in report.lines],
+        })
+        return
+    facts([("Device", device), ("Model", f"{title}: {report.summary}")])
+    if not lines:
+        say("\nNothing runs: all of it was computed at build time")
+        return
+    _lines("Each run:", report.lines)
+    if report.setup:
+        _lines("Once, at load:", report.setup)
+    if report.folded:
+        say(f"\nComputed at build time: {len(report.folded)} operators")
+
+
+def line_data(line: Any) -> dict[str, Any]:
+    """A line of the report for JSON."""
+    return {
+        "operators": line.operators, "device": line.device, "kernel": line.kernel,
+        "variant": line.variant, "groups": line.groups, "flops": line.flops, "bytes": line.bytes,
+        "reason": line.reason,
+    }
+
+
+def _lines(title: str, lines: Sequence[Any]) -> None:
+    say(f"\n{title}")
+    head = ("#", "operators", "device", "kernel", "variant", "MFLOP", "MB")
+    table(head, [
+        (number, sanitize(" + ".join(line.operators)), line.device, line.kernel, line.variant,
+         f"{line.flops / 1e6:.3f}", f"{line.bytes / 1e6:.3f}")
+        for number, line in enumerate(lines)
+    ], right=("#", "MFLOP", "MB"))

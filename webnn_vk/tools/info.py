@@ -1,0 +1,82 @@
+"""``webnn-vk info``: what a device offers, what its driver is known for, and what is cached."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import webnn_vk
+from webnn_vk.codegen.store import cache_state
+
+from ..device_info import DeviceInfo
+from ..driver import DriverError
+from ..opening import find_devices, known_quirks
+from ..settings import Settings
+from . import ToolError
+from .caches import saved_graphs
+from .output import emit, facts, say, size, table
+
+
+def info(device: str | None, as_json: bool) -> None:
+    """Print the device's (by default each device's) features, limits and quirks, and the caches;
+    ``ToolError`` for a device that isn't there."""
+    found = [_described(one) for one in _chosen(device)]
+    cache = cache_state()
+    graphs = saved_graphs()
+    if as_json:
+        emit({"devices": found, "cache": cache, "saved_graphs": graphs})
+        return
+    for one in found:
+        _print(one)
+    facts([
+        ("Cache", "off" if cache["folder"] is None else
+         f"{cache['folder']}: {cache['entries']} shaders, {size(cache['bytes'])}; "
+         f"{len(graphs)} saved graphs, {size(sum(graphs.values()))}"),
+    ])
+
+
+def _chosen(device: str | None) -> list[DeviceInfo]:
+    infos = webnn_vk.devices()
+    if not device:
+        return infos
+    try:
+        settings = replace(Settings.from_environment(), device=device)
+        with webnn_vk.ml.create_context(settings=settings).result() as context:
+            chosen = context.device_info
+    except (webnn_vk.DOMException, TypeError, ValueError) as error:
+        message = str(error).replace(f"Settings(device={device!r})", f"--device {device}")
+        raise ToolError(message.replace(f"Settings(device={device})", f"--device {device}")) \
+            from None
+    return [i for i in infos if (i.index, i.type) == (chosen.index, chosen.type)] or [chosen]
+
+
+def _described(one: DeviceInfo) -> dict[str, Any]:
+    quirks: dict[str, str] = {}
+    if one.index is not None:
+        try:
+            profiles = {device.index: device.profile for device in find_devices()}
+            quirks = known_quirks(profiles[one.index])
+        except (DriverError, KeyError):
+            pass  # it is listed as unusable, with the reason
+    return {
+        "index": one.index, "name": one.name, "type": one.type, "driver": one.driver,
+        "api_version": one.api_version, "default": one.default, "unusable": one.unusable,
+        "features": list(one.features), "limits": one.limits, "quirks": quirks,
+    }
+
+
+def _print(one: dict[str, Any]) -> None:
+    index = "cpu" if one["index"] is None else one["index"]
+    facts([
+        ("Device", f"{index}: {one['name']}" + ", the default" * one["default"]),
+        *([("Type", one["type"])] if one["index"] is not None else []),
+        *([("Driver", one["driver"])] if one["driver"] else []),
+        *([("Vulkan", one["api_version"])] if one["api_version"] else []),
+        *([("Unusable", one["unusable"])] if one["unusable"] else []),
+        *([("Features", ", ".join(one["features"]))] if one["features"] else []),
+    ])
+    if one["limits"]:
+        table(("limit", "value"), [(name, value) for name, value in one["limits"].items()])
+    for name, reason in one["quirks"].items():
+        say(f"Quirk     {name}: {reason}")
+    say()

@@ -1,0 +1,231 @@
+"""MODEL on the command line: an ONNX file, a ``.webnn`` file or ``cache:KEY``, a saved graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import DOMException, sanitize
+from . import ToolError
+
+if TYPE_CHECKING:
+    from ..context import MLContext
+    from ..ml_graph import MLGraph
+
+SAVED = "cache:"
+#: Lengths of dimensions that nobody has given: the first, and the others.
+FIRST, OTHERS = 1, 224
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+Shapes = Mapping[str, tuple[int, ...]]
+Values = Mapping[str, np.ndarray]
+
+
+class UnsupportedModel(ToolError):
+    """A model that WebNN can't express; ``problems``: "node", "operator" and "reason" of each."""
+
+    def __init__(self, message: str, problems: list[dict[str, str]]) -> None:
+        super().__init__(message)
+        self.problems = problems
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input of a model: ``type`` by NumPy's name; ``shape`` has names or None where a dimension
+    is not fixed, and is None where nothing is said."""
+
+    name: str
+    type: str
+    shape: tuple[int | str | None, ...] | None
+
+
+@dataclass
+class OpenedModel:
+    """A model as a graph on a context. ``ports``: all of its inputs; ``bound``: the values of
+    those that were needed to make the graph, which has no such input."""
+
+    title: str
+    kind: str
+    graph: MLGraph
+    ports: dict[str, Port]
+    bound: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+def kind_of(model: str) -> str:
+    """"onnx", "webnn" or "cache"; ``ToolError`` for what is none, or no file."""
+    if model.startswith(SAVED):
+        return "cache"
+    path = Path(model)
+    kind = {".onnx": "onnx", ".webnn": "webnn"}.get(path.suffix.lower())
+    if kind is None:
+        raise ToolError(f"{model}: a model is a .onnx or .webnn file, or {SAVED}KEY")
+    if not path.is_file():
+        raise ToolError(f"cannot read the model: no such file: {model}")
+    return kind
+
+
+def parse_shapes(given: list[str]) -> dict[str, tuple[int, ...]]:
+    """``--shape`` NAME=1,3,48,192; ValueError for what is none."""
+    shapes = {}
+    for text in given:
+        name, equals, numbers = text.rpartition("=")
+        try:
+            shape = tuple(int(n) for n in numbers.split(",")) if numbers else ()
+        except ValueError:
+            shape = (0,)
+        if not equals or not name or any(length < 1 for length in shape):
+            raise ValueError(f"{text!r} is not NAME=1,3,48,192")
+        shapes[name] = shape
+    return shapes
+
+
+def open_model(
+    model: str, context: MLContext, shapes: Shapes = NOTHING, values: Values = NOTHING
+) -> OpenedModel:
+    """Build or load it. ``values``: arrays of inputs, which give shapes, and what has to be known
+    of an ONNX model to make a graph of it. ``ToolError`` with the reason where that fails."""
+    kind = kind_of(model)
+    try:
+        if kind == "onnx":
+            return _open_onnx(model, context, shapes, values)
+        if kind == "webnn":
+            return _open_webnn(model, context, shapes, values)
+        return _open_saved(model, context, shapes, values)
+    except OSError as error:
+        raise ToolError(f"cannot read the model: {error.strerror or error}: {model}") from None
+    except (ValueError, TypeError, DOMException) as error:
+        raise ToolError(f"{model}: {error}") from None
+
+
+def onnx_package() -> Any:
+    """``webnn_vk.onnx``; ``ToolError`` where the package that it needs is missing."""
+    try:
+        from .. import onnx
+    except ImportError as error:
+        raise ToolError(str(error)) from None
+    return onnx
+
+
+def default_shape(
+    port: Port, lengths: dict[str, int], most: Mapping[str, int] = NOTHING
+) -> tuple[int, ...]:
+    """A shape for a port: dimensions by their names' ``lengths``, which get those that it lacks.
+    ``most``: the longest that a named dimension may be."""
+    shape = []
+    for place, dimension in enumerate(port.shape or ()):
+        if not isinstance(dimension, int):
+            length = OTHERS if place else FIRST
+            if dimension is not None:
+                length = lengths.setdefault(dimension, min(length, most.get(dimension, length)))
+            dimension = length
+        shape.append(dimension)
+    return tuple(shape)
+
+
+def _shapes_of(ports: Mapping[str, Port], values: Values) -> dict[str, tuple[int, ...]]:
+    """The shapes that arrays tell: not a number that stands for all elements, nor a list of them
+    for an input of another rank."""
+    def ranked(name: str, array: np.ndarray) -> bool:
+        declared = ports[name].shape if name in ports else None
+        return declared is None or len(declared) == array.ndim
+
+    return {n: a.shape for n, a in values.items() if a.ndim > 1 or ranked(n, a)}
+
+
+def _known_lengths(ports: Mapping[str, Port], given: Shapes) -> dict[str, int]:
+    """Lengths of named dimensions that the given shapes tell; ValueError for a shape that is not
+    the input's, or an input that isn't there."""
+    lengths: dict[str, int] = {}
+    for name, shape in given.items():
+        if name not in ports:
+            there = ", ".join(sanitize(n) for n in ports) or "none"
+            raise ValueError(f"there is no input {sanitize(name)!r}; inputs: {there}")
+        declared = ports[name].shape
+        if declared is None:
+            continue
+        fits = len(declared) == len(shape) and all(
+            not isinstance(d, int) or d == n for d, n in zip(declared, shape, strict=True)
+        )
+        if not fits:
+            raise ValueError(
+                f"input {sanitize(name)!r} has the shape {shown_shape(declared)}, "
+                f"not {shown_shape(shape)}"
+            )
+        lengths |= {
+            d: n for d, n in zip(declared, shape, strict=True) if isinstance(d, str)
+        }
+    return lengths
+
+
+def shown_shape(shape: tuple[int | str | None, ...] | None) -> str:
+    """A shape for people."""
+    if shape is None:
+        return "unknown"
+    return f"[{', '.join('?' if d is None else sanitize(str(d)) for d in shape)}]"
+
+
+def _open_onnx(model: str, context: MLContext, shapes: Shapes, values: Values) -> OpenedModel:
+    onnx = onnx_package()
+    from ..onnx.reading import read_model
+
+    read = read_model(model)
+    ports = {n: Port(n, p.type, p.shape) for n, p in read.inputs.items()}
+    given = {**_shapes_of(ports, values), **shapes}
+    lengths = _known_lengths(ports, given)
+    inputs: dict[str, Any] = {
+        name: given[name] if name in given else default_shape(port, lengths)
+        for name, port in ports.items()
+        if port.shape is not None or name in given
+    }
+    bound: dict[str, np.ndarray] = {}
+    while True:
+        try:
+            graph = onnx.load(read, context, {**inputs, **bound}).result()
+            return OpenedModel(Path(model).name, "onnx", graph, ports, bound)
+        except onnx.UnsupportedModelError as error:
+            needed = error.values_needed - bound.keys()
+            if not needed:
+                raise UnsupportedModel(str(error), [
+                    {"node": p.node, "operator": p.operator, "reason": p.reason}
+                    for p in error.problems
+                ]) from None
+            for name in sorted(needed):
+                if name not in values:
+                    raise ToolError(
+                        f"{model}: the value of input {sanitize(name)!r} decides shapes or "
+                        f"branches: give it, as --input {sanitize(name)}=VALUE or FILE.npy"
+                    ) from None
+                value = values[name].astype(ports[name].type)
+                bound[name] = value if value.ndim else np.full(inputs.get(name, ()), value)
+
+
+def _open_webnn(model: str, context: MLContext, shapes: Shapes, values: Values) -> OpenedModel:
+    from .. import webnn_file
+    from ..webnn_file.text import Dynamic, parse
+
+    document = parse(Path(model).read_bytes().decode("utf-8", "replace"))
+    ports, most = {}, {}
+    for declared in document.inputs:
+        most |= {d.name: d.largest for d in declared.shape if isinstance(d, Dynamic)}
+        shape = tuple(d.name if isinstance(d, Dynamic) else d for d in declared.shape)
+        name = document.titles.get(("input", declared.name), declared.name)
+        ports[name] = Port(name, declared.data_type, shape)
+    lengths = _known_lengths(ports, {**_shapes_of(ports, values), **shapes})
+    for port in ports.values():
+        default_shape(port, lengths, most)
+    graph = webnn_file.load(model, context, dimensions=lengths).result()
+    return OpenedModel(Path(model).name, "webnn", graph, ports)
+
+
+def _open_saved(model: str, context: MLContext, shapes: Shapes, values: Values) -> OpenedModel:
+    key = model.removeprefix(SAVED)
+    graph = context.load_graph(key).result()
+    ports = {n: Port(n, d.data_type, d.shape) for n, d in graph.inputs.items()}
+    _known_lengths(ports, {**_shapes_of(ports, values), **shapes})
+    return OpenedModel(model, "cache", graph, ports)

@@ -1,0 +1,109 @@
+"""What commands print: tables and texts, or JSON alone, on stdout; progress on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+#: Columns of tables where no terminal says how many there are: nothing is cut in a file or pipe.
+PIPED_WIDTH = 200
+
+
+def console(stderr: bool = False) -> Console:
+    """A console on stdout or stderr, as they are now."""
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else PIPED_WIDTH
+    return Console(file=stream, width=width, highlight=False, soft_wrap=False)
+
+
+def say(text: str = "") -> None:
+    """A line on stdout, as it is."""
+    print(text)
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> None:
+    """Lines of a title and what is to be said of it."""
+    for title, text in pairs:
+        print(f"{title:<10}{text}")
+
+
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[Any]], right: Iterable[str] = ()
+) -> None:
+    """A table on stdout; the columns in ``right`` hold numbers. Cells are text, never markup."""
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    numbers = set(right)
+    for name in head:
+        shown.add_column(
+            name, justify="right" if name in numbers else "left", overflow="fold",
+            no_wrap=name in numbers,
+        )
+    for row in rows:
+        shown.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+    console().print(shown)
+
+
+def emit(data: Any) -> None:
+    """JSON on stdout."""
+    print(json.dumps(data, indent=2, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no form of its own for: NumPy's numbers, sets, paths."""
+    if hasattr(value, "item"):
+        return value.item()
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    return str(value)
+
+
+class Steps:
+    """The bar of ``working``."""
+
+    def __init__(self, progress: Progress, title: str) -> None:
+        self._progress = progress
+        self._task = progress.add_task(title, total=None)
+
+    def begin(self, title: str, total: int | None = None) -> None:
+        """What is going on from now on, in so many steps if that is known."""
+        self._progress.reset(self._task, description=title, total=total)
+
+    def step(self) -> None:
+        """One step more is done."""
+        self._progress.advance(self._task)
+
+
+@contextmanager
+def working(title: str) -> Iterator[Steps]:
+    """A bar on stderr while something takes its time; silent where stderr is no terminal, gone at
+    the end."""
+    progress = Progress(
+        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(),
+        console=console(stderr=True), transient=True, disable=not sys.stderr.isatty(),
+    )
+    with progress:
+        yield Steps(progress, title)
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.2f} {unit}"
+        count /= 1000
+    return f"{count:.2f} GB"
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.1f} µs"
+    return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"

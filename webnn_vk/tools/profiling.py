@@ -1,0 +1,82 @@
+"""``webnn-vk profile``: where the time of a model's runs goes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from ..profiler.report import title_of
+from . import ToolError
+from .output import duration, emit, facts, say, table, working
+from .running import Options, Tensors, ready
+
+#: Runs before those that are looked at.
+WARM_UP = 2
+
+
+def profile(options: Options, runs: int, html: Path | None, trace: Path | None) -> None:
+    """Run the model so often, inputs written and outputs read, and print what took how long."""
+    written = [path for path in (html, trace) if path is not None]
+    for path in written:
+        if path.is_dir() or not path.absolute().parent.is_dir():
+            raise ToolError(f"cannot write {path}: no such folder, or it is one itself")
+    with working("building the model") as bar, ready(options) as model:
+        tensors = Tensors(model.context, model.model.graph)
+
+        def run() -> None:
+            tensors.write(model.feeds)
+            tensors.dispatch()
+            tensors.read()
+
+        bar.begin("warming up", WARM_UP)
+        for _ in range(WARM_UP):
+            run()
+            bar.step()
+        bar.begin("profiling", runs)
+        with model.context.profile() as found:
+            for _ in range(runs):
+                run()
+                bar.step()
+        device, title = model.device, model.model.title
+    try:
+        if html is not None:
+            html.write_text(found.html(), encoding="utf-8")
+        if trace is not None:
+            found.save_trace(trace)
+    except OSError as error:
+        raise ToolError(f"cannot write {error.filename}: {error.strerror or error}") from None
+    report = found.report
+    if options.json:
+        roofline = report.roofline
+        emit({
+            "model": title, "device": device, "runs": report.runs, "seconds": report.seconds,
+            "kernel_seconds": report.kernel_seconds, "host_seconds": report.host_seconds,
+            "roofline": roofline and asdict(roofline),
+            "kernels": [
+                {**asdict(k), "share_of_roofline": k.share_of(roofline)} for k in report.kernels
+            ],
+            "host": [asdict(h) for h in report.host],
+            "transfers": [asdict(t) for t in report.transfers],
+            "written": [str(path) for path in written],
+        })
+        return
+    facts([("Device", device), ("Model", title)])
+    say()
+    everything = report.kernel_seconds + report.host_seconds or 1.0
+    head = ("share", "time", "operators", "device", "kernel", "variant", "GFLOP/s", "GB/s",
+            "of roof")
+    table(head, [
+        (f"{k.seconds / everything:.1%}", duration(k.mean), title_of(k.operators), k.device,
+         k.kernel, k.variant, f"{k.gflops:.2f}", f"{k.gigabytes:.2f}",
+         "" if (share := k.share_of(report.roofline)) is None else f"{share:.0%}")
+        for k in report.kernels
+    ], right=("share", "time", "GFLOP/s", "GB/s", "of roof"))
+    say()
+    table(("host and transfers", "times", "time"), [
+        *[(h.name, h.count, duration(h.seconds)) for h in report.host],
+        *[(f"{t.kind}, {t.bytes / 1e6:.3f} MB", t.count, duration(t.seconds))
+          for t in report.transfers],
+    ], right=("times", "time"))
+    say(f"\n{report.summary}")
+    for path in written:
+        say(f"Written   {path}")

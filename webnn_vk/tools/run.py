@@ -1,0 +1,104 @@
+"""``webnn-vk run``: one run of a model, and what came out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import sanitize
+from . import ToolError
+from .output import duration, emit, facts, say, table, working
+from .running import Options, ready
+
+#: The largest of a vector of so many elements at most are shown.
+_TOP, _CLASSES = 5, 100_000
+
+
+def run(options: Options, output: Path | None, top: bool) -> None:
+    """Run the model once and print what came out; ``output``: where the arrays go."""
+    if output is not None:
+        check_output(output)
+    with working("building the model") as bar, ready(options) as model:
+        bar.begin("running")
+        start = time.perf_counter()
+        results = model.context.compute(model.model.graph, model.feeds)
+        seconds = time.perf_counter() - start
+        inputs = [described(n, a) for n, a in {**model.feeds, **model.model.bound}.items()]
+        device, title, build = model.device, model.model.title, model.build_seconds
+        summary = model.model.graph.report().summary
+    if output is not None:
+        write(output, results)
+    outputs = [described(name, array) for name, array in results.items()]
+    if options.json:
+        emit({
+            "model": title, "device": device, "build_seconds": build, "run_seconds": seconds,
+            "inputs": inputs, "outputs": outputs, "written": output and str(output),
+        })
+        return
+    facts([("Device", device), ("Model", f"{title}: {summary}"), ("Build", duration(build)),
+           ("Run", f"{duration(seconds)}, the first: inputs written, outputs read")])
+    say()
+    head = ("", "name", "type", "shape", "min", "max", "mean", "not finite")
+    keys = ("name", "type", "shape", "min", "max", "mean", "not_finite")
+    table(head, [
+        (kind, *(_cell(row[key]) for key in keys))
+        for kind, rows in (("input", inputs), ("output", outputs)) for row in rows
+    ], right=("min", "max", "mean", "not finite"))
+    if top:
+        show_top(results)
+    if output is not None:
+        say(f"\nWritten   {output}")
+
+
+def described(name: str, array: np.ndarray) -> dict[str, Any]:
+    """An array in a few numbers, for JSON."""
+    finite = np.isfinite(array.astype(np.float64)) if array.size else np.zeros(0, bool)
+    known = array[finite].astype(np.float64)
+    figures = {"min": known.min(), "max": known.max(), "mean": known.mean()} if known.size else {}
+    return {
+        "name": name, "type": array.dtype.name, "shape": list(array.shape),
+        **{key: float(figures[key]) if figures else None for key in ("min", "max", "mean")},
+        "not_finite": int(array.size - finite.sum()),
+    }
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.5g}"
+    return sanitize(str(value)) if value is not None else ""
+
+
+def show_top(results: Mapping[str, np.ndarray]) -> None:
+    """The largest elements of outputs that are vectors, as classifiers' are."""
+    for name, array in results.items():
+        if array.size == max(array.shape, default=0) and 1 < array.size <= _CLASSES:
+            flat = array.reshape(-1)
+            best = np.argsort(-flat.astype(np.float64), kind="stable")[:_TOP]
+            say(f"\n{sanitize(name)}, the largest of {flat.size}:")
+            for index in best:
+                say(f"  {index:6}  {flat[index]:.6g}")
+
+
+def check_output(path: Path) -> None:
+    """``ToolError`` where the results can't be written, before the work is done."""
+    if path.suffix.lower() not in (".npy", ".npz"):
+        raise ToolError(f"--output {path}: a .npz file (or .npy for one output) is written")
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise ToolError(f"cannot write {path}: no such folder, or it is one itself")
+
+
+def write(path: Path, results: Mapping[str, np.ndarray]) -> None:
+    """Write the outputs; ``ToolError`` where that fails."""
+    try:
+        if path.suffix.lower() == ".npz":
+            np.savez(path, **results)
+            return
+        if len(results) != 1:
+            raise ToolError(f"--output {path}: the model has {len(results)} outputs; give a .npz")
+        np.save(path, *results.values())
+    except OSError as error:
+        raise ToolError(f"cannot write {path}: {error.strerror or error}") from None
