@@ -77,6 +77,7 @@ class KomputeDriver:
         self._ready()
         if exportable:
             raise FeatureMissing(f"{self.profile.name} exports no memory: {ABSENT['sharing']}")
+        self._pipelines.sweep()
         with self._lock:
             self._ready()
             return self._memory.allocate(size, host=host, label=label)
@@ -143,10 +144,14 @@ class KomputeDriver:
     # -- state --------------------------------------------------------------------------------
     def memory_in_use(self) -> MemoryUse:
         self._check_fork()
+        if not self._closed:
+            self._pipelines.sweep()
         return self._memory.use()
 
     def reclaim(self, *, pipelines: bool = True) -> None:
-        """Nothing is kept that nothing uses."""
+        """Gives back algorithms that no recording uses."""
+        if not (self._closed or self._forked):
+            self._pipelines.sweep(everything=pipelines)
 
     def lost(self) -> str | None:
         return self._worker.failure
@@ -167,6 +172,7 @@ class KomputeDriver:
         self._worker.clear()
         for recording in list(self._recordings):
             recording.free()
+        self._pipelines.sweep(everything=True)
         self._memory.close()
         # Destroys what is left of sequences, algorithms and tensors before the device.
         self._manager.destroy()

@@ -47,25 +47,40 @@ class _Watch(weakref.ref[Buffer]):
     size: int
 
 
+class Hold:
+    """What an allocation has of its buffer: gone when it is freed or collected, whoever else uses
+    the buffer."""
+
+    __slots__ = ("__weakref__", "buffer")
+
+    def __init__(self, buffer: Buffer) -> None:
+        self.buffer = buffer
+
+
 class KomputeAllocation:
     """See `driver.resources.Allocation`."""
 
-    __slots__ = ("__weakref__", "_buffer", "label", "mapped", "size")
+    __slots__ = ("__weakref__", "_hold", "label", "mapped", "size")
 
     def __init__(self, buffer: Buffer, label: str) -> None:
-        self._buffer: Buffer | None = buffer
+        self._hold: Hold | None = Hold(buffer)
         self.size, self.label = buffer.size, label
         self.mapped: memoryview | None = None if buffer.twin else memoryview(buffer.bytes)
 
     def __repr__(self) -> str:
-        return f"<Allocation {self.label!r} {self.size} bytes{' freed' * (self._buffer is None)}>"
+        return f"<Allocation {self.label!r} {self.size} bytes{' freed' * (self._hold is None)}>"
+
+    @property
+    def hold(self) -> Hold:
+        """The hold on the buffer; ValueError after `free`."""
+        if self._hold is None:
+            raise ValueError(f"{self!r} was freed")
+        return self._hold
 
     @property
     def buffer(self) -> Buffer:
         """What holds the memory; ValueError after `free`."""
-        if self._buffer is None:
-            raise ValueError(f"{self!r} was freed")
-        return self._buffer
+        return self.hold.buffer
 
     def flush(self) -> None:
         """Nothing: Kompute's memory is coherent."""
@@ -75,7 +90,7 @@ class KomputeAllocation:
 
     def free(self) -> None:
         """Gives the memory back. Calling it again does nothing. Safe in any thread."""
-        self._buffer = None
+        self._hold = None
         self.mapped = None
 
 
