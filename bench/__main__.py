@@ -1,4 +1,4 @@
-"""`python -m bench [models|startup|interop|dispatch|memory|cpu|isa]`: what the library costs."""
+"""`python -m bench [WHAT]`: what the library costs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ def main() -> int:
         "what",
         nargs="?",
         default="models",
-        choices=("models", "startup", "interop", "dispatch", "memory", "cpu", "isa"),
+        choices=("models", "startup", "interop", "dispatch", "drivers", "memory", "cpu", "isa"),
         help="models: MiniLM and MobileNetV2 on Vulkan and on the CPU device, side by side; "
         "startup: a new process, from import to the first MiniLM embedding; "
         "interop: ways to a tensor's contents; "
         "dispatch: dispatches per second of one addition, beside wgpu-py; "
+        "drivers: dispatches, building and memory of each driver; "
         "memory: resident memory before, while and after a large model is built; "
         "cpu: the CPU device beside ONNX Runtime itself; "
         "isa: what AMD's compiler makes of the kernels of models, without a GPU",
@@ -29,6 +30,7 @@ def main() -> int:
     parser.add_argument("--device", help="as in `webnn-vk demo`; default: any Vulkan device")
     parser.add_argument("--runs", type=int, help="runs per figure (default: 5 to 15)")
     parser.add_argument("--megabytes", type=int, help="weights of the model (memory)")
+    parser.add_argument("--json", type=Path, help="a file to write everything to (drivers, isa)")
     of_isa = parser.add_argument_group("isa")
     of_isa.add_argument(
         "--chip", action="append", help="RADV's name of a chip; default: NAVI21; repeatable"
@@ -37,7 +39,6 @@ def main() -> int:
         "--graph", action="append",
         help="a model of bench.isa.graphs, or pack: every unfused kernel; default: the models",
     )
-    of_isa.add_argument("--json", type=Path, help="a file to write everything to")
     of_isa.add_argument("--isa", type=Path, help="a folder to write the assembly to")
     options = parser.parse_args()
     if options.device is None and not os.environ.get("WEBNN_VK_DEVICE") and not vulkan_problem():
@@ -55,6 +56,10 @@ def main() -> int:
             from . import dispatch
 
             dispatch.main(options.device, options.runs or 5)
+        elif options.what == "drivers":
+            from . import drivers
+
+            drivers.main(options.device, options.runs or 5, options.json)
         elif options.what == "memory":
             from . import memory
 

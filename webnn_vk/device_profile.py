@@ -133,6 +133,9 @@ class DeviceProfile:
     #: iterations after which the driver ends the loops of one invocation, silently, all its loops
     #: together (a fault: `vulkan.quirks`); None: it doesn't
     max_loop_iterations: int | None = None
+    #: whether a binding is an allocation from its first byte on: the driver binds at no offset, so
+    #: nothing that kernels bind can share an allocation with something else
+    whole_bindings: bool = False
     #: where the data comes from ("snapshot of …", "hand-made …"); not compared
     note: str = dataclasses.field(default="", compare=False)
 
@@ -245,6 +248,8 @@ def _convert(annotation: str, value: Any) -> Any:
             return _scalar({"str": str, "int": int, "float": float}[annotation], value)
         case "int | None":
             return None if value is None else _scalar(int, value)
+        case "bool":
+            return _scalar(bool, value)
         case "frozenset[str]":
             return frozenset(_scalar(str, name) for name in value)
         case "tuple[int, int, int]":

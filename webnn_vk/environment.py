@@ -13,6 +13,7 @@ from pathlib import Path
 #: Every variable and what it says.
 VARIABLES = {
     "WEBNN_VK_DEVICE": "the device of contexts: index, part of a name, cpu or vulkan",
+    "WEBNN_VK_DRIVER": "what opens the device: vulkan, kompute or null",
     "WEBNN_VK_VALIDATE": "1: with the Khronos validation layer",
     "WEBNN_VK_GLSLANG": "the GLSL compiler: auto, process or none",
     "WEBNN_VK_MASK": "device features to pretend absent, separated by commas",

@@ -28,10 +28,11 @@ from .opening import FoundDevice, choose, find_devices, last_failure, open_best,
 from .program import check_forced, check_skip
 from .promise import MLPromise, kind_of
 from .runtime import CpuDevice, DriverDevice, Timeline, find_engine
-from .settings import Settings
+from .settings import DRIVERS, Settings
 
 MLPowerPreference = Literal["default", "high-performance", "low-power"]
 POWER_PREFERENCES = get_args(MLPowerPreference)
+MLDriver = Literal["vulkan", "kompute", "null"]
 
 
 class ML:
@@ -43,6 +44,7 @@ class ML:
         *,
         power_preference: MLPowerPreference = "default",
         accelerated: bool = True,
+        driver: MLDriver | None = None,
         settings: Settings | None = None,
     ) -> MLPromise[MLContext]:
         """A context on ``gpu_device``, or else on the device that suits best (§8.2.2).
@@ -54,7 +56,8 @@ class ML:
         The best GPU by default; ``power_preference`` "low-power" prefers an integrated one,
         "high-performance" a discrete one, and outranks ``accelerated``; ``accelerated=False``
         takes the CPU device. A software Vulkan device is taken only when ``settings.device`` (or
-        ``WEBNN_VK_DEVICE``) names it. Rejects with TypeError for wrong options, ValueError for
+        ``WEBNN_VK_DEVICE``) names it. ``driver``: in place of that of the settings, see
+        ``Settings``. Rejects with TypeError for wrong options, ValueError for
         settings that can't be (an operator to force, a pass to skip, a feature to mask that is
         none; a variable of the environment with nonsense in it), NotSupportedError when the device
         asked for can't be used, OperationError when threads, memory or files run out: nothing of
@@ -67,13 +70,17 @@ class ML:
                     f"{', '.join(POWER_PREFERENCES)}"
                 )
             )
+        if driver is not None and (type(driver) is not str or driver not in DRIVERS):
+            return MLPromise.rejected(
+                TypeError(f"driver: {shown(driver)} is not one of {', '.join(DRIVERS)}")
+            )
         promise: MLPromise[MLContext] = MLPromise("an MLContext")
         place = _place_of_call(inspect.currentframe())
 
         def create() -> None:
             asked_at.set(place)
             try:
-                chosen = Settings.given(settings)
+                chosen = Settings.given(settings, driver=driver)
                 _check(chosen)
                 if gpu_device is not None:
                     promise.resolve(_context_on(gpu_device, chosen))
@@ -169,6 +176,8 @@ def _create(settings: Settings, power_preference: str, accelerated: bool) -> MLC
     # One line: the reason for the CPU device names what was passed over.
     for line in [opened.choice.reason] if opened.choice.unasked else opened.passed_over:
         _say_once(line)
+    if settings.driver == "null" and opened.device is not None:
+        _say_once("the null driver computes nothing: outputs hold what their memory held before")
     if opened.device is None or opened.choice.found is None:
         return _cpu_context(settings, accelerated)
     return _context_over(opened.device, opened.choice.found.index, settings, accelerated)

@@ -3,8 +3,10 @@ implementation; everything else sees the interface of ``driver``."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -13,6 +15,7 @@ from webnn_vk.codegen.store import ShaderStore
 
 from . import forks
 from .device_profile import DeviceProfile
+from .driver import Driver
 from .driver.errors import DriverError, DriverUnavailable
 from .errors import NotSupportedError
 from .runtime import DriverDevice, find_engine
@@ -112,6 +115,8 @@ def choose(
         return Choice(None, "the CPU device was asked for")
     if not wanted and not accelerated and power_preference == "default":
         return Choice(None, "accelerated=False asks for the CPU device")
+    if settings.driver == "null":
+        return Choice(NullDevice(), "the null driver was asked for")
     try:
         found = find_devices(validate=settings.validate)
         reasons = [d.unusable or failed.get(d.index) for d in found]
@@ -144,6 +149,21 @@ def choose(
 
 
 @dataclass(frozen=True)
+class NullDevice:
+    """What the null driver opens; none of the machine's devices."""
+
+    index: int = -1
+    unusable: str | None = None
+
+    @property
+    def profile(self) -> DeviceProfile:
+        """That of the null driver."""
+        from .null.profile import NULL_PROFILE
+
+        return NULL_PROFILE
+
+
+@dataclass(frozen=True)
 class Opened:
     """What ``open_best`` opened: ``device`` is None for the CPU device. ``passed_over``: the better
     ones that could not be opened, with the reason."""
@@ -157,7 +177,10 @@ def open_best(
     settings: Settings, *, power_preference: str = "default", accelerated: bool = True
 ) -> Opened:
     """Open what ``choose`` takes; where that can't be opened, the next best, at the end the CPU
-    device. NotSupportedError with the reason when the device was named."""
+    device. NotSupportedError with the reason when the device was named, or a driver other than
+    Vulkan."""
+    if settings.driver == "kompute":
+        _need_kompute()
     failed: dict[int, str] = {}
     passed: list[str] = []
     while True:
@@ -169,6 +192,8 @@ def open_best(
         try:
             return Opened(choice, open_device(choice.found, settings), tuple(passed))
         except DeviceNotOpened as error:
+            if settings.driver != "vulkan":
+                raise
             failed[choice.found.index] = error.reason
             passed.append(f"{choice.found.profile.name} is passed over: {error.reason}")
 
@@ -207,8 +232,6 @@ def open_device(found: Any, settings: Settings) -> DriverDevice:
     """The device with the features that ``settings`` leave, and its shaders. TypeError for an
     unknown feature to mask, NotSupportedError when the device can't be opened."""
     with forks.undisturbed():
-        from .vulkan.driver import open_driver
-
         compiler = find_compiler(settings.glslang)
         shaders = (
             ShaderStore(compiler=compiler)
@@ -217,7 +240,7 @@ def open_device(found: Any, settings: Settings) -> DriverDevice:
         )
         engine = find_engine(settings.cpu_engine)
     try:
-        driver = open_driver(found, profile=found.profile.masked(settings.mask))
+        driver = _open_driver(found, settings)
     except ValueError as error:
         raise TypeError(f"mask: {error}") from None
     except DriverError as error:
@@ -229,3 +252,48 @@ def open_device(found: Any, settings: Settings) -> DriverDevice:
     except BaseException:
         driver.close()
         raise
+
+
+def _open_driver(found: Any, settings: Settings) -> Driver:
+    profile = found.profile.masked(settings.mask)
+    if settings.driver == "null":
+        from .null.driver import NullDriver
+
+        return NullDriver(profile, **_said(settings))
+    if settings.driver == "kompute":
+        with forks.undisturbed():
+            from .kompute.driver import open_driver as open_kompute
+            from .vulkan.drivers import Drivers
+
+            # As when they were listed: without those that crash or hang.
+            with Drivers().asking():
+                return open_kompute(profile, found.index)
+    with forks.undisturbed():
+        from .vulkan.driver import open_driver
+    return open_driver(found, profile=profile)
+
+
+def _said(settings: Settings) -> dict[str, Any]:
+    """Where the null driver says what is submitted: a file in the folder for texts."""
+    if settings.dump is None:
+        return {}
+    folder = Path(settings.dump)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"submissions-{os.getpid()}.txt"
+
+    def say(line: str) -> None:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    return {"say": say}
+
+
+def _need_kompute() -> None:
+    """NotSupportedError, with what to do, where Kompute's module can't be loaded."""
+    with forks.undisturbed():
+        from .kompute.binding import load
+
+    try:
+        load()
+    except DriverUnavailable as error:
+        raise NotSupportedError(str(error)) from error

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from . import environment
 
 _GLSLANG = ("auto", "process", "none")
 _CPU_ENGINES = ("auto", "numpy", "onnxruntime")
+DRIVERS = ("vulkan", "kompute", "null")
 
 
 @dataclass(frozen=True)
 class Settings:
     """How contexts are made and graphs compiled.
 
-    ``device``: index, part of a name, or "cpu" (``WEBNN_VK_DEVICE``). ``validate``: load the
+    ``device``: index, part of a name, or "cpu" (``WEBNN_VK_DEVICE``). ``driver``: what opens the
+    device: "vulkan"; "kompute", Kompute's Python module kp; "null", which computes nothing and
+    needs no device (``WEBNN_VK_DRIVER``). ``validate``: load the
     Khronos validation layer (``WEBNN_VK_VALIDATE``). ``glslang``: "auto", "process" or "none"
     (``WEBNN_VK_GLSLANG``). ``mask``: device features to pretend absent (``WEBNN_VK_MASK``).
     ``force_cpu``: operators placed on the CPU (``WEBNN_VK_FORCE_CPU``). ``cache``: folder of the
@@ -43,6 +46,7 @@ class Settings:
     skip_passes: Sequence[str] = ()
     dump: Path | str | None = None
     cpu_engine: str = "auto"
+    driver: str = "vulkan"
     # Whether all of it comes from the environment: messages name what the user wrote.
     _environment: bool = field(default=False, init=False, compare=False, repr=False)
 
@@ -77,6 +81,8 @@ class Settings:
             raise ValueError(
                 f"cpu_engine: {self.cpu_engine!r} is not one of {', '.join(_CPU_ENGINES)}"
             )
+        if self.driver not in DRIVERS:
+            raise ValueError(f"driver: {self.driver!r} is not one of {', '.join(DRIVERS)}")
 
     def called(self, name: str) -> str:
         """How the user calls a setting, for messages. At once; raises nothing."""
@@ -98,12 +104,17 @@ class Settings:
         return f"Settings(device={self.device if number else repr(self.device)})"
 
     @classmethod
-    def given(cls, settings: Settings | None) -> Settings:
-        """``settings``, or those of the environment for None; at once. TypeError for anything
-        else, ValueError for nonsense in a variable."""
+    def given(cls, settings: Settings | None, *, driver: str | None = None) -> Settings:
+        """``settings``, or those of the environment for None, with another ``driver`` if one is
+        given; at once. TypeError for anything else, ValueError for nonsense in a variable."""
         if settings is not None and not isinstance(settings, Settings):
             raise TypeError(f"settings: Settings are expected, not {type(settings).__name__}")
-        return settings or cls.from_environment()
+        chosen = settings or cls.from_environment()
+        if driver is None or driver == chosen.driver:
+            return chosen
+        changed = replace(chosen, driver=driver)
+        object.__setattr__(changed, "_environment", chosen._environment)
+        return changed
 
     @classmethod
     def from_environment(cls, variables: Mapping[str, str] | None = None) -> Settings:
@@ -119,6 +130,9 @@ class Settings:
                 environment.given_folder(environment.text(name, variables) or "")
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
+        driver = environment.text("WEBNN_VK_DRIVER", variables) or "vulkan"
+        if driver not in DRIVERS:
+            raise ValueError(f"WEBNN_VK_DRIVER: {driver!r} is not one of {', '.join(DRIVERS)}")
         engine = environment.text("WEBNN_VK_CPU_ENGINE", variables) or "auto"
         if engine not in _CPU_ENGINES:
             raise ValueError(
@@ -134,6 +148,7 @@ class Settings:
             skip_passes=environment.words("WEBNN_VK_SKIP_PASSES", variables),
             dump=environment.text("WEBNN_VK_DUMP", variables),
             cpu_engine=engine,
+            driver=driver,
         )
         object.__setattr__(settings, "_environment", True)
         return settings

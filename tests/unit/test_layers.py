@@ -53,9 +53,10 @@ LAYERS = (
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 #: What users import by name beside `webnn_vk` itself.
 PUBLIC_PACKAGES = ("gpu", "onnx", "typing")
-#: Who may import `vulkan/` (the one place that opens a device) and `codegen/`, which stand beside
-#: the layers.
-USES_VULKAN = {"opening"}
+#: Implementations of the driver interface, who may import them (the one place that opens a device),
+#: and who may import `codegen/`: all of them stand beside the layers.
+DRIVERS = ("vulkan", "kompute", "null")
+USES_DRIVERS = {"opening"}
 USES_CODEGEN = {
     "kernels", "program", "runtime", "opening", "gpu", "tools", "saved_graphs", "graph_making",
     "profiler",
@@ -91,12 +92,12 @@ def allowed(module: str, name: str) -> bool:
     target = parts[1]
     if own == "examples":
         return target in ("examples", *PUBLIC_PACKAGES, *webnn_vk.__all__)
-    if own == "vulkan":
+    if own in DRIVERS:
         return target in (
-            "vulkan", "device_profile", "driver", "environment", "forks", "parallel",
+            own, "device_profile", "driver", "environment", "forks", "parallel",
         )
-    if target == "vulkan":
-        return own in USES_VULKAN
+    if target in DRIVERS:
+        return own in USES_DRIVERS
     if target == "codegen":
         return own in USES_CODEGEN
     if target in RANK:
@@ -210,6 +211,8 @@ def test_the_rule_can_fail(tmp_path):
     assert allowed("webnn_vk.ops.unary", "webnn_vk.data_types.ALL_TYPES")
     assert not allowed("webnn_vk.vulkan.driver", "webnn_vk.settings.Settings")
     assert not allowed("webnn_vk.runtime.timeline", "webnn_vk.vulkan.driver.open_driver")
+    assert not allowed("webnn_vk.runtime.timeline", "webnn_vk.kompute.driver.open_driver")
+    assert not allowed("webnn_vk.kompute.driver", "webnn_vk.vulkan.snapshot")
     assert not allowed("webnn_vk.ops.unary", "webnn_vk.codegen.spec.KernelSpec")
     assert not allowed("webnn_vk.ops.unary", "webnn_vk.of_no_layer")
     assert allowed("webnn_vk.tools.demo", "webnn_vk.examples.sentence_encoder.load_model")
@@ -221,7 +224,7 @@ def test_the_rule_can_fail(tmp_path):
 
 
 def test_every_module_has_a_place():
-    placed = set(RANK) | {"vulkan"}
+    placed = set(RANK) | set(DRIVERS)
     assert {module.split(".")[1] for _, module, _ in sources()} <= placed
 
 

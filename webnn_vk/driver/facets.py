@@ -4,6 +4,7 @@ who need one ask with `sharing_of` and `timestamps_of`, which say clearly when t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from webnn_vk.driver.errors import FeatureMissing
@@ -73,16 +74,26 @@ class WithFacets(Protocol):
     @property
     def timestamps(self) -> Timestamps | None: ...
 
+    @property
+    def absent(self) -> Mapping[str, str]: ...
+
 
 def sharing_of(driver: WithFacets) -> Sharing:
     """The driver's facet; FeatureMissing when it has none."""
     if driver.sharing is None:
-        raise FeatureMissing(f"the driver of {driver.profile.name} shares no memory or semaphores")
+        raise FeatureMissing(f"the driver of {driver.profile.name} shares no memory or semaphores"
+                             + _reason(driver, "sharing"))
     return driver.sharing
 
 
 def timestamps_of(driver: WithFacets) -> Timestamps:
     """The driver's facet; FeatureMissing when it has none."""
     if driver.timestamps is None:
-        raise FeatureMissing(f"the driver of {driver.profile.name} writes no timestamps")
+        raise FeatureMissing(f"the driver of {driver.profile.name} writes no timestamps"
+                             + _reason(driver, "timestamps"))
     return driver.timestamps
+
+
+def _reason(driver: WithFacets, facet: str) -> str:
+    reason = driver.absent.get(facet)
+    return f": {reason}" if reason else ""

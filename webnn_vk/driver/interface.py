@@ -6,7 +6,7 @@ anything above noticing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from webnn_vk.device_profile import DeviceProfile
@@ -35,6 +35,8 @@ class Driver(Protocol):
     #: Facets: None where the driver has none (`facets.sharing_of`, `facets.timestamps_of`).
     sharing: Sharing | None
     timestamps: Timestamps | None
+    #: Why a facet is None, by its name, for messages.
+    absent: Mapping[str, str]
 
     def allocate(self, size: int, *, host: bool = False, exportable: bool = False,
                  label: str = "") -> Allocation:

@@ -72,6 +72,11 @@ class GPUAdapter(PublicDir):
 
         def opened() -> GPUDevice:
             chosen = Settings.given(settings)
+            if chosen.driver != "vulkan":
+                raise NotSupportedError(
+                    f"a GPUDevice needs the driver vulkan; {chosen.called('driver')} is "
+                    f"{chosen.driver!r}, whose buffers nobody else can use"
+                )
             return GPUDevice(self, open_device(self._physical, chosen), chosen)
 
         return _promised(opened, "a GPUDevice")

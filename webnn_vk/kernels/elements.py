@@ -53,8 +53,11 @@ def widest(size: int, numbers: Iterable[int]) -> int:
 
 def bind(value: Value, profile: DeviceProfile, start: int, end: int) -> tuple[Binding, int]:
     """A binding with the bytes start … end of the value, and the byte it begins at. It is as small
-    as alignment allows, since dispatches that write different ranges need no barrier in between."""
+    as alignment allows, since dispatches that write different ranges need no barrier in between;
+    all of the value where the driver binds at no offset."""
     whole = padded(value.descriptor.byte_length)
+    if profile.whole_bindings:
+        return Binding(value), 0
     first = start - start % alignment(profile)
     size = min(padded(end - first), whole - first)
     return Binding(value) if size == whole else Binding(value, first, size), first
@@ -67,8 +70,9 @@ def alignment(profile: DeviceProfile) -> int:
 
 def fits(value: Value, profile: DeviceProfile, start: int, end: int) -> bool:
     """Whether one binding can hold the bytes start … end of the value."""
-    _, first = bind(value, profile, start, end)
-    return padded(end - first) <= profile.max_storage_buffer_range
+    binding, first = bind(value, profile, start, end)
+    size = padded(value.descriptor.byte_length) if binding.size is None else padded(end - first)
+    return size <= profile.max_storage_buffer_range
 
 
 def bind_range(value: Value, part: range, size: int) -> Binding:

@@ -71,3 +71,36 @@ class ArenaPlanner:
         insort(self._free, (length, block, offset))
         self._starts[block][offset] = offset + length
         self._ends[block][offset + length] = offset
+
+
+class WholeBlocks:
+    """Hands out whole blocks for sizes in bytes: nothing shares one with another at the same time.
+
+    What is freed is reused: the smallest free block that holds a size, else the largest one grows.
+    """
+
+    def __init__(self, block_limit: int) -> None:
+        self.block_limit = block_limit
+        self.sizes: list[int] = []
+        self._free: set[int] = set()
+
+    def allocate(self, size: int) -> tuple[int, int]:
+        """A block for so many bytes, and 0. MemoryError for more than a block may have."""
+        size = round_up(size, ALIGNMENT)
+        if size > self.block_limit:
+            raise MemoryError(f"{size} bytes exceed the device's allocation of {self.block_limit}")
+        fitting = [block for block in self._free if self.sizes[block] >= size]
+        if fitting:
+            block = min(fitting, key=lambda block: (self.sizes[block], block))
+        elif self._free:
+            block = max(self._free, key=lambda block: (self.sizes[block], -block))
+            self.sizes[block] = size
+        else:
+            block = len(self.sizes)
+            self.sizes.append(size)
+        self._free.discard(block)
+        return block, 0
+
+    def free(self, block: int, offset: int, size: int) -> None:
+        """The block may be had again."""
+        self._free.add(block)

@@ -37,7 +37,8 @@ def assemble(
     limit = (
         0 if profile is None else min(profile.max_memory_allocation_size, profile.max_buffer_size)
     )
-    plan = plan_memory(lowered.slots, map(_touched, lowered.pieces), limit)
+    whole = profile is not None and profile.whole_bindings
+    plan = plan_memory(lowered.slots, map(_touched, lowered.pieces), limit, whole=whole)
     setup, slots = _set_up(lowered.setup, plan.slots)
     program = Program(
         {name: value.descriptor for name, value in graph.inputs.items()},

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..integers import round_up
-from .arena import ALIGNMENT, ArenaPlanner
+from .arena import ALIGNMENT, ArenaPlanner, WholeBlocks
 from .program import Slot
 
 
@@ -20,18 +20,24 @@ class MemoryPlan:
 
 
 def plan_memory(
-    slots: Sequence[Slot], uses: Iterable[Sequence[int]], block_limit: int
+    slots: Sequence[Slot],
+    uses: Iterable[Sequence[int]],
+    block_limit: int,
+    *,
+    whole: bool = False,
 ) -> MemoryPlan:
     """Places for the slots of kind "arena" and "host".
 
     ``uses`` lists the slots touched at each point in time, in order. A slot of the arena has its
     memory from the first of them to the last, at both of which it shares it with no other. "host"
     slots keep theirs: CPU steps may hold on to what they have read there. MemoryError when a slot
-    exceeds ``block_limit`` bytes, the most that one allocation may have.
+    exceeds ``block_limit`` bytes, the most that one allocation may have. ``whole``: a slot has a
+    block of its own while it lives, from its first byte on (``DeviceProfile.whole_bindings``).
     """
     times = [dict.fromkeys(touched) for touched in uses]
     last = {slot: time for time, touched in enumerate(times) for slot in touched}
-    arena = ArenaPlanner(block_limit // ALIGNMENT * ALIGNMENT)
+    limit = block_limit // ALIGNMENT * ALIGNMENT
+    arena = WholeBlocks(limit) if whole else ArenaPlanner(limit)
     placed = list(slots)
     known: set[int] = set()
     for time, touched in enumerate(times):

@@ -34,7 +34,8 @@ class Slot:
       * "packed": what part ``index`` of the set-up fills
       * "arena": ``offset`` in block ``index`` of the memory that intermediates share
       * "scratch": ``offset`` in the memory that lasts for part ``index`` of the set-up
-      * "params": the parameters of kernels that exceed the push constants
+      * "params": the parameters of kernels that exceed the push constants, those of the program
+        from ``offset`` on
       * "host": ``offset`` in the memory that device copies and CPU steps share
       * "array": a result that only CPU steps read, wherever they put it
     """

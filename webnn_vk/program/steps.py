@@ -207,11 +207,14 @@ class _Lowering:
         return Range(slot, binding.offset, size)
 
     def _store_params(self, data: bytes) -> Range:
-        if self._params_slot is None:
-            self._params_slot = self._add(Slot("params", 0))
         params = self.made.params
         offset = len(params)
         params += data.ljust(round_up(len(data), ALIGNMENT), b"\0")
+        if self.profile is not None and self.profile.whole_bindings:
+            slot = self._add(Slot("params", len(params) - offset, offset=offset))
+            return Range(slot, 0, len(data))
+        if self._params_slot is None:
+            self._params_slot = self._add(Slot("params", 0))
         self.made.slots[self._params_slot] = Slot("params", len(params))
         return Range(self._params_slot, offset, len(data))
 

@@ -97,7 +97,8 @@ def _params(step: DispatchStep, program: Program) -> bytes:
     if step.spec.param_storage != "buffer":
         return step.push
     place = step.bindings[-1]
-    return program.params[place.offset : place.offset + place.size]
+    start = program.slots[place.slot].offset + place.offset
+    return program.params[start : start + place.size]
 
 
 def _range(place: Range, slots: Sequence[Slot]) -> str:

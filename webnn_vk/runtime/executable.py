@@ -250,6 +250,8 @@ class DriverExecutable:
             allocation = self._allocations[place.slot]
         else:
             allocation = self._storages[place.slot].backing
+        if slot.kind == "params":
+            return allocation, place.offset, place.size  # each such slot has memory of its own
         return allocation, slot.offset + place.offset, place.size
 
     def _commands(

@@ -40,12 +40,9 @@ class Setup:
         }
         self.storages: dict[int, Storage] = {}
         self.host_constants: dict[int, np.ndarray] = {}
-        self._params: Storage | None = None
-        if program.params:
-            self._params = device.create_storage(len(program.params))
-            for number, slot in enumerate(program.slots):
-                if slot.kind == "params":
-                    self.storages[number] = self._params
+        self._params = [n for n, slot in enumerate(program.slots) if slot.kind == "params"]
+        for number in self._params:
+            self.storages[number] = device.create_storage(program.slots[number].size)
         for number in sorted(program.resident_constants()):
             storage = constants.storage(number)
             # What other graphs may have is looked for when it is known what is done before.
@@ -68,9 +65,10 @@ class Setup:
             self.host_constants[number] = constants.read(number)
         with self._device.packed.lock:
             works: list[Work] = []
-            if self._params is not None:
-                data = np.frombuffer(program.params, np.uint8)
-                works.append(Write(self._params, data, fresh=True))
+            for number in self._params:
+                params = program.slots[number]
+                data = np.frombuffer(program.params, np.uint8, params.size, params.offset)
+                works.append(Write(self.storages[number], data, fresh=True))
             made = [part for part in program.setup if not self._share(part, order)]
             uses = {part.constant for part in made}
             dense: list[tuple[Any, Storage]] = []
@@ -136,29 +134,15 @@ class Setup:
     def _pack(
         self, group: Sequence[SetupPart], record: Record, failed: Callable[[Exception], Any]
     ) -> Iterator[Work]:
-        offsets: dict[int, int] = {}
-        size = 0
-        for number in dict.fromkeys(part.constant for part in group):
-            if self._is_original(number):
-                offsets[number] = size
-                size += round_up(padded(self._program.constants[number].byte_length), _ALIGNMENT)
-        scratch = size
-        size += max(part.scratch for part in group)
+        constants = dict.fromkeys(part.constant for part in group)
+        originals = [number for number in constants if self._is_original(number)]
+        passing = _Passing(self._device, self._program, group, originals)
         # Only when all groups before are over is there memory for this one.
-        passing = self._device.promise_storage(size) if size else None
-        if passing is not None:
-            yield Allocate(passing)
-        for number, offset in offsets.items():
+        yield from map(Allocate, passing.storages)
+        for number in originals:
             data = self._constants.read(number)
-            assert passing is not None
-            yield Write(passing, data, part=(offset, len(data)), fresh=True)
-
-        def scratch_places(part: SetupPart) -> Iterator[tuple[int, tuple[Any, int]]]:
-            index = self._program.slots[part.target].index
-            for number, slot in enumerate(self._program.slots if part.scratch else ()):
-                if slot.kind == "scratch" and slot.index == index:
-                    assert passing is not None
-                    yield number, (passing.backing, scratch + slot.offset)
+            storage, offset = passing.originals[number]
+            yield Write(storage, data, part=(offset, len(data)), fresh=True)
 
         for part in group:
             target = self._program.slots[part.target]
@@ -170,21 +154,25 @@ class Setup:
                 writes.append(storage)
             slot = self._slot_of[part.constant]
             source = self.storages.get(slot) or self._constants.storage(part.constant)
-            reads = [s for s in (source, passing) if s is not None]
+            reads = [*passing.storages, *([] if source is None else [source])]
 
             def place(
                 part: SetupPart = part, slot: int = slot, source: Storage | None = source
             ) -> Any:
-                places = dict(scratch_places(part))
+                places = {
+                    number: (storage.backing, offset)
+                    for number, (storage, offset) in passing.scratch(part).items()
+                }
                 if source is not None:
                     places[slot] = source.backing, 0
-                elif passing is not None:
-                    places[slot] = passing.backing, offsets[part.constant]
+                else:
+                    storage, offset = passing.originals[part.constant]
+                    places[slot] = storage.backing, offset
                 return record(part.steps, places)
 
             yield SetUp(place, reads, writes, failed)
-        if passing is not None:
-            yield Run(passing.release, partial(_release, passing))
+        for storage in passing.storages:
+            yield Run(storage.release, partial(_release, storage))
 
     def _new_storage(self, size: int) -> tuple[Storage, tuple[Work, ...]]:
         try:
@@ -192,6 +180,62 @@ class Setup:
         except MemoryError:
             storage = self._device.promise_storage(size)
             return storage, (Allocate(storage),)
+
+
+class _Passing:
+    """The memory of one group of set-up parts, released at its end: the originals that pass through
+    the device, and the parts' scratch memory. One storage for all of it; on a driver that binds
+    whole allocations, one for each.
+
+    ``originals``: (storage, offset) by the constant's number. No storage has its memory yet.
+    """
+
+    def __init__(
+        self,
+        device: DriverMemory,
+        program: Program,
+        group: Sequence[SetupPart],
+        originals: Iterable[int],
+    ) -> None:
+        self._slots = program.slots
+        self.storages: list[Storage] = []
+        self.originals: dict[int, tuple[Storage, int]] = {}
+        self._scratch: dict[int, tuple[Storage, int]] = {}
+        sizes = {number: padded(program.constants[number].byte_length) for number in originals}
+        scratch = [number for part in group for number in self._scratch_slots(part)]
+        if device.profile.whole_bindings:
+            for number, size in sizes.items():
+                self.originals[number] = self._add(device, size), 0
+            for number in scratch:
+                self._scratch[number] = self._add(device, program.slots[number].size), 0
+            return
+        offsets: dict[int, int] = {}
+        end = 0
+        for number, size in sizes.items():
+            offsets[number] = end
+            end += round_up(size, _ALIGNMENT)
+        total = end + max(part.scratch for part in group)
+        if total:
+            storage = self._add(device, total)
+            self.originals = {number: (storage, offset) for number, offset in offsets.items()}
+            # Parts come one after the other: all have their scratch in the same place.
+            self._scratch = {n: (storage, end + program.slots[n].offset) for n in scratch}
+
+    def scratch(self, part: SetupPart) -> dict[int, tuple[Storage, int]]:
+        """(storage, offset) of a part's scratch slots."""
+        return {number: self._scratch[number] for number in self._scratch_slots(part)}
+
+    def _scratch_slots(self, part: SetupPart) -> list[int]:
+        index = self._slots[part.target].index
+        return [
+            number
+            for number, slot in enumerate(self._slots if part.scratch else ())
+            if slot.kind == "scratch" and slot.index == index
+        ]
+
+    def _add(self, device: DriverMemory, size: int) -> Storage:
+        self.storages.append(device.promise_storage(size))
+        return self.storages[-1]
 
 
 def _release(storage: Storage, error: Exception) -> None:

@@ -119,6 +119,7 @@ class VulkanDriver:
             self.handle, profile, check=self._ready, guarded=self._guarded, failed=self._failed,
             new_queries=self._new_queries,
         ) if "timestamps" in profile.features else None
+        self.absent = {} if self.timestamps else {"timestamps": "its queue has no timestamps"}
         self._submission = Submission(self.handle, physical.queue_family, self._timeline)
 
     # -- memory -------------------------------------------------------------------------------

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 from weakref import KeyedRef
 
-from webnn_vk import environment
 from webnn_vk.device_profile import DeviceProfile
+from webnn_vk.driver.dumping import dump_spirv
 from webnn_vk.driver.resources import PipelineRequest
 from webnn_vk.parallel import spread
 from webnn_vk.vulkan import binding as vk
@@ -237,18 +235,3 @@ class PipelineStore:
         finally:
             vk.lib.vkDestroyShaderModule(self._device, module, vk.NULL)
         return request, out[0], layout, set_layout
-
-
-def dump_spirv(code: bytes) -> None:
-    """Writes a module into the folder ``WEBNN_VK_DUMP_SPIRV``, when set, as <sha256>.spv."""
-    folder = environment.text("WEBNN_VK_DUMP_SPIRV")
-    if not folder:
-        return
-    path = Path(folder, hashlib.sha256(code).hexdigest() + ".spv")
-    if path.exists():
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=folder)
-    with open(descriptor, "wb") as file:
-        file.write(code)
-    os.replace(temporary, path)

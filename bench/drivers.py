@@ -1,0 +1,107 @@
+"""What the drivers cost, each in a process of its own: dispatches, building, memory.
+
+Times are those of the process on all its threads (a software device computes there too), so that
+what else the machine does counts for little.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from webnn_vk import MLGraphBuilder, Settings, ml
+from webnn_vk.tools import ToolError
+
+from .memory import resident
+from .models import mobilenet_v2
+from .table import show
+
+DRIVERS = ("vulkan", "kompute", "null")
+#: Titles of the figures, in order.
+FIGURES = {
+    "dispatch": "a dispatch of one step, µs",
+    "step": "a step that depends on the one before, µs",
+    "build": "MobileNetV2: build, s",
+    "first": "MobileNetV2: first run, s",
+    "run": "MobileNetV2: a run, s",
+    "device": "MobileNetV2: device memory, MiB",
+    "resident": "MobileNetV2: resident memory on top, MiB",
+}
+_STEPS = 64
+
+
+def main(device: str | None, runs: int, path: Path | None) -> None:
+    """Medians of `runs` per driver, as a table; to a file as JSON when there is a `path`."""
+    measured: dict[str, Any] = {}
+    for name in DRIVERS:
+        done = subprocess.run(
+            [sys.executable, "-m", "bench.drivers", name, device or "vulkan", str(runs)],
+            capture_output=True, text=True, check=False,
+        )
+        if done.returncode:
+            raise ToolError(f"{name}: {done.stderr.strip().splitlines()[-1]}")
+        measured[name] = json.loads(done.stdout)
+    rows = [
+        [title, *(f"{measured[name][key]:.3g}" for name in DRIVERS)]
+        for key, title in FIGURES.items()
+    ]
+    show(["process time", *DRIVERS], rows)
+    if path is not None:
+        path.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+
+
+def measure(driver: str, device: str, runs: int) -> dict[str, Any]:
+    """The figures of one driver."""
+    with ml.create_context(settings=Settings(device=device, driver=driver)).result() as context:
+        figures: dict[str, Any] = {"name": str(context.device_info)}
+        figures["dispatch"] = _dispatches(context, 1, runs)
+        figures["step"] = _dispatches(context, _STEPS, runs) / _STEPS
+        before = resident()
+        image = {"image": mobilenet_v2.image()}
+        figures["build"], graph = _timed(lambda: mobilenet_v2.build(context).result())
+        figures["first"], _ = _timed(lambda: context.compute(graph, image))
+        times = [_timed(lambda: context.compute(graph, image))[0] for _ in range(runs)]
+        figures["run"] = statistics.median(times)
+        figures["device"] = context._state.device.memory_in_use() / 2**20
+        figures["resident"] = (resident() - before) / 2**20
+        graph.destroy()
+    return figures
+
+
+def _dispatches(context: Any, steps: int, runs: int, count: int = 200) -> float:
+    """Microseconds of a dispatch of a graph of so many steps, one after the other."""
+    builder = MLGraphBuilder(context)
+    descriptor = {"data_type": "float32", "shape": [4, 16], "readable": True, "writable": True}
+    value = builder.input("x", {"data_type": "float32", "shape": [4, 16]})
+    for _ in range(steps):
+        value = builder.softmax(value, 1)
+    count = max(10, count // steps)
+    with builder.build({"y": value}).result() as graph:
+        x, y = (context.create_tensor(descriptor).result() for _ in range(2))
+        context.write_tensor(x, np.ones((4, 16), np.float32))
+
+        def chain() -> None:
+            for _ in range(count):
+                context.dispatch(graph, {"x": x}, {"y": y})
+            context.read_tensor(y).result()
+
+        chain()
+        return statistics.median(_timed(chain)[0] for _ in range(runs)) / count * 1e6
+
+
+def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.process_time()
+    result = call()
+    return time.process_time() - start, result
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(sys.argv[1], sys.argv[2], int(sys.argv[3]))))

@@ -1,0 +1,108 @@
+"""The drivers that the suite holds to the interface."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.drivers import require_vulkan
+from tests.support.kompute import require_kompute
+from webnn_vk.driver import Driver, Pipeline, PipelineRequest
+from webnn_vk.opening import NullDevice, choose, open_device
+from webnn_vk.settings import Settings
+
+# b[i] = a[i] * K + c for i < n
+SHADER = """#version 450
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint K = 1;
+layout(push_constant) uniform P { uint n; uint c; };
+layout(binding = 0) readonly buffer A { uint a[]; };
+layout(binding = 1) buffer B { uint b[]; };
+void main() { uint i = gl_GlobalInvocationID.x; if (i < n) b[i] = a[i] * K + c; }
+"""
+
+
+def open_named(name: str) -> Driver:
+    """A new driver of that name, on the device that the tests use."""
+    if name == "null":
+        found: Any = NullDevice()
+    else:
+        require_kompute() if name == "kompute" else require_vulkan()
+        found = choose(Settings.from_environment(), power_preference="default").found
+        if found is None or found.index < 0:
+            found = choose(Settings(device="vulkan", validate=True)).found
+    return open_device(found, Settings(driver=name)).driver
+
+
+@pytest.fixture(
+    scope="session", params=["vulkan", pytest.param("kompute", marks=pytest.mark.device), "null"]
+)
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def session_drivers() -> Iterator[dict[str, Driver]]:
+    opened: dict[str, Driver] = {}
+    yield opened
+    for driver in opened.values():
+        driver.close()
+
+
+@pytest.fixture
+def driver(name: str, session_drivers: dict[str, Driver]) -> Driver:
+    """One of each kind for the session: don't close it."""
+    if name not in session_drivers:
+        session_drivers[name] = open_named(name)
+    return session_drivers[name]
+
+
+@pytest.fixture
+def own_driver(name: str) -> Iterator[Driver]:
+    """A driver of the test's own."""
+    driver = open_named(name)
+    yield driver
+    driver.close()
+
+
+@pytest.fixture
+def computes(name: str) -> bool:
+    """Whether dispatches do anything."""
+    return name != "null"
+
+
+@pytest.fixture(scope="session")
+def spirv(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """`SHADER` compiled."""
+    if shutil.which("glslangValidator") is None:
+        pytest.skip("glslangValidator is not installed")
+    source: Path = tmp_path_factory.mktemp("spirv") / "scale.comp"
+    source.write_text(SHADER)
+    target = source.with_suffix(".spv")
+    subprocess.run(["glslangValidator", "--target-env", "vulkan1.2", "-V", source, "-o", target],
+                   check=True, stdout=subprocess.DEVNULL)
+    return target.read_bytes()
+
+
+@pytest.fixture
+def request_for(spirv: bytes) -> Callable[..., PipelineRequest]:
+    """The request of `SHADER` for a factor K."""
+
+    def make(factor: int = 1, **changes: Any) -> PipelineRequest:
+        constants = ((0, struct.pack("<I", 64)), (1, struct.pack("<I", factor)))
+        given = {"binding_count": 2, "push_size": 8, "constants": constants, "name": "scale"}
+        return PipelineRequest(**{"spirv": spirv, **given, **changes})
+
+    return make
+
+
+@pytest.fixture
+def pipeline(request_for: Callable[..., PipelineRequest]) -> Callable[..., Pipeline]:
+    """Makes the pipeline of `SHADER` for a driver and a factor K."""
+    return lambda driver, factor=1: driver.pipelines([request_for(factor)])[0]

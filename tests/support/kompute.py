@@ -1,0 +1,28 @@
+"""Whether Kompute can be tested here."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.drivers import require_vulkan
+
+INSTALL = "scripts/install-kompute installs it"
+
+
+def problem() -> str | None:
+    """Why Kompute can't be tested, or None."""
+    from webnn_vk.driver import DriverUnavailable
+    from webnn_vk.kompute.binding import load
+
+    try:
+        load()
+    except DriverUnavailable as error:
+        return str(error)
+    return None
+
+
+def require_kompute() -> None:
+    """Skip the test where Kompute or Vulkan is missing. The run's end says so, once."""
+    require_vulkan()
+    if why := problem():
+        pytest.skip(why)
