@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from . import __version__, background
-from .buffers import as_bytes, writable_bytes
+from .buffers import as_bytes, is_exactly, writable_bytes
 from .context_state import ContextBase, ContextState, MLContextLostInfo
 from .data_types import (
     MLOperandDescriptor,
@@ -52,6 +52,7 @@ from .promise import MLPromise
 from .runtime import (
     Allocate,
     CpuExecutable,
+    Executable,
     Fence,
     Run,
     RunGraph,
@@ -383,8 +384,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         context, OperationError when the run fails."""
         try:
             views = self._checked_arrays(graph, inputs, "compute")
-            executable = executable_of(graph, "compute")
-            if isinstance(executable, CpuExecutable) and executable.at_once:
+            if _at_once(executable_of(graph, "compute")):
                 # It changes nothing that an interrupt could leave half done.
                 return self._compute(graph, views)
             return background.shielded(self._compute, graph, views)
@@ -421,23 +421,31 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
     def _checked_arrays(
         self, graph: MLGraph, inputs: Mapping[str, Any], what: str
     ) -> dict[str, np.ndarray]:
-        """The inputs' bytes by name."""
+        """The inputs by name: their elements where they are computed with at once, else bytes."""
         check_graph(graph, self._state, what)
-        executable_of(graph, what)
+        at_once = _at_once(executable_of(graph, what))
         expected = graph.inputs
-        inputs = entries(inputs, f"{what}: inputs is a mapping of names to arrays")
+        # Asking an abstract class costs more than the rest.
+        if type(inputs) is not dict:
+            inputs = entries(inputs, f"{what}: inputs is a mapping of names to arrays")
         check_names(inputs, expected, f"{what}: inputs", unused_inputs(graph))
-        return {
-            name: as_bytes(data, expected[name], f"{what}: input {sanitize(name)!r}")
-            for name, data in inputs.items()
-        }
+        arrays = {}
+        for name, descriptor in expected.items():
+            array = inputs[name]
+            if not (at_once and is_exactly(array, descriptor)):
+                array = as_bytes(array, descriptor, f"{what}: input {sanitize(name)!r}")
+                if at_once:
+                    array = array.view(descriptor.numpy_dtype).reshape(descriptor.shape)
+                    array = np.require(array, requirements=["ALIGNED"])
+            arrays[name] = array
+        return arrays
 
     def _compute(
         self, graph: MLGraph, inputs: dict[str, np.ndarray], held: Held | None = None
     ) -> dict[str, np.ndarray]:
         """``held``: the room that the inputs take, if they are copies. ``inputs`` is emptied."""
         executable = executable_of(graph, "compute")
-        if isinstance(executable, CpuExecutable) and executable.at_once:
+        if _at_once(executable):
             # Nobody else sees what it works on: it needs no place in the order of work.
             self._state.check()
             return executable.compute(inputs)
@@ -562,6 +570,10 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         """The point after all work queued so far (extension): its ``value`` on the timeline,
         ``done``, ``wait(timeout)`` in seconds. Returns at once; raises nothing."""
         return self._state.lane.fence()
+
+
+def _at_once(executable: Executable) -> TypeGuard[CpuExecutable]:
+    return isinstance(executable, CpuExecutable) and executable.at_once
 
 
 def build_graph(
