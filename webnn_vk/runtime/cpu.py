@@ -108,10 +108,6 @@ class CpuExecutable:
         storage = self._storages.get(number)
         return self._arrays[number] if storage is None else storage.backing
 
-    def originals(self, number: int) -> np.ndarray | list[tuple[Storage, str]]:
-        """See ``work.Executable``."""
-        return self.constant(number)
-
     def set_up(self, order: Order, *after: Work) -> None:
         """See ``work.Executable``."""
         order.enqueue(*after)
