@@ -43,6 +43,14 @@ def as_bytes(
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
+def is_exactly(data: Any, descriptor: MLOperandDescriptor) -> bool:
+    """Whether it is an aligned and contiguous array of the descriptor's type and shape."""
+    return (
+        type(data) is np.ndarray and data.dtype == descriptor.numpy_dtype
+        and data.shape == descriptor.shape and data.flags.c_contiguous and data.flags.aligned
+    )
+
+
 def _described(array: np.ndarray) -> str:
     return f"{array.dtype}{list(array.shape)}"
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import __version__, background
-from .buffers import as_bytes, writable_bytes
+from .buffers import as_bytes, is_exactly, writable_bytes
 from .context_state import ContextBase, ContextState, MLContextLostInfo
 from .data_types import (
     MLOperandDescriptor,
@@ -391,12 +391,12 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         TypeError for names and arrays that don't fit, InvalidStateError for a destroyed graph or
         context, OperationError when the run fails."""
         try:
-            views = self._checked_arrays(graph, inputs, "compute")
-            executable = executable_of(graph, "compute")
-            if self._at_once(executable):
+            at_once, arrays = self._checked_arrays(graph, inputs, "compute")
+            if at_once is not None:
                 # It changes nothing that an interrupt could leave half done.
-                return self._compute(graph, views)
-            return background.shielded(self._compute, graph, views)
+                self._state.check()
+                return at_once.compute(arrays)
+            return background.shielded(self._compute, graph, arrays)
         except MemoryError as error:
             raise for_want_of(error, "compute") from None
 
@@ -409,15 +409,19 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
         def start() -> MLPromise[dict[str, np.ndarray]]:
             what = "compute_async"
-            views = self._checked_arrays(graph, inputs, what)
-            size = sum(view.nbytes for view in views.values())
+            at_once, arrays = self._checked_arrays(graph, inputs, what)
+            size = sum(array.nbytes for array in arrays.values())
             held = [self._state.timeline.staging.hold(size, what)]
-            copies = {name: view.copy() for name, view in views.items()}
+            copies = {name: array.copy() for name, array in arrays.items()}
             promise = self._state.new_promise("outputs by name")
 
             def run() -> None:
                 try:
-                    promise.resolve(self._compute(graph, copies, held.pop()))
+                    if at_once is not None:
+                        self._state.check()
+                        promise.resolve(at_once.compute(copies))
+                    else:
+                        promise.resolve(self._compute(graph, copies, held.pop()))
                 except Exception as error:
                     promise.reject(for_want_of(error, what))
 
@@ -429,28 +433,37 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
     def _checked_arrays(
         self, graph: MLGraph, inputs: Mapping[str, Any], what: str
-    ) -> dict[str, np.ndarray]:
-        """The inputs' bytes by name."""
+    ) -> tuple[CpuExecutable | None, dict[str, np.ndarray]]:
+        """Who computes at once, or None where the run has a place in the order of work, as all have
+        under a profile; and the inputs by name: their elements where they are computed with at
+        once, else bytes."""
         check_graph(graph, self._state, what)
-        executable_of(graph, what)
+        executable = executable_of(graph, what)
+        profiled = self._state.timeline.observer is not None
+        at_once = None
+        if isinstance(executable, CpuExecutable) and executable.at_once and not profiled:
+            # Nobody else sees what it works on.
+            at_once = executable
         expected = graph.inputs
-        inputs = entries(inputs, f"{what}: inputs is a mapping of names to arrays")
+        # Asking an abstract class costs more than the rest.
+        if type(inputs) is not dict:
+            inputs = entries(inputs, f"{what}: inputs is a mapping of names to arrays")
         check_names(inputs, expected, f"{what}: inputs", unused_inputs(graph))
-        return {
-            name: as_bytes(data, expected[name], f"{what}: input {sanitize(name)!r}")
-            for name, data in inputs.items()
-        }
+        arrays = {}
+        for name, descriptor in expected.items():
+            array = inputs[name]
+            if at_once is None or not is_exactly(array, descriptor):
+                array = as_bytes(array, descriptor, f"{what}: input {sanitize(name)!r}")
+                if at_once is not None:
+                    array = array.view(descriptor.numpy_dtype).reshape(descriptor.shape)
+                    array = np.require(array, requirements=["ALIGNED"])
+            arrays[name] = array
+        return at_once, arrays
 
     def _compute(
         self, graph: MLGraph, inputs: dict[str, np.ndarray], held: Held | None = None
     ) -> dict[str, np.ndarray]:
         """``held``: the room that the inputs take, if they are copies. ``inputs`` is emptied."""
-        executable = executable_of(graph, "compute")
-        if self._at_once(executable):
-            # Nobody else sees what it works on: it needs no place in the order of work.
-            self._state.check()
-            cpu: Any = executable
-            return cpu.compute(inputs)
         sources: dict[str, MLTensor] = {}
         results: dict[str, MLTensor] = {}
         try:
@@ -473,11 +486,6 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         finally:
             for tensor in (*sources.values(), *results.values()):
                 tensor.destroy()
-
-    def _at_once(self, executable: Any) -> bool:
-        """Whether a run may leave the order of work; under a profile all of it is in there."""
-        profiled = self._state.timeline.observer is not None
-        return isinstance(executable, CpuExecutable) and executable.at_once and not profiled
 
     def _build(
         self, graph: Graph, begun: Callable[[], None], undo: Callable[[], None]

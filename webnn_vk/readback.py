@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from .builder import MLOperand, elements_of, graph_of
-from .errors import NotSupportedError
+from .errors import NotSupportedError, OperationError
 from .graph import Graph, Value
 from .kernels import packing_called
 from .ml_graph import MLGraph, context_of, executable_of
+from .program.compiled import compiled_graph, places
 from .promise import MLPromise, kind_of
 from .runtime import Lane, Read, Storage
 
@@ -21,8 +22,9 @@ def source_of(
     """The graph up to some operands of a builder, as they were called, or that of a built graph, as
     it was compiled; and how to read the elements of its constants, one by one.
 
-    TypeError for anything else, InvalidStateError for a destroyed graph, NotSupportedError for one
-    from a file of compiled graphs, which holds no operators.
+    TypeError for anything else, InvalidStateError for a destroyed graph, OperationError where the
+    file of a graph that was loaded describes none. Elements are read one constant at a time
+    (OperationError where what was saved can't be unpacked).
     """
     if isinstance(given, Mapping):
         return graph_of(given), elements_of
@@ -32,34 +34,39 @@ def source_of(
             f"{kind_of(given)}"
         )
     executable = executable_of(given)
-    compiled = executable.program.compiled
-    if compiled is None:
-        raise NotSupportedError(
-            f"{what}: this graph was loaded from a file, which holds compiled kernels and no "
-            f"operators; {what} it before"
-        )
+    program = executable.program
+    try:
+        graph = compiled_graph(program)
+    except (ValueError, RecursionError) as error:
+        raise OperationError(f"{what}: the graph's text can't be read: {error}") from error
+    if graph is None:
+        raise NotSupportedError(f"{what}: nothing says which operators the graph was compiled of")
     lane = context_of(given).lane
+    contents, where = executable.contents(), places(program)
 
     def elements(value: Value) -> np.ndarray | None:
         if value.source is None:
             return value.data
-        return _read_back(executable.originals(value.source), value, lane)
+        held = [(contents[slot], packing) for slot, packing in where[value.source]]
+        try:
+            return _read_back(held, value, lane)
+        except (ValueError, TypeError, IndexError) as error:
+            raise OperationError(
+                f"{what}: a constant {value.descriptor} can't be unpacked: {error}"
+            ) from error
 
-    return compiled, elements
+    return graph, elements
 
 
 def _read_back(
-    found: np.ndarray | list[tuple[Storage, str]], value: Value, lane: Lane
+    held: Sequence[tuple[Storage | np.ndarray, str]], value: Value, lane: Lane
 ) -> np.ndarray | None:
-    """A constant's elements from where they are: bytes, or storages with their packings, of which
+    """A constant's elements from where they are: bytes or storages with their packings, of which
     several may hold a part each."""
     described = value.descriptor
-    if isinstance(found, np.ndarray):
-        data = found[: described.byte_length].view(described.numpy_dtype)
-        return data.reshape(described.shape)
     whole: np.ndarray | None = None
-    for storage, packing in found:
-        data = _bytes_of(storage, lane)
+    for place, packing in held:
+        data = place if isinstance(place, np.ndarray) else _bytes_of(place, lane)
         if not packing:
             return data[: described.byte_length].view(described.numpy_dtype).reshape(
                 described.shape

@@ -41,8 +41,8 @@ def export(
     readers, or later; by default 26, or the newest of the installed package if that is older.
 
     TypeError for anything else to export, ValueError for an opset that can't be, InvalidStateError
-    for a destroyed graph, NotSupportedError that lists every operator that ONNX can't express, and
-    for a graph from a file of compiled ones, which holds no operators.
+    for a destroyed graph, NotSupportedError that lists every operator that ONNX can't express,
+    OperationError where weights can't be read back.
     """
     newest = onnx.defs.onnx_opset_version()
     if opset is not None and opset not in range(OLDEST_OPSET, newest + 1):

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from webnn_vk.codegen.spec import KernelSpec
 
 from ..data_types import MLOperandDescriptor
@@ -163,6 +165,17 @@ class SetupPart:
     scratch: int = 0
 
 
+@dataclass(frozen=True, eq=False)
+class CompiledText:
+    """A graph's text form; ``arrays`` are the constants that it calls ``data(key)``."""
+
+    text: str
+    arrays: Mapping[str, np.ndarray]
+
+
+Originals = tuple[tuple[tuple[int, str], ...], ...]
+
+
 @dataclass(frozen=True)
 class Program:
     """A compiled graph.
@@ -170,8 +183,12 @@ class Program:
     ``setup`` runs once, ``segments`` at each dispatch. ``constants`` describes what the store of
     constants holds; ``arenas`` and ``host_size`` are sizes in bytes of the memory that
     intermediates and border copies share; ``params`` is the content of the "params" slot. A program
-    for the CPU device has one HostSegment. ``compiled`` is the graph that it was made of, without
-    the constants' elements (see ``assemble.skeleton``); None for a program from a file.
+    for the CPU device has one HostSegment.
+
+    ``compiled`` is the graph that it was made of, with numbers for its constants (see
+    ``assemble.skeleton``); of a program from a file its text. ``originals`` says which constants of
+    the program hold those of the graph, by their numbers there, and with which packing, "" for the
+    elements as they are; where it is empty, they are the same.
     """
 
     inputs: Mapping[str, MLOperandDescriptor]
@@ -185,7 +202,8 @@ class Program:
     params: bytes = b""
     origins: tuple[Origin, ...] = ()
     report: GraphReport = field(default_factory=GraphReport)
-    compiled: Graph | None = field(default=None, compare=False, repr=False)
+    compiled: Graph | CompiledText | None = field(default=None, compare=False, repr=False)
+    originals: Originals = field(default=(), compare=False, repr=False)
 
     @property
     def device_steps(self) -> Iterator[DeviceStep]:

@@ -21,9 +21,11 @@ from webnn_vk.codegen.spec import KernelSpec
 
 from ..data_types import DATA_TYPES, MLOperandDescriptor, check_dimensions
 from ..integers import round_up
+from .compiled import written
 from .constants import Constants, FileRange, MappedFile
 from .program import (
     BarrierStep,
+    CompiledText,
     CopyStep,
     CpuStep,
     CpuTensor,
@@ -31,6 +33,7 @@ from .program import (
     DispatchStep,
     HostSegment,
     Origin,
+    Originals,
     Program,
     Range,
     SetupPart,
@@ -39,7 +42,7 @@ from .program import (
 from .reporting import with_report
 from .verify import verify
 
-FORMAT, VERSION = "webnn_vk program", 2
+FORMAT, VERSION = "webnn_vk program", 3
 TEXT, DATA = "program.json", "program.bin"
 #: Large constants begin at a page, so that a device may use the file's own pages.
 _PAGE, _SMALL = 4096, 16
@@ -127,6 +130,7 @@ class _Writer:
                 [p.target, p.constant, p.packing, p.scratch, list(map(self._step, p.steps))]
                 for p in program.setup
             ],
+            "compiled": self._compiled(),
             "segments": [
                 [
                     "device" if isinstance(segment, DeviceSegment) else "cpu",
@@ -134,6 +138,20 @@ class _Writer:
                 ]
                 for segment in program.segments
             ],
+        }
+
+    def _compiled(self) -> dict[str, Any] | None:
+        known = written(self._program)
+        if known is None:
+            return None
+        arrays = {
+            key: [str(array.dtype), list(array.shape), self._bytes(array.tobytes())]
+            for key, array in known.graph.arrays.items()
+        }
+        return {
+            "graph": known.graph.text,
+            "arrays": arrays,
+            "originals": [[list(held) for held in held_by] for held_by in known.originals],
         }
 
     def _append(self, data: Any, alignment: int) -> list[int]:
@@ -227,6 +245,7 @@ class _Reader:
             self._check_place(offset, length)
             if length != descriptor.byte_length:
                 raise ValueError(f"a constant has {length} bytes for {descriptor}")
+        compiled, originals = self._compiled(text["compiled"], len(constants))
         program = Program(
             _named(text["inputs"]),
             _named(text["outputs"]),
@@ -238,6 +257,8 @@ class _Reader:
             _row([text["host_size"]], int)[0],
             self._bytes(text["params"]),
             tuple(map(_origin, _list(text["origins"]))),
+            compiled=compiled,
+            originals=originals,
         )
         verify(program)
         folded = _row(text["folded"], *[str] * len(_list(text["folded"])))
@@ -245,6 +266,30 @@ class _Reader:
             FileRange(self._path, offset, length, self._file) for _, _, offset, length in stored
         )
         return with_report(program, tuple(folded)), store
+
+    def _compiled(self, data: Any, count: int) -> tuple[CompiledText | None, Originals]:
+        """The graph's text is read when someone wants the graph."""
+        if data is None:
+            return None, ()
+        (text,) = _row([data["graph"]], str)
+        if type(data["arrays"]) is not dict:
+            raise ValueError("the graph's arrays are no object")
+        arrays = {}
+        for key, row in data["arrays"].items():
+            data_type, shape, place = _row(row, str, list, list)
+            described = _described(data_type, shape)
+            elements = self._bytes(place)
+            if len(elements) != described.byte_length:
+                raise ValueError(f"{key}: {len(elements)} bytes for {described}")
+            array = np.frombuffer(elements, described.numpy_dtype)
+            arrays[key] = array.reshape(described.shape)
+        originals = tuple(
+            tuple((number, packing) for number, packing in (_row(h, int, str) for h in _list(held)))
+            for held in _list(data["originals"])
+        )
+        if any(not 0 <= number < count for held in originals for number, _ in held):
+            raise ValueError(f"the graph refers to other constants than {count}")
+        return CompiledText(text, arrays), originals
 
     def modules(self, places: Any) -> Modules | None:
         if places is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..data_types import MLOperandDescriptor
+from .compiled import moved
 from .program import Program, SetupPart, Slot
 from .reporting import with_report
 
@@ -53,8 +54,10 @@ def settled(program: Program) -> Settled:
         elif slot.kind == "constant":
             new = numbers.get(slot.index)
             slots[number] = _UNUSED if new is None else replace(slot, index=new)
+    originals = moved(program, {slot: n for n, slot in enumerate(sources)})
     program = replace(
-        program, slots=tuple(slots), setup=tuple(setup), constants=tuple(constants)
+        program, slots=tuple(slots), setup=tuple(setup), constants=tuple(constants),
+        originals=originals,
     )
     return Settled(with_report(program, program.report.folded), tuple(sources))
 

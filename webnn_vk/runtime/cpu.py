@@ -69,6 +69,7 @@ class CpuExecutable:
             self.build_seconds["engine"] = time.perf_counter() - start
         self.report = with_kernels(program.report, program, prepared.notes)
         self._runs = list(prepared.runs.values())
+        self._whole = prepared.whole
 
     def run(self, memory: Mapping[tuple[str, str], np.ndarray]) -> None:
         """Take all steps; ``memory`` holds the bytes of inputs and outputs by kind and name."""
@@ -85,29 +86,29 @@ class CpuExecutable:
             run(arrays, of_slot)
 
     def compute(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """One run at once, in the caller's thread, on flat bytes by name: the outputs as arrays.
-        OperationError where it fails, MemoryError."""
-        memory = {("input", name): data for name, data in inputs.items()}
-        outputs = {}
-        for name, d in self.program.outputs.items():
-            outputs[name] = np.empty(d.shape, d.numpy_dtype)
-            memory["output", name] = outputs[name].reshape(-1).view(np.uint8)
+        """One run at once, in the caller's thread, on aligned and contiguous arrays by name: the
+        outputs alike. OperationError where it fails, MemoryError."""
+        run = self._by_steps if self._whole is None else self._whole
         try:
-            self.run(memory)
+            return run(inputs)
         except (DOMException, MemoryError):
             raise
         except Exception as error:
             raise OperationError(f"{type(error).__name__}: {error}") from error
+
+    def _by_steps(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        memory = {("input", name): _bytes(array) for name, array in inputs.items()}
+        outputs = {}
+        for name, d in self.program.outputs.items():
+            outputs[name] = np.empty(d.shape, d.numpy_dtype)
+            memory["output", name] = _bytes(outputs[name])
+        self.run(memory)
         return outputs
 
     def constant(self, number: int) -> np.ndarray:
         """The bytes of a constant."""
         storage = self._storages.get(number)
         return self._arrays[number] if storage is None else storage.backing
-
-    def originals(self, number: int) -> np.ndarray | list[tuple[Storage, str]]:
-        """See ``work.Executable``."""
-        return self.constant(number)
 
     def set_up(self, order: Order, *after: Work) -> None:
         """See ``work.Executable``."""
@@ -260,6 +261,10 @@ class CpuDevice:
 
     def close(self) -> None:
         reclaim.trim_heap()
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    return array.reshape(-1).view(np.uint8)
 
 
 def _memory(size: int) -> np.ndarray:

@@ -14,15 +14,20 @@ from .host import Arrays, Memory, run_host_segment
 
 #: Takes the steps of one segment.
 HostRun = Callable[[Arrays, Memory], None]
+#: Runs a whole program: the inputs by name, aligned and contiguous, and the outputs in memory of
+#: their own.
+WholeRun = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 
 
 @dataclass(frozen=True)
 class Prepared:
     """A program's CPU segments, ready to run, by their numbers among its segments. ``notes``: by
-    origin, the kernel and the variant that the report shows of a step."""
+    origin, the kernel and the variant that the report shows of a step. ``whole``: the same run
+    by one call, where the engine takes the whole program at once."""
 
     runs: Mapping[int, HostRun] = field(default_factory=dict)
     notes: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    whole: WholeRun | None = None
 
 
 class HostEngine(Protocol):

@@ -129,23 +129,6 @@ class DriverExecutable:
         assert setup is not None, "a graph is set up once"
         setup.queue(self._record_part, self._setup_errors.append, order, after)
 
-    def originals(self, number: int) -> np.ndarray | list[tuple[Storage, str]]:
-        """See ``work.Executable``."""
-        if number in self._host_constants:
-            return self._host_constants[number]
-        slots = self.program.slots
-        for slot, storage in self._storages.items():
-            if slots[slot].kind == "constant" and slots[slot].index == number:
-                return [(storage, "")]
-        parts = [part for part in self.program.setup if part.constant == number]
-        for part in parts:
-            slot = slots[part.target]
-            if slot.kind == "host" and self._host is not None:
-                self._host.invalidate()
-                shared = np.frombuffer(self._host.mapped, np.uint8)
-                return shared[slot.offset : slot.offset + slot.size].copy()
-        return [(self._storages[part.target], part.packing) for part in parts if part.packing]
-
     def setup_error(self) -> Exception | None:
         """See ``work.Executable``."""
         errors = (storage.error for storage in self._storages.values())

@@ -12,7 +12,7 @@ import re
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -26,7 +26,7 @@ from ..graph.onnx import OLDEST_OPSET, model_of
 from ..graph.to_onnx import Fragment, write
 from ..ops import ALL_OPERATORS
 from ..program import Constants, CpuStep, CpuTensor, HostSegment, Program
-from .engine import NUMPY, HostRun, Prepared
+from .engine import NUMPY, HostRun, Prepared, WholeRun
 from .engine_limits import stays
 from .host import Arrays, Memory, run_steps
 from .regions import Part, cut
@@ -95,10 +95,14 @@ class OnnxEngine:
             return NUMPY.prepare(program, constants)
         runs: dict[int, HostRun] = {}
         notes: dict[int, tuple[str, str]] = {}
+        whole = None
         for number, segment in enumerate(program.segments):
             if isinstance(segment, HostSegment):
-                runs[number] = _Segment(program, segment, constants, notes).run
-        return Prepared(runs, notes)
+                ready = _Segment(program, segment, constants, notes)
+                runs[number] = ready.run
+                if len(program.segments) == 1:
+                    whole = ready.whole
+        return Prepared(runs, notes, whole)
 
 
 class _Segment:
@@ -116,6 +120,10 @@ class _Segment:
             if isinstance(step, CpuStep) and (why := stays(step) or _unsupported.get(_key(step))):
                 self._why[step.origin] = why
         parts, regions = self._regions(segment)
+        #: See ``engine.Prepared``; None where it is more than one region.
+        self.whole: WholeRun | None = None
+        if len(parts) == len(regions) == 1:
+            self.whole = regions[_origins(parts[0])].whole(program)
         for number, part in enumerate(parts):
             region = regions.get(_origins(part))
             self._runs.append(partial(run_steps, part.steps) if region is None else region.run)
@@ -330,9 +338,32 @@ class _Region:
             arrays[bound.slot] = array
         self._bindings.append(binding)
 
+    def whole(self, program: Program) -> WholeRun | None:
+        """Takes the program's inputs and gives its outputs by name, in memory that the session
+        allocates and lets go; None where the region takes others: constant tensors."""
+        slots = program.slots
+        feeds = [(bound.name, slots[bound.slot]) for bound in self._inputs]
+        if any(slot.kind != "input" for _, slot in feeds):
+            return None
+        renamed = [(name, slot.name) for name, slot in feeds]
+        results = {slots[bound.slot].name: bound.name for bound in self._outputs}
+        outputs = list(program.outputs)
+        wanted = [results[name] for name in outputs]
+
+        def take(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+            try:
+                arrays = self._session.run(wanted, {to: inputs[name] for to, name in renamed})
+            except Exception as error:
+                raise self._failure(error) from error
+            return dict(zip(outputs, arrays, strict=True))
+
+        return take
+
     def _failure(self, error: Exception) -> Exception:
         if isinstance(error, MemoryError):
             return error
+        if _NO_MEMORY.search(str(error)):
+            return MemoryError(f"ONNX Runtime: {_short(str(error))}")
         found = _NODE_NAME.search(str(error))
         title = self._titles[int(found[1])] if found else ", ".join(dict.fromkeys(self._titles))
         return OperationError(f"{title}: ONNX Runtime: {_short(str(error))}")

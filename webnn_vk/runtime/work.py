@@ -103,10 +103,6 @@ class Executable(Protocol):
         uploaded and packed), and ``after`` behind it. To be called once; from then on the constants
         that the device holds are nowhere else in the library."""
 
-    def originals(self, number: int) -> np.ndarray | list[tuple[Storage, str]]:
-        """Where a constant is once the set-up is over: its bytes, or the storages that hold it,
-        each with the name of its packing, empty for the constant as it is."""
-
     def setup_error(self) -> Exception | None:
         """What the set-up failed with, once it is over."""
 

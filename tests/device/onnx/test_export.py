@@ -1,5 +1,7 @@
 """Graphs built on Vulkan as ONNX models: weights are read back and unpacked."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,12 @@ import onnxruntime
 
 import webnn_vk.onnx
 from tests.support.contexts import open_context
-from webnn_vk import MLGraphBuilder
+from tests.support.drivers import require_vulkan
+from tests.support.loading import set_up
+from webnn_vk import MLGraphBuilder, OperationError, webnn_file
+from webnn_vk.ml_graph import executable_of
+from webnn_vk.program import Constants, HostArray
+from webnn_vk.program.serial import TEXT, load, save
 
 
 def rng():
@@ -119,3 +126,52 @@ def test_views_between_cpu_steps(vulkan):
     e = np.exp(np.cos(x).reshape(2, 12))
     np.testing.assert_allclose(got["y"], e / e.sum(1, keepdims=True), rtol=1e-5)
     np.testing.assert_allclose(got["z"], np.cos(x.reshape(24)), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "device", ["cpu", pytest.param("vulkan", marks=pytest.mark.device)]
+)
+@pytest.mark.parametrize("force_cpu", [[], ["add", "softmax"]], ids=["", "mixed"])
+def test_saved_graphs_are_exported_as_before(device, force_cpu, tmp_path):
+    """By way of a file, twice, nothing is lost: operators, names, labels and weights, packed or
+    not."""
+    if device == "vulkan":
+        require_vulkan()
+    with open_context(device, cache=tmp_path, force_cpu=force_cpu) as context:
+        graph = attention(context)
+        expected = webnn_vk.onnx.export(graph)
+        webnn_file.save(graph, tmp_path / "before.webnn")
+        for key in ("first", "second"):
+            context.save_graph(key, graph).result()
+            graph.destroy()
+            graph = context.load_graph(key).result()
+            assert webnn_vk.onnx.export(graph) == expected
+        webnn_file.save(graph, tmp_path / "after.webnn")
+    after = (tmp_path / "after.webnn").read_text()
+    assert after.replace("after", "before") == (tmp_path / "before.webnn").read_text()
+    weights = [(tmp_path / f"{name}.safetensors").read_bytes() for name in ("before", "after")]
+    assert weights[0] == weights[1]
+
+
+def test_a_saved_graph_whose_text_is_none(cpu_context, tmp_path):
+    """The compiled program runs all the same; what it was compiled of can't be told."""
+    builder = MLGraphBuilder(cpu_context)
+    x = builder.input("x", {"data_type": "float32", "shape": [2]})
+    graph = builder.build({"y": builder.add(x, builder.constant(np.float32([1, 2])))}).result()
+    program = executable_of(graph).program
+    save(program, Constants([HostArray(np.float32([1, 2]))]), tmp_path)
+    text = json.loads((tmp_path / TEXT).read_text())
+    for change, message in (
+        (lambda t: t.replace(" = add(", " = plus("), "no operator is called plus"),
+        (lambda t: t.replace("output y", "output z"), "other inputs or outputs"),
+        (lambda t: t.replace("tensor(0)", "tensor(1)"), "1 constants, not"),
+    ):
+        changed = {**text["compiled"], "graph": change(text["compiled"]["graph"])}
+        assert changed != text["compiled"]
+        (tmp_path / TEXT).write_text(json.dumps({**text, "compiled": changed}))
+        stored = load(tmp_path)
+        other = set_up(cpu_context, stored.program, stored.constants)
+        got = cpu_context.compute(other, {"x": np.float32([3, 4])})["y"]
+        np.testing.assert_array_equal(got, [4, 6])
+        with pytest.raises(OperationError, match=f"export: the graph's text can't .*{message}"):
+            webnn_vk.onnx.export(other)

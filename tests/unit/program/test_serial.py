@@ -169,7 +169,7 @@ def test_refusals_say_why(tmp_path):
     def output(data):
         return next(slot for slot in data["slots"] if slot[0] == "output")
 
-    refuse(lambda d: d.update(version=1), "version 1; 2 is what this reads")
+    refuse(lambda d: d.update(version=1), "version 1; 3 is what this reads")
     refuse(lambda d: d.update(format="other"), "is no webnn_vk program")
     refuse(lambda d: d.pop("slots"), "KeyError: 'slots'")
     refuse(lambda d: step(d, "dispatch")[4][0].__setitem__(2, 1 << 20), "leaves slot")
@@ -186,6 +186,11 @@ def test_refusals_say_why(tmp_path):
     refuse(lambda d: d["kernels"][0].__setitem__("template", "../x.j2"), "template")
     refuse(lambda d: d["kernels"][0]["features"].append("magic"), "features magic")
     refuse(lambda d: d["constants"][0].__setitem__(2, 1 << 30), f"{DATA} of .* bytes has no")
+    refuse(lambda d: d.pop("compiled"), "KeyError: 'compiled'")
+    refuse(lambda d: d["compiled"].update(graph=1), "1 in .* is no str")
+    refuse(lambda d: d["compiled"].update(originals=[[[99, ""]]]), "refers to other constants")
+    refuse(lambda d: d["compiled"].update(originals=[[[0, 1]]]), "1 in .* is no str")
+    refuse(lambda d: d["compiled"].update(arrays={"a": ["float32", [4], [0, 8]]}), "a: 8 bytes")
     (tmp_path / TEXT).write_text("[" * 100_000)
     with pytest.raises(ValueError):
         load(tmp_path)
