@@ -1,7 +1,8 @@
 """Graph to graph: the passes, the pipeline that runs them, and what rewrites are declared with."""
 
+from .attention import FUSE_ATTENTION
 from .dead_code import DEAD_CODE, remove_dead_code
-from .decompose import DECOMPOSE, decompose
+from .decompose import DECOMPOSE, decompose, expand_nodes
 from .dump import Dump
 from .fold import FOLD, fold_constants
 from .fold_batch_norm import FOLD_BATCH_NORM
@@ -13,7 +14,9 @@ from .rewrite import Rewrite, apply_rewrites, rewrite, rewrite_pass
 
 # From the builder's graph to placed nodes. The CPU device computes what it is given, so that its
 # results stay a reference for what the other passes do.
-DEVICE_PASSES = (DEAD_CODE, FOLD, DECOMPOSE, FOLD, FOLD_PAD, FOLD_BATCH_NORM, PLACE)
+DEVICE_PASSES = (
+    DEAD_CODE, FOLD, DECOMPOSE, FOLD, FOLD_PAD, FOLD_BATCH_NORM, FUSE_ATTENTION, PLACE,
+)
 HOST_PASSES = (DEAD_CODE, FOLD, PLACE)
 
 __all__ = [
@@ -23,6 +26,7 @@ __all__ = [
     "FOLD",
     "FOLD_BATCH_NORM",
     "FOLD_PAD",
+    "FUSE_ATTENTION",
     "HOST_PASSES",
     "ORDER",
     "PLACE",
@@ -39,6 +43,7 @@ __all__ = [
     "apply_rewrites",
     "check_skipped",
     "decompose",
+    "expand_nodes",
     "fold_constants",
     "order",
     "place",
