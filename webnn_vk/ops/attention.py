@@ -20,7 +20,7 @@ MAX_ATTENTION_RANK = 5
     query=Limits(FLOAT_TYPES, (2, MAX_ATTENTION_RANK)),
     key=Like("query"),
     value=Like("query"),
-    mask=Limits(FLOAT_TYPES, (0, MAX_ATTENTION_RANK)),
+    mask=Like("query", (0, MAX_ATTENTION_RANK)),
     seen=Limits(("uint8",), (0, MAX_ATTENTION_RANK)),
     output=Like("query"),
 )
@@ -40,7 +40,7 @@ def attention(
 
     ``query`` [.., S, D], ``key`` [.., T, D] and ``value`` [.., T, E] give [.., S, E]; the leading
     dimensions broadcast, ``mask`` and ``seen`` to the scores [.., S, T]. With ``causal`` query s
-    has no part of keys beyond s + T − S, whatever is in them.
+    has no part of keys beyond s + T − S (where a value there isn't finite, the result may not be).
     """
     check.same_type(query=query, key=key, value=value, mask=mask)
     batch = broadcast_shapes(query.shape[:-2], key.shape[:-2])
