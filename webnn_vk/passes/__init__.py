@@ -1,5 +1,6 @@
 """Graph to graph: the passes, the pipeline that runs them, and what rewrites are declared with."""
 
+from .activations import FUSE_ACTIVATIONS
 from .attention import FUSE_ATTENTION
 from .dead_code import DEAD_CODE, remove_dead_code
 from .decompose import DECOMPOSE, decompose, expand_nodes
@@ -7,6 +8,7 @@ from .dump import Dump
 from .fold import FOLD, fold_constants
 from .fold_batch_norm import FOLD_BATCH_NORM
 from .fold_pad import FOLD_PAD
+from .norms import FUSE_NORMS
 from .patterns import Anything, Constant, Match, Maybe, Op
 from .pipeline import Compilation, Notes, Pass, check_skipped, run_passes
 from .place import ORDER, PLACE, order, place
@@ -15,7 +17,8 @@ from .rewrite import Rewrite, apply_rewrites, rewrite, rewrite_pass
 # From the builder's graph to placed nodes. The CPU device computes what it is given, so that its
 # results stay a reference for what the other passes do.
 DEVICE_PASSES = (
-    DEAD_CODE, FOLD, DECOMPOSE, FOLD, FOLD_PAD, FOLD_BATCH_NORM, FUSE_ATTENTION, PLACE,
+    DEAD_CODE, FOLD, DECOMPOSE, FOLD, FOLD_PAD, FOLD_BATCH_NORM, FUSE_NORMS, FUSE_ACTIVATIONS,
+    FUSE_ATTENTION, PLACE,
 )
 HOST_PASSES = (DEAD_CODE, FOLD, PLACE)
 
@@ -26,7 +29,9 @@ __all__ = [
     "FOLD",
     "FOLD_BATCH_NORM",
     "FOLD_PAD",
+    "FUSE_ACTIVATIONS",
     "FUSE_ATTENTION",
+    "FUSE_NORMS",
     "HOST_PASSES",
     "ORDER",
     "PLACE",
