@@ -8,6 +8,7 @@ from .dump import Dump
 from .fold import FOLD, fold_constants
 from .fold_batch_norm import FOLD_BATCH_NORM
 from .fold_pad import FOLD_PAD
+from .join_products import JOIN_PRODUCTS, join_products
 from .norms import FUSE_NORMS
 from .patterns import Anything, Constant, Match, Maybe, Op
 from .pipeline import Compilation, Notes, Pass, check_skipped, run_passes
@@ -18,7 +19,7 @@ from .rewrite import Rewrite, apply_rewrites, rewrite, rewrite_pass
 # results stay a reference for what the other passes do.
 DEVICE_PASSES = (
     DEAD_CODE, FOLD, DECOMPOSE, FOLD, FOLD_PAD, FOLD_BATCH_NORM, FUSE_NORMS, FUSE_ACTIVATIONS,
-    FUSE_ATTENTION, PLACE,
+    FUSE_ATTENTION, JOIN_PRODUCTS, PLACE,
 )
 HOST_PASSES = (DEAD_CODE, FOLD, PLACE)
 
@@ -33,6 +34,7 @@ __all__ = [
     "FUSE_ATTENTION",
     "FUSE_NORMS",
     "HOST_PASSES",
+    "JOIN_PRODUCTS",
     "ORDER",
     "PLACE",
     "Anything",
@@ -50,6 +52,7 @@ __all__ = [
     "decompose",
     "expand_nodes",
     "fold_constants",
+    "join_products",
     "order",
     "place",
     "remove_dead_code",
