@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from webnn_vk.codegen.spec import KernelSpec
 
+from .attention import AttentionFamily
 from .batch_norm import BatchNorm
 from .conv import Conv
 from .copy import Copy
@@ -28,9 +29,9 @@ from .triangular import Triangular
 FAMILIES: Mapping[str, Family] = MappingProxyType({
     family.name: family
     for family in (
-        BatchNorm(), Conv(), Copy(), ElementwiseFamily(), GatherFamily(), Matmul(), Norm(), Pad(),
-        PoolFamily(), ReduceFamily(), ResampleFamily(), Scan(), ScatterFamily(), Softmax(),
-        Triangular(),
+        AttentionFamily(), BatchNorm(), Conv(), Copy(), ElementwiseFamily(), GatherFamily(),
+        Matmul(), Norm(), Pad(), PoolFamily(), ReduceFamily(), ResampleFamily(), Scan(),
+        ScatterFamily(), Softmax(), Triangular(),
     )
 })
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from ..device_profile import DeviceProfile
 from ..graph import Graph, Node
 from ..ops.lowering import View
-from ..passes import ORDER, Compilation, Pass, run_passes
+from ..passes import ORDER, Compilation, Pass, expand_nodes, run_passes
 from .absorb import absorb, remove_dead
 from .dispatch import Dispatch, Packed, Unsupported
 from .families import family_of
@@ -48,10 +48,11 @@ KERNEL_PASSES = (FUSE, ABSORB, PACK)
 
 @dataclass
 class _Retry:
-    """What an attempt has shown: nodes that have to be kernels of their own, nodes that the device
-    can't compute, and why."""
+    """What an attempt has shown: nodes that have to be kernels of their own, nodes to take apart
+    again, nodes that the device can't compute, and why."""
 
     apart: set[Node] = field(default_factory=set)
+    expanded: set[Node] = field(default_factory=set)
     obstacles: dict[Node, str] = field(default_factory=dict)
 
 
@@ -68,9 +69,10 @@ def lower_graph(graph: Graph, compilation: Compilation) -> LoweredGraph:
         )
         retry = _Retry()
         dispatches = _plan(kernel_graph, profile, compilation, retry)
-        if not (retry.apart or retry.obstacles):
+        if not (retry.apart or retry.expanded or retry.obstacles):
             return _lowered(kernel_graph, dispatches, compilation)
         apart |= retry.apart
+        graph = expand_nodes(graph, retry.expanded.__contains__)
         graph = replace(graph, nodes=tuple(
             replace(node, device="cpu", reason=retry.obstacles[node])
             if node in retry.obstacles else node
@@ -110,6 +112,8 @@ def _plan(
         except Unsupported as error:
             if len(node.sources) > 1 or not _is_plain(node):
                 retry.apart.update(node.sources)
+            elif hasattr(node.lowering, "expand"):
+                retry.expanded.update(node.sources)
             else:
                 retry.obstacles[node.sources[0]] = str(error)
     return dispatches

@@ -90,6 +90,15 @@ class Product:
 
 
 @dataclass(frozen=True)
+class Attention:
+    """softmax(query · keyᵀ) · value with what `ops/attention.py` says. ``expand``: the same by the
+    specification's operators, as `Decompose` has it, for devices whose limits forbid the kernel."""
+
+    expand: Callable[..., Any]
+    family: ClassVar[str] = "attention"
+
+
+@dataclass(frozen=True)
 class Convolution:
     """A convolution of two spatial dimensions; ``transposed`` as conv_transpose2d."""
 
@@ -177,6 +186,6 @@ class Scatter:
 #: Lowerings that a kernel family computes; ``family`` is its name.
 Kernel = (
     Elementwise | Move | Join | Pad | Triangular | Product | Convolution | Reduce | Pool | Scan
-    | Softmax | Normalize | BatchNormalize | Resample | Gather | Scatter
+    | Softmax | Normalize | BatchNormalize | Resample | Gather | Scatter | Attention
 )
 Lowering = Kernel | View | Decompose

@@ -1,11 +1,15 @@
 """Graph to graph: the passes, the pipeline that runs them, and what rewrites are declared with."""
 
+from .activations import FUSE_ACTIVATIONS
+from .attention import FUSE_ATTENTION
 from .dead_code import DEAD_CODE, remove_dead_code
-from .decompose import DECOMPOSE, decompose
+from .decompose import DECOMPOSE, decompose, expand_nodes
 from .dump import Dump
 from .fold import FOLD, fold_constants
 from .fold_batch_norm import FOLD_BATCH_NORM
 from .fold_pad import FOLD_PAD
+from .join_products import JOIN_PRODUCTS, join_products
+from .norms import FUSE_NORMS
 from .patterns import Anything, Constant, Match, Maybe, Op
 from .pipeline import Compilation, Notes, Pass, check_skipped, run_passes
 from .place import ORDER, PLACE, order, place
@@ -13,7 +17,10 @@ from .rewrite import Rewrite, apply_rewrites, rewrite, rewrite_pass
 
 # From the builder's graph to placed nodes. The CPU device computes what it is given, so that its
 # results stay a reference for what the other passes do.
-DEVICE_PASSES = (DEAD_CODE, FOLD, DECOMPOSE, FOLD, FOLD_PAD, FOLD_BATCH_NORM, PLACE)
+DEVICE_PASSES = (
+    DEAD_CODE, FOLD, DECOMPOSE, FOLD, FOLD_PAD, FOLD_BATCH_NORM, FUSE_NORMS, FUSE_ACTIVATIONS,
+    FUSE_ATTENTION, JOIN_PRODUCTS, PLACE,
+)
 HOST_PASSES = (DEAD_CODE, FOLD, PLACE)
 
 __all__ = [
@@ -23,7 +30,11 @@ __all__ = [
     "FOLD",
     "FOLD_BATCH_NORM",
     "FOLD_PAD",
+    "FUSE_ACTIVATIONS",
+    "FUSE_ATTENTION",
+    "FUSE_NORMS",
     "HOST_PASSES",
+    "JOIN_PRODUCTS",
     "ORDER",
     "PLACE",
     "Anything",
@@ -39,7 +50,9 @@ __all__ = [
     "apply_rewrites",
     "check_skipped",
     "decompose",
+    "expand_nodes",
     "fold_constants",
+    "join_products",
     "order",
     "place",
     "remove_dead_code",

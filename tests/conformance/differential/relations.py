@@ -282,6 +282,28 @@ def _(d: Draft) -> Example:
     return d.example({"a": a, "b": b, "c": d.broadcast((m, n)) if d.flag() else None}, given)
 
 
+@relation("attention")
+def _(d: Draft) -> Example:
+    rows, keys, depth = (d.choose(_LENGTHS) for _ in range(3))
+    width = d.choose((1, 4, 7, 16, 32))  # wider ones are other pipelines
+    batch = tuple(d.choose((1, 2, 3)) for _ in range(d.integer(0, 3)))
+    given = d.arguments(2)
+    if given.get("causal"):
+        rows = min(rows, keys)
+    scores = (*batch, rows, keys)
+    return d.example(
+        {
+            # Without the others' dimensions, the query has those of the scores.
+            "query": (*batch, rows, depth),
+            "key": (*d.broadcast(batch), keys, depth),
+            "value": (*d.broadcast(batch), keys, width),
+            "mask": d.broadcast(scores) if d.flag() else None,
+            "seen": d.broadcast(scores) if d.flag() else None,
+        },
+        given,
+    )
+
+
 # -- convolution and pooling
 def _arranged(layout: str, **sizes: int) -> tuple[int, ...]:
     return tuple(sizes[letter] for letter in layout)

@@ -23,6 +23,8 @@ BATCH = 8
 #: The least that a run has to try of each operator: on the device as it is, with the native 8-bit,
 #: 16-bit and 64-bit types masked, and with bindings so small that most tensors need several.
 LEAST = {"native": 200, "masked": 80, "portions": 80}
+#: Of operators with so many pipelines that their compilation would take minutes.
+SHARES = {"attention": 0.2}
 MASK = ("float16", "int8", "int16", "int64")
 
 
@@ -47,10 +49,11 @@ def portions_context(vulkan):
 def test_as_the_reference(name, way, request, cpu_context, record_property):
     device = request.getfixturevalue("vulkan_context" if way == "native" else f"{way}_context")
     count = Count()
-    wanted = max(LEAST[way], settings.default.max_examples * LEAST[way] // LEAST["native"])
+    least = int(LEAST[way] * SHARES.get(name, 1))
+    wanted = max(least, settings.default.max_examples * least // LEAST["native"])
     compare(name, device, cpu_context, wanted, count)
     record_property(EXAMPLES, [way, name, count.examples, count.types()])
-    assert count.examples >= LEAST[way]
+    assert count.examples >= least
     assert not count.missing(name), f"not hit: {count.missing(name)}"
 
 

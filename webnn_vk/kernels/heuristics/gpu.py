@@ -51,6 +51,24 @@ class Gpu(Rules):
                 best = candidate
         return best
 
+    def attention(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        """Many keys at a time for a query or two; else the most queries a workgroup of which
+        enough are left to fill the device, since queries share what is read."""
+        if problem.rows <= 2:
+            return candidates[-1]
+        best = None
+        for candidate in candidates[:-1]:
+            rows = candidate["LY"] * candidate["TM"]
+            groups = problem.batches * ceil_divide(problem.rows, rows)
+            rank = (
+                min(groups, self.product_tiles), candidate["LX"] * candidate["LY"] > 32, rows
+            )
+            if best is None or rank > best[0]:
+                best = rank, candidate
+        return candidates[-1] if best is None else best[1]
+
     def rows(
         self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
     ) -> Schedule:

@@ -39,6 +39,12 @@ class Software(Rules):
             if c.kernel == "matmul" and (c["LY"], c["TM"], c["TN"]) == (1, rows, columns)
         )
 
+    def attention(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        """One SIMD group a workgroup, as for products."""
+        return next((c for c in candidates if (c["LX"], c["LY"]) == (8, 1)), candidates[-1])
+
     def rows(
         self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
     ) -> Schedule:

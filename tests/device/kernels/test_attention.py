@@ -1,0 +1,100 @@
+"""The attention kernel against the NumPy reference, and fused graphs against unfused ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.comparing import assert_close, profile_for
+from tests.support.contexts import open_context
+from tests.support.drivers import require_vulkan
+from tests.support.running import node_of, run
+from webnn_vk import MLGraphBuilder
+
+
+def drawn(rng, *shape, data_type="float32"):
+    return rng.uniform(-2, 2, shape).astype(data_type)
+
+
+CASES = {
+    # query, key, value, what else
+    "tiles with edges": ((2, 3, 37, 32), (2, 3, 70, 32), (2, 3, 70, 36), {}),
+    "odd rows": ((2, 13, 5), (2, 41, 5), (2, 41, 7), {}),
+    "grouped heads": ((2, 2, 3, 9, 8), (2, 2, 1, 50, 8), (2, 2, 1, 50, 8), {"mask": (50,)}),
+    "causal": ((40, 8), (45, 8), (45, 8), {"causal": True, "seen": (40, 45), "unseen": -1.0}),
+    "next token": ((4, 1, 16), (4, 300, 16), (4, 300, 16), {"causal": True}),
+}
+
+
+@pytest.mark.parametrize("way", ["software", "discrete"])
+@pytest.mark.parametrize("case", CASES)
+def test_as_the_reference(case, way):
+    require_vulkan()
+    rng = np.random.default_rng(5)
+    *shapes, more = CASES[case]
+    for data_type in ("float32", "float16"):
+        given = dict(more)
+        if "mask" in given:
+            given["mask"] = drawn(rng, *given["mask"], data_type=data_type)
+        if "seen" in given:
+            given["seen"] = rng.integers(0, 2, given["seen"]).astype(np.uint8)
+        operands = [drawn(rng, *shape, data_type=data_type) for shape in shapes]
+        node, arrays = node_of("attention", *operands, scale=0.25, **given)
+        assert_close(node, arrays, profile_for(way), 4e-6)
+
+
+def test_large_scores_do_not_overflow_and_rows_without_a_distribution_are_nan():
+    require_vulkan()
+    query = np.zeros((5, 4), np.float32)
+    query[:, 0] = 1
+    key, value = np.zeros((40, 4), np.float32), np.ones((40, 4), np.float32)
+    key[35] = 3e38
+    key[:35, 1] = np.arange(35)
+    value[35] = 7
+    mask = np.zeros((5, 40), np.float32)
+    mask[1, 35], mask[2], mask[3, 5] = -np.inf, -np.inf, np.nan
+    mask[4, :35] = -3e38
+    node, arrays = node_of("attention", query, key, value, mask=mask)
+    for way in ("software", "discrete"):
+        (result,) = run(node, arrays, profile_for(way))
+        np.testing.assert_array_equal(result[[0, 4]], 7)
+        np.testing.assert_allclose(result[1], 1, rtol=1e-6)
+        assert np.isnan(result[2:4]).all()
+
+
+def encoder(context, length):
+    """A layer of two heads from the hidden states on, with a padding mask."""
+    b = MLGraphBuilder(context)
+    x = b.input("x", {"data_type": "float32", "shape": [2, length, 16]})
+    mask = b.input("mask", {"data_type": "float32", "shape": [2, 1, 1, length]})
+
+    def split(y, order):
+        return b.transpose(b.reshape(y, [2, length, 2, 8]), permutation=order)
+
+    rng = np.random.default_rng(1)
+    q, k, v = (b.matmul(x, b.constant(drawn(rng, 16, 16))) for _ in range(3))
+    scores = b.matmul(split(q, [0, 2, 1, 3]), split(k, [0, 2, 3, 1]))
+    scores = b.add(b.mul(scores, b.constant("float32", 0.125)), mask)
+    y = b.matmul(b.softmax(scores, 3), split(v, [0, 2, 1, 3]))
+    y = b.reshape(b.transpose(y, permutation=[0, 2, 1, 3]), [2, length, 16])
+    return b.build({"y": b.add(y, x)}).result()
+
+
+def test_fused_as_unfused():
+    """lavapipe, taken to be a GPU, for which the pass is."""
+    limits = {"device_type": "discrete"}
+    rng = np.random.default_rng(2)
+    with (
+        open_context(limits=limits) as one,
+        open_context(limits=limits, skip_passes=["fuse_attention"]) as other,
+    ):
+        for length in (1, 7, 40):
+            feeds = {"x": drawn(rng, 2, length, 16), "mask": np.zeros((2, 1, 1, length), "f")}
+            feeds["mask"][1, ..., length // 2 + 1 :] = -1e9
+            graphs = encoder(one, length), encoder(other, length)
+            kernels = [{line.kernel for line in g.report().lines} for g in graphs]
+            assert "attention" in kernels[0] and "attention" not in kernels[1]
+            results = [
+                c.compute(g, feeds)["y"] for c, g in zip((one, other), graphs, strict=True)
+            ]
+            np.testing.assert_allclose(*results, rtol=2e-5, atol=2e-5)

@@ -1,0 +1,93 @@
+"""Plans of the attention kernel, made for stored profiles: no device."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from tests.support.graphs import graph_input, graph_of
+from tests.support.profiles import NAMES, stored_profile
+from tests.support.running import node_of
+from webnn_vk.data_types import FLOAT_TYPES
+from webnn_vk.graph import Emitter
+from webnn_vk.kernels import FAMILIES, DeviceWork, lower_graph, plan
+from webnn_vk.kernels.attention import shared_bytes
+from webnn_vk.passes import DEVICE_PASSES, Compilation, remove_dead_code, run_passes
+
+GPU = stored_profile("nvidia_h200")
+
+
+def planned(profile, query, keys, width, data_type="float32", **more):
+    def array(shape):
+        return np.zeros(shape, data_type)
+
+    *batch, _, depth = query
+    node, _ = node_of(
+        "attention", array(query), array((*batch, keys, depth)), array((*batch, keys, width)),
+        **more,
+    )
+    (dispatch,) = plan(node, profile)
+    return dispatch
+
+
+@pytest.mark.parametrize("profile", NAMES)
+def test_plans_are_in_the_catalogue_and_within_limits(profile):
+    device = stored_profile(profile)
+    known = set(FAMILIES["attention"].catalogue(device.features))
+    shapes = ((2, 4, 33, 64), 70, 64), ((1, 8), 9, 7), ((3, 300, 128), 300, 512)
+    for data_type, (query, keys, width), causal in itertools.product(
+        FLOAT_TYPES, shapes, (False, True)
+    ):
+        for more in ({}, {"mask": np.zeros(keys, data_type), "seen": np.zeros(keys, np.uint8)}):
+            dispatch = planned(device, query, keys, width, data_type, causal=causal, **more)
+            assert dispatch.spec in known
+            c = dispatch.constants
+            assert c["LX"] * c["LY"] <= device.max_workgroup_invocations
+            assert shared_bytes(c["LX"], c["LY"] * c["TM"]) <= device.max_shared_memory
+            assert 4 * c["LX"] * c["TE"] >= width > 4 * c["LX"] * (c["TE"] - 1)
+
+
+def test_choices():
+    def tile(profile, rows, batch):
+        c = planned(profile, (batch, rows, 64), 512, 64).constants
+        return c["LX"], c["LY"], c["TM"]
+
+    assert tile(GPU, 512, 12) == (16, 8, 4)  # enough to fill the device
+    assert tile(GPU, 32, 4) != (16, 8, 4)  # more and smaller workgroups
+    assert tile(GPU, 1, 12) == (32, 1, 1)  # the next token: nothing to share
+    assert tile(stored_profile("llvmpipe"), 512, 12) == (8, 1, 8)
+
+
+def heads(emit, x, order):
+    return emit.transpose(emit.reshape(x, (2, 16, 4, 8)), permutation=order)
+
+
+def model():
+    emit = Emitter()
+    q, k, v = (graph_input(name, (2, 16, 32)) for name in "qkv")
+    scores = emit.matmul(heads(emit, q, (0, 2, 1, 3)), heads(emit, k, (0, 2, 3, 1)))
+    y = emit.matmul(emit.softmax(scores, 3), heads(emit, v, (0, 2, 1, 3)))
+    y = emit.reshape(emit.transpose(y, permutation=(0, 2, 1, 3)), (2, 16, 32))
+    return graph_of(emit, {"y": y}, q, k, v)
+
+
+def titles(profile, **more):
+    compilation = Compilation(profile, **more)
+    placed = run_passes(DEVICE_PASSES, model(), compilation, clean=remove_dead_code)
+    works = lower_graph(placed, compilation).works
+    assert all(isinstance(w, DeviceWork) or not hasattr(w, "node") for w in works)
+    return [w.titles[0] for w in works if isinstance(w, DeviceWork)]
+
+
+def test_the_ways_to_and_from_the_heads_are_no_copies():
+    assert titles(GPU) == ["attention"]
+
+
+def test_what_the_device_can_not_do_is_taken_apart_again_and_stays_there():
+    without = titles(GPU, available=lambda spec: spec.template != "attention.comp.j2")
+    assert without == titles(GPU, skip=frozenset({"fuse_attention"}))
+    assert without.count("matmul") == 2 and "softmax" in without
+    # Rows of keys longer than the driver lets loops run.
+    assert "attention" not in titles(GPU.replace(max_loop_iterations=15_010))
