@@ -33,6 +33,9 @@ _MAX_IDLE = 8
 #: How long until what can't be left undone looks for a thread again, in seconds.
 _RETRY_SECONDS = 0.5
 
+#: What threads are named after that run a call of the main thread.
+_SHIELDED = "call"
+
 #: Called at exit with the seconds left, before and after the jobs of ``start`` were waited for.
 closers: list[Callable[[float], Any]] = []
 _ended = False
@@ -71,7 +74,8 @@ class _Job:
     def run(self) -> None:
         """What a worker does with it."""
         _running.add(self)
-        watch_exit()
+        if self.name != _SHIELDED:
+            watch_exit()
         call, self._call, self.ran = self._call, None, True
         assert call is not None
         _current.job = self
@@ -291,7 +295,7 @@ def shielded(function: Callable[..., T], *arguments: Any) -> T:
     the waiting; the result is let go then."""
     if threading.get_ident() != threading.main_thread().ident or _ended:
         return function(*arguments)
-    job = _Job(partial(function, *arguments), "call", _ignore)
+    job = _Job(partial(function, *arguments), _SHIELDED, _ignore)
     try:
         _hand_over(job)
         job.over.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,8 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
                 return self._create_importable(wanted)
             return self._create(wanted, None, constant=False)
 
+        if self._state.device.interruptible:
+            return self._state.promised(create)
         return background.shielded(self._state.promised, create)
 
     def create_constant_tensor(
@@ -263,10 +266,12 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
             raise for_want_of(error, "write_tensor") from None
 
     def _write(self, state: TensorState, view: np.ndarray, held: Held | None = None) -> None:
-        held = held or self._state.timeline.staging.hold(view.nbytes, "write_tensor")
-        staged = None
-        if view.nbytes > SMALL_BYTES:
-            staged = background.shielded(self._stage, view)
+        stage = partial(self._stage, view)
+        if held is None:
+            staging = self._state.timeline.staging
+            held, staged = staging.hold_and(view.nbytes, "write_tensor", stage)
+        else:
+            staged = background.shielded(stage) if view.nbytes > SMALL_BYTES else None
         copied = view.copy() if staged is None else None
         storage = state.use("write_tensor")  # it may have been destroyed or lent meanwhile
         self._state.lane.enqueue(Write(storage, copied, staged, held=held))

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from .. import background
 from ..buffers import check_byte_order
 from ..face import OneOfAKind, PublicDir
 from ..promise import MLPromise
@@ -100,8 +99,8 @@ def write_bytes(
     """Replace bytes of a buffer from ``offset`` on, in order with other work; ``view`` is copied
     before this returns."""
     device.check(what)
-    held = device.timeline.staging.hold(view.nbytes, what)
-    staged = background.shielded(_stage, device, view)
+    staging = device.timeline.staging
+    held, staged = staging.hold_and(view.nbytes, what, partial(_stage, device, view))
     copied = view.copy() if staged is None else None
     device.check(what)
     storage = alive(buffer, what)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import platform
-import threading
 import time
-from collections import deque
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 
 from webnn_vk.codegen.spec import KernelSpec
 
+from .. import background
 from ..data_types import MAX_DIMENSION
 from ..errors import DOMException, InvalidStateError, OperationError
 from ..program import Constants, Program, with_kernels
@@ -23,7 +23,7 @@ from .engine import NUMPY, HostEngine
 from .host import Arrays
 from .observer import Observer, Watch
 from .pace import Cost
-from .storage import Gone, Storage, again, heed, poisoned
+from .storage import Storage, again, heed, poisoned
 from .work import (
     LENT,
     Allocate,
@@ -130,17 +130,19 @@ class CpuDevice:
     """See ``device.Device``; everything is over when ``execute`` returns."""
 
     profile = None
+    interruptible = True
 
     def __init__(self, engine: HostEngine = NUMPY) -> None:
         self.engine = engine
         self.name = f"CPU ({platform.machine()}, {engine.description})"
         self.settle: Callable[[], None] = lambda: None
         self.observer: Observer | None = None
-        self._in_use = 0
-        self._graveyard: deque[Gone] = deque()
-        # Whether there was work since the last rest.
+        # Storages that are alive, by references that go with them. No lock: a signal handler may
+        # come anywhere.
+        self._live: set[weakref.ref[Storage]] = set()
+        # How many there were at the last rest, and whether there was work since.
+        self._rested = 0
         self._used = False
-        self._lock = threading.Lock()
 
     @property
     def max_tensor_byte_length(self) -> int:
@@ -152,26 +154,17 @@ class CpuDevice:
         return storage
 
     def promise_storage(self, size: int) -> Storage:
-        storage = Storage(size, None, self._graveyard.append)
-        with self._lock:
-            self._bury()
-            self._in_use += size
+        storage = Storage(size, None, heed)
+        self._live.add(weakref.ref(storage, self._live.discard))
         return storage
 
     def import_storage(self, data: np.ndarray) -> Storage:
         # Not ours: it isn't counted.
         return Storage(data.nbytes, data, heed)
 
-    def _bury(self) -> None:
-        while self._graveyard:
-            gone = self._graveyard.popleft()
-            heed(gone)
-            self._in_use -= gone.size
-
     def memory_in_use(self) -> int:
-        with self._lock:
-            self._bury()
-            return self._in_use
+        alive = [reference() for reference in self._live.copy()]
+        return sum(storage.size for storage in alive if storage is not None)
 
     def stage(self, data: np.ndarray) -> Any:
         return None
@@ -254,9 +247,9 @@ class CpuDevice:
     def rest(self) -> None:
         """See ``device.Device``. Its memory goes with the last reference: what stays is the heap's
         of the C library."""
-        if self._used or self._graveyard:
-            self._used = False
-            self.memory_in_use()
+        alive = len(self._live)
+        if self._used or alive != self._rested:
+            self._used, self._rested = False, alive
             reclaim.trim_heap()
 
     def close(self) -> None:
@@ -268,4 +261,8 @@ def _bytes(array: np.ndarray) -> np.ndarray:
 
 
 def _memory(size: int) -> np.ndarray:
-    return reclaim.insist(lambda: np.empty(size, np.uint8))
+    try:
+        return np.empty(size, np.uint8)
+    except MemoryError:
+        # What other devices keep they give back under locks.
+        return background.shielded(reclaim.insist, lambda: np.empty(size, np.uint8))

@@ -52,6 +52,8 @@ class Device(Protocol):
     #: None for the CPU.
     profile: DeviceProfile | None
     name: str
+    #: Whether an interrupt may leave ``create_storage`` anywhere.
+    interruptible: bool
     #: Set by the timeline: waits, within ``execute``, until the batches before are over.
     settle: Callable[[], None]
     #: Who looks on at the work; None: nobody.

@@ -57,6 +57,8 @@ class Remembers(Protocol):
 class DriverMemory:
     """Tensors, transfers and intermediates of one driver."""
 
+    interruptible = False
+
     def __init__(
         self, driver: Driver, shaders: ShaderStore, engine: HostEngine = NUMPY
     ) -> None:

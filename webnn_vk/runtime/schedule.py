@@ -158,7 +158,7 @@ class Schedule:
     def _unmeasured(self, cost: Cost, costs: dict[Cost, int]) -> bool:
         """Whether work that nobody has measured has to wait: for a dispatch of the same to end, on
         a new device for that of any."""
-        given = [costs, *(batch.costs for batch in self._running)]
+        given = [costs, *(batch.costs for batch in self._running if batch.lane is None)]
         if self.pace.measured:
             return any(cost in found for found in given)
         return any(other.seconds is None for found in given for other in found)

@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from typing import TypeVar
 
 from .. import background
 from ..errors import InvalidStateError
@@ -16,6 +17,13 @@ from ..gate import Gate
 STAGING_BYTES = 256 << 20
 #: Data of up to so many bytes counts as so many, without a lock.
 SMALL_BYTES = 1 << 14
+
+
+T = TypeVar("T")
+
+
+def _nothing() -> None:
+    pass
 
 
 class Held:
@@ -55,13 +63,21 @@ class Staging:
         """Room for ``size`` bytes, waited for while more than ``STAGING_BYTES`` would be held. An
         interrupt ends the waiting. InvalidStateError in a callback on the timeline, which would
         wait for itself, and at the end of the timeline; ``what`` names the call."""
+        return self.hold_and(size, what, _nothing)[0]
+
+    def hold_and(
+        self, size: int, what: str, function: Callable[[], T]
+    ) -> tuple[Held, T | None]:
+        """``hold``, and what ``function`` returns, which is called once there is room: under the
+        same shield, as each one costs the main thread a way to another and back. None for data that
+        needs no shield (``SMALL_BYTES``)."""
         while True:
             if size <= SMALL_BYTES:
-                held = self._take_small()
+                held, result = self._take_small(), None
             else:
-                held = background.shielded(self._take, size)
+                held, result = background.shielded(self._take_and, size, function)
             if held is not None:
-                return held
+                return held, result
             reason = self._ended()
             if reason is not None:
                 raise InvalidStateError(reason)
@@ -90,6 +106,10 @@ class Staging:
         held = Held()
         self._small.add(weakref.ref(held, self._small.discard))
         return held
+
+    def _take_and(self, size: int, function: Callable[[], T]) -> tuple[Held | None, T | None]:
+        held = self._take(size)
+        return held, None if held is None else function()
 
     def _take(self, size: int) -> Held | None:
         with self._lock:

@@ -235,6 +235,14 @@ def test_on_a_new_device_one_graph_is_measured_first():
     assert sum(len(batch.works) for batch in started(schedule)) == 9
 
 
+def test_work_on_the_host_keeps_no_other_lane_from_being_measured():
+    schedule, (a, b) = lanes(2)
+    schedule.append(a, [graph(None, on_host=True)])
+    schedule.append(b, [new := graph(None)])
+    host, device = started(schedule)
+    assert host.lane is a and device.works == [new]
+
+
 def test_the_user_s_own_command_buffers_are_measured_too():
     schedule, (a,) = lanes(1)
     schedule.append(a, [Submit([]) for _ in range(100)])
