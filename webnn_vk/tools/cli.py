@@ -33,6 +33,11 @@ cache_app = typer.Typer(
     epilog="Example: webnn-vk cache verify", rich_markup_mode=None,
 )
 app.add_typer(cache_app, name="cache")
+shader_app = typer.Typer(
+    help="Kernels: templates, those of a model, and your own.", no_args_is_help=True,
+    epilog="Example: webnn-vk shader list", rich_markup_mode=None,
+)
+app.add_typer(shader_app, name="shader")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -259,6 +264,70 @@ def export(
     from .export import export as do
 
     do(_options(model, device, json, shape, input), target, opset)
+
+
+# -- kernels --------------------------------------------------------------------------------------
+@shader_app.command("list", epilog="Example: webnn-vk shader list model.onnx --device vulkan")
+def shader_list(
+    model: Annotated[str | None, typer.Argument(
+        metavar="[MODEL]", autocompletion=_models, show_default=False,
+        help="A model: list its kernels, not the templates.")] = None,
+    device: Device = None, shape: Shape = None, input: Input = None, json: Json = False,
+) -> None:
+    """The templates, or the kernels of a model with their numbers."""
+    from .shaders import listing
+
+    listing(None if model is None else _options(model, device, json, shape, input), json)
+
+
+@shader_app.command("show", epilog="Example: webnn-vk shader show model.onnx --step 3 --form spirv "
+                                   "--device vulkan")
+def shader_show(
+    model: Model,
+    step: Annotated[int, typer.Option(
+        "--step", min=0, help="Which kernel: see webnn-vk shader list MODEL.")] = 0,
+    form: Annotated[Literal["spec", "glsl", "spirv"], typer.Option(
+        "--form", help="How it is specialised, its GLSL, or its SPIR-V as text.")] = "spec",
+    device: Device = None, shape: Shape = None, input: Input = None, json: Json = False,
+) -> None:
+    """A kernel of a model: specialisation, GLSL or SPIR-V."""
+    from .shaders import show
+
+    show(_options(model, device, json, shape, input), step, form)
+
+
+@shader_app.command("describe", epilog="Example: webnn-vk shader describe scatter_clear")
+def shader_describe(
+    template: Annotated[str, typer.Argument(metavar="TEMPLATE", show_default=False,
+                                            help="Its name: see webnn-vk shader list.")],
+) -> None:
+    """What a template wants, and a command that compiles it."""
+    from .shaders import describe
+
+    describe(template)
+
+
+@shader_app.command(
+    "compile", epilog="Example: webnn-vk shader compile scatter_clear --buffer slots:uint32:w:4 "
+                      "--param count -o clear.spv",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def shader_compile(
+    context: typer.Context,
+    template: Annotated[str, typer.Argument(metavar="TEMPLATE", show_default=False,
+                                            help="Its name, or a path to your own.")],
+) -> None:
+    """Compile a template, or your own, to SPIR-V.
+
+    Takes the options of python -m webnn_vk.codegen compile: --buffer NAME:TYPE, --param NAME,
+    --constant NAME, --option NAME=VALUE, --feature NAME, --template-dir DIR, -o FILE.
+    """
+    from .shaders import generate
+
+    try:
+        generate("compile", [template, *context.args])
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 # -- about this machine ---------------------------------------------------------------------------

@@ -12,6 +12,8 @@ import pytest
 
 from tests.support.drivers import require_vulkan
 from tests.support.paths import ROOT, SHARED
+from tests.support.trained import require
+from webnn_vk.examples.text_reader import ORIENTATION
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
@@ -34,6 +36,20 @@ PRINTS = {
     "webnn-vk demo ocr examples/page.png --device cpu --output page-text.png": (
         r"Invoice 2026-1122\n(.*\n)*.*Steps +0 on Vulkan(.*\n)*.*Picture +page-text.png"
     ),
+    'MODEL=$(python -c "from webnn_vk.examples.text_reader import ORIENTATION as w; '
+    'print(w.path())")': "",
+    'webnn-vk check "$MODEL" --shape x=1,3,48,192': r"all of it can be taken(.*\n)+conv2d +",
+    'webnn-vk run "$MODEL" --shape x=1,3,48,192 --input x=examples/page.png --mean 0.5 --std 0.5 '
+    "--top": r"output +.*\[1, 2\](.*\n)+.*the largest of 2:",
+    'webnn-vk bench "$MODEL" --shape x=1,3,48,192 --seconds 1 --compare onnxruntime': (
+        r"webnn_vk +\d+ (.*\n)+onnxruntime +\d+ (.*\n)+Largest difference .*e-0[6-9] "
+    ),
+    'webnn-vk profile "$MODEL" --shape x=1,3,48,192 --device vulkan --html report.html --trace '
+    "trace.json": r"conv2d(.*\n)+5 runs in .*: kernels (.*\n)+Written +report.html",
+    'webnn-vk graph "$MODEL" --shape x=1,3,48,192': r"0 +conv2d .*(cpu|vulkan) ",
+    'webnn-vk export "$MODEL" cache:orientation --shape x=1,3,48,192': "is written as cache:",
+    "webnn-vk info": r"Device +cpu: ",
+    "webnn-vk cache stat": r"Shaders +\d+",
     "python -m bench": "MobileNetV2",
     "python -m bench startup": r"driver compile",
     "python -m webnn_vk.codegen list": "elementwise",
@@ -55,11 +71,17 @@ def test_every_command_is_known():
 @pytest.mark.parametrize("command", [c for c in PRINTS if not c.startswith("pip install ")])
 def test_command(command):
     # A figure each is enough here: measuring is not what this test is for.
-    extra = " --runs 1" if " bench" in command else ""
-    if "cpu" not in command and ("demo" in command or "bench" in command):
+    extra = " --runs 1" if "-m bench" in command else ""
+    on_vulkan = "demo" in command or "-m bench" in command or "--device vulkan" in command
+    if "cpu" not in command and on_vulkan:
         require_vulkan()
+    variables = {}
+    if "$MODEL" in command:
+        require(ORIENTATION)
+        variables["MODEL"] = str(ORIENTATION.path())
     done = subprocess.run(
-        command + extra, shell=True, capture_output=True, text=True, cwd=ROOT, env=environment()
+        command + extra, shell=True, capture_output=True, text=True, cwd=ROOT,
+        env=environment(**variables),
     )
     assert done.returncode == 0, done.stderr
     assert re.search(PRINTS[command], done.stdout), done.stdout

@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.support.command_line import Command, affine, write_model
+from tests.support.gpu_shaders import needs_compiler
 
 
 @pytest.fixture
@@ -186,3 +187,35 @@ def test_info(command):
 def test_operators_as_json(command):
     add = command.json("operators")["add"]
     assert len(add["a"]) == 8 and "float32" in add["a"]
+
+
+def test_profile(command, model, tmp_path):
+    done = command.json("profile", model, "--shape", "x=1,3,4,4", "--runs", "3", "--html",
+                        tmp_path / "page.html", "--trace", tmp_path / "trace.json")
+    (kernel,) = done["kernels"]
+    assert kernel["operators"] == ["mul [t]", "add [y]"] and kernel["runs"] == done["runs"] == 3
+    assert 0 < kernel["seconds"] == done["host_seconds"] < done["seconds"]
+    assert done["written"] == [str(tmp_path / name) for name in ("page.html", "trace.json")]
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+    status, out, _ = command("profile", model, "--shape", "x=1,3,4,4")
+    assert status == 0 and re.search(r"^100\.0% .*mul \[t\] \+ add \[y\]", out, re.MULTILINE)
+
+
+def test_shader_list_and_describe(command):
+    names = {row["template"] for row in command.json("shader", "list")}
+    assert {"matmul.comp.j2", "softmax.comp.j2", "probe.comp.j2"} <= names
+    status, out, _ = command("shader", "describe", "scatter_clear")
+    assert status == 0 and "--buffer slots:uint32:w:4" in out
+
+
+def test_shader_compile_takes_a_template_of_ones_own(command, tmp_path):
+    needs_compiler()
+    (tmp_path / "double.comp.j2").write_text(
+        '{% include "lib/prelude.glsl.j2" %}\nvoid main() {\n  uint i = invocation_index();\n'
+        "  if (i < P.count) store_y(i, 2.0 * load_y(i));\n}\n"
+    )
+    arguments = ("shader", "compile", tmp_path / "double.comp.j2", "--buffer", "y:float32:rw",
+                 "--param", "count", "-o", tmp_path / "double.spv")
+    status, out, err = command(*arguments)
+    assert status == 0 and "bindings 1" in out, err
+    assert (tmp_path / "double.spv").read_bytes()[:4] == b"\x03\x02\x23\x07"

@@ -1,0 +1,101 @@
+"""`webnn-vk` on a Vulkan device: a trained model through the commands, and its kernels shown."""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from tests.support.command_line import Command, write_model
+from tests.support.drivers import require_vulkan
+from tests.support.trained import require
+from webnn_vk.examples.text_reader import ORIENTATION
+
+ON = ("--device", "vulkan")
+SHAPE = ("--shape", "x=1,3,48,192")
+
+
+@pytest.fixture
+def command(capsys):
+    require_vulkan()
+    return Command(capsys)
+
+
+@pytest.fixture
+def model():
+    require(ORIENTATION)
+    return ORIENTATION.path()
+
+
+def test_a_trained_model_from_check_to_profile(command, model):
+    checked = command.json("check", model, *ON, *SHAPE)
+    assert checked["supported"] and checked["steps"]["cpu"] == 0
+    conv = {row["operator"]: row["vulkan"] for row in checked["operators"]}["conv2d"]
+    assert conv == 53
+    measured = command.json("bench", model, *ON, *SHAPE, "--runs", "2", "--compare", "onnxruntime")
+    assert measured["largest_difference"] < 1e-5
+    assert measured["engines"][0]["gflops"] > 0 and measured["flops"] > 1e7
+    key = f"test {uuid.uuid4()}"
+    saved = f"cache:{key}"
+    command.json("export", model, saved, *ON, *SHAPE)
+    try:
+        profiled = command.json("profile", saved, "--device", "vulkan", "--runs", "2")
+    finally:
+        delete_graph(key)
+    assert sum(kernel["flops"] for kernel in profiled["kernels"]) == measured["flops"]
+    assert {kernel["runs"] for kernel in profiled["kernels"]} == {2}
+    assert 0 < profiled["kernel_seconds"] <= profiled["seconds"]
+    uploads = {t["kind"]: t["bytes"] for t in profiled["transfers"]}
+    assert uploads["upload"] == 2 * 4 * 3 * 48 * 192
+
+
+def delete_graph(key):
+    import webnn_vk
+
+    with webnn_vk.ml.create_context(accelerated=False).result() as context:
+        context.delete_graph(key).result()
+
+
+def test_run_on_an_image_is_what_the_cpu_says(command, model, tmp_path):
+    results = []
+    for device in ("vulkan", "cpu"):
+        path = tmp_path / f"{device}.npz"
+        done = command.json("run", model, "--shape", "x=1,3,48,192", "--device", device, "--input",
+                            "examples/page.png", "--output", path)
+        with np.load(path) as written:
+            (array,) = written.values()
+        results.append(array)
+    assert done["outputs"][0]["shape"] == [1, 2]
+    np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-5)
+
+
+def test_kernels_are_shown(command, tmp_path):
+    weights = {"w": np.eye(64, dtype=np.float32)}
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["t"]), helper.make_node("Relu", ["t"], ["y"])]
+    ports = {"x": [64, 64]}, {"y": [64, 64]}
+    model = write_model(tmp_path / "model.onnx", nodes, *ports, weights)
+    kernels = command.json("shader", "list", model, *ON)
+    assert [kernel["number"] for kernel in kernels] == list(range(len(kernels)))
+    product = next(kernel for kernel in kernels if kernel["template"] == "matmul.comp.j2")
+    number = str(product["number"])
+    shown = command.json("shader", "show", model, *ON, "--step", number, "--form", "glsl")
+    assert shown["glsl"].startswith("#version 450") and shown["constants"] == product["constants"]
+    assert product["constants"]["TM"] >= 1 and product["constants"]["LX"] >= 1
+    status, out, _ = command("shader", "show", model, *ON, "--step", number, "--form", "spirv")
+    assert status == 0 and "OpEntryPoint GLCompute" in out
+    status, out, _ = command("shader", "show", model, *ON, "--step", number)
+    assert status == 0 and re.search(r"^Template +matmul.comp.j2$", out, re.MULTILINE)
+    assert re.search(rf"^TM +{product['constants']['TM']}$", out, re.MULTILINE)
+    status, _, err = command("shader", "show", model, *ON, "--step", "999")
+    assert status == 1 and "from 0 on" in err
+
+
+def test_info_names_quirks(command):
+    devices = command.json("info", "--device", "vulkan")["devices"]
+    assert len(devices) == 1 and devices[0]["index"] is not None
+    if devices[0]["driver"].startswith("llvmpipe"):
+        assert "overcommits_memory" in devices[0]["quirks"]
+    assert devices[0]["limits"]["max_storage_buffer_range"] >= 1 << 27
