@@ -59,7 +59,7 @@ def text() -> str:
         row("largest tensor on lavapipe, MiB",
             *(f"{p.max_tensor_byte_length >> 20}" for p in profiles.values())),
         row("learns of a lost device", "yes", "no", "–"),
-        row("installation", "`pip`", f"`scripts/install-kompute`, {figures['installing']}", "–"),
+        row("installation", "`pip`", f"`scripts/install-kompute`, some 130 s of a processor", "–"),
         *(row(f"{title} ¹", *(f"{figures[name][key]:.3g}" for name in profiles))
           for key, title in TITLES.items()),
         "",
