@@ -59,12 +59,13 @@ def text() -> str:
         row("largest tensor on lavapipe, MiB",
             *(f"{p.max_tensor_byte_length >> 20}" for p in profiles.values())),
         row("learns of a lost device", "yes", "no", "–"),
-        row("installation", "`pip`", f"`scripts/install-kompute`, some 130 s of a processor", "–"),
+        row("installation", "`pip`", "`scripts/install-kompute`, some 130 s of a processor", "–"),
         *(row(f"{title} ¹", *(f"{figures[name][key]:.3g}" for name in profiles))
           for key, title in TITLES.items()),
         "",
         f"¹ On lavapipe (two cores), `python -m bench drivers`: medians of the process's time on "
-        f"all its threads, kernels included. {figures['kompute']['name']}.",
+        f"all its threads, kernels included. Kompute's pipelines are compiled in the first run. "
+        f"{figures['kompute']['name']}.",
     ]
     return "\n".join(lines)
 
