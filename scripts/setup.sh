@@ -22,6 +22,13 @@ have_layer() { have_file '/usr/share/vulkan/explicit_layer.d/VkLayer_khronos_val
 have_venv() { "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null; }
 have_compiler() { command -v glslangValidator >/dev/null || command -v glslc >/dev/null; }
 have_spirv_val() { command -v spirv-val >/dev/null; }
+# What Kompute is built with (scripts/install-kompute).
+have_headers() { [[ -f /usr/include/vulkan/vulkan.hpp ]]; }
+have_fmt() { [[ -f /usr/include/fmt/format.h ]]; }
+have_pybind11() { have_file '/usr/*/cmake/pybind11/pybind11Config.cmake'; }
+have_cmake() { command -v cmake >/dev/null; }
+have_cxx() { command -v g++ >/dev/null || command -v c++ >/dev/null; }
+have_what_builds_kompute() { have_headers && have_fmt && have_pybind11 && have_cmake && have_cxx; }
 
 # The first Python >= 3.11, or python3 whatever it is.
 find_python() {

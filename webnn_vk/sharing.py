@@ -31,10 +31,9 @@ from .runtime.external import (
     share_semaphore,
     shares_memory,
     stop_waits,
+    why_not_shared,
 )
 from .tensor_state import Caller, Exchange, Export, TensorState
-
-_UNSUPPORTED = "its driver has no VK_KHR_external_memory_fd"
 
 
 @dataclass(frozen=True)
@@ -280,7 +279,7 @@ def exchange_for(context: ContextState, gpu_device: Any) -> Exchange:
         raise NotSupportedError(f"{what}: the CPU device shares no memory with a GPUDevice")
     if gpu_device is None:
         if not shares_memory(device):
-            raise NotSupportedError(f"{what}: {device.name}: {_UNSUPPORTED}")
+            raise NotSupportedError(f"{what}: {device.name}: {why_not_shared(device)}")
         return FileDescriptorOnly()
     if not isinstance(gpu_device, GPUDeviceBase):
         raise TypeError(
@@ -297,7 +296,7 @@ def exchange_for(context: ContextState, gpu_device: Any) -> Exchange:
         )
     for each in (device, gpu.device):
         if not shares_memory(each):
-            raise NotSupportedError(f"{what}: {each.name}: {_UNSUPPORTED}")
+            raise NotSupportedError(f"{what}: {each.name}: {why_not_shared(each)}")
     return TwoDevices(gpu_device, context.lane)
 
 
@@ -308,7 +307,7 @@ def export_fd(tensor: TensorState) -> TensorMemory:
     if tensor.exchange is None:
         raise TypeError(f"export_fd: {tensor!r} was not created by create_exportable_tensor")
     if device.profile is None or not shares_memory(device):
-        raise NotSupportedError(f"export_fd: {device.name}: {_UNSUPPORTED}")
+        raise NotSupportedError(f"export_fd: {device.name}: {why_not_shared(device)}")
     if not tensor.exchange.external:
         raise TypeError(f"export_fd: {tensor!r} was created for a wgpu.GPUDevice, by copies")
     with tensor.context.timeline.building():

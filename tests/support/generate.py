@@ -9,6 +9,8 @@
                 (docs/conformance.json: python -m tests.support.operator_table runs it)
     onnx        docs/onnx.md: what of ONNX's backend suite is beyond WebNN
     engine      docs/cpu-engine.md: what stays on NumPy
+    drivers     docs/drivers.md: what each driver can do, with the last figures and counts
+                (docs/drivers.json, docs/kompute-vectors.json: see tests/support/driver_table.py)
 
 ``--check`` writes nothing and fails when a file would change; a test does that.
 """
@@ -21,6 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.support import (
+    driver_table,
     engine_table,
     onnx_table,
     operator_table,
@@ -38,6 +41,7 @@ GENERATORS: dict[str, Callable[[], dict[Path, str]]] = {
     "operators": operator_table.files,
     "onnx": onnx_table.files,
     "engine": engine_table.files,
+    "drivers": driver_table.files,
 }
 
 

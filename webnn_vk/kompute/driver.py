@@ -34,7 +34,7 @@ _CLOSE_TIMEOUT = 10.0
 #: Why there are no facets, for messages.
 ABSENT = {
     "sharing": "Kompute gives no access to the handles of its memory, and has no semaphores",
-    "timestamps": "Kompute's timestamps can't be written into memory, nor between its dispatches",
+    "timestamps": "Kompute takes times of the operations of one sequence, not where a command says",
 }
 
 _open: weakref.WeakSet[KomputeDriver] = weakref.WeakSet()

@@ -26,6 +26,13 @@ def shares_memory(device: DriverMemory) -> bool:
     return device.driver.sharing is not None and MEMORY_FEATURE in device.profile.features
 
 
+def why_not_shared(device: DriverMemory) -> str:
+    """Why a device shares no memory, for messages."""
+    if device.driver.sharing is None:
+        return device.driver.absent.get("sharing") or "its driver shares no memory"
+    return "its driver has no VK_KHR_external_memory_fd"
+
+
 def export_memory(device: DriverMemory, storage: Storage) -> ExternalMemory:
     """An exportable storage's memory as a file descriptor that the caller owns."""
     return sharing_of(device.driver).export_memory(storage.backing)

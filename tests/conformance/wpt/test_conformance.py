@@ -11,6 +11,7 @@ import pytest
 import webnn_vk
 from tests.conformance.wpt import conformance, suite
 from tests.support.drivers import require_vulkan
+from tests.support.kompute import require_kompute
 from tests.support.paths import ROOT
 from webnn_vk.codegen.spirv import capabilities
 
@@ -63,6 +64,26 @@ def test_vectors(contexts, device, variant, file):
         conformance.run(context, tally, file, case, variant)
     assert tally.ok, "\n".join(tally.failures)
     assert tally.passed
+
+
+@needs_suite
+@pytest.mark.sample(0.1)
+@pytest.mark.device
+@pytest.mark.parametrize("file", FILES)
+def test_vectors_through_kompute(through_kompute, file):
+    tally = conformance.Tally()
+    for _, case in conformance.cases(file):
+        conformance.run(through_kompute, tally, file, case, "inputs")
+    assert tally.ok, "\n".join(tally.failures)
+    assert tally.passed
+
+
+@pytest.fixture(scope="module")
+def through_kompute():
+    require_kompute()
+    settings = replace(conformance.settings_for("vulkan", "inputs"), driver="kompute")
+    with webnn_vk.ml.create_context(settings=settings).result() as context:
+        yield context
 
 
 def command(*arguments: str, **environment: str) -> tuple[int, str]:

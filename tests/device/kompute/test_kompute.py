@@ -135,6 +135,11 @@ def test_saved_graphs_are_for_their_driver(context, vulkan_context):
 
 # -- refusals
 def test_sharing_is_refused_with_the_reason(context):
+    descriptor = {"data_type": "float32", "shape": [4], "readable": True}
+    with pytest.raises(NotSupportedError, match="Kompute gives no access to the handles"):
+        context.create_exportable_tensor(descriptor).result()
+    with pytest.raises(NotSupportedError, match="has no semaphores"):
+        context.create_exportable_semaphore()
     page = np.zeros(1024, np.float32)
     with pytest.raises(NotSupportedError, match="Kompute gives no access"):
         context._state.device.import_storage(page)

@@ -41,6 +41,34 @@ def test_memory_is_used_again_and_no_more_than_needed():
     assert plan_memory(slots, chain, LIMIT).arenas == (2048,)
 
 
+@given(st.data())
+def test_whole_blocks_are_of_one_slot_at_a_time(data):
+    sizes = data.draw(st.lists(st.integers(1, 2000), min_size=1, max_size=12))
+    slots = [Slot("arena", size) for size in sizes]
+    some = st.lists(st.integers(0, len(slots) - 1), max_size=4)
+    uses = data.draw(st.lists(some, max_size=20))
+    plan = plan_memory(slots, uses, LIMIT, whole=True)
+    lives = {n: [t for t, touched in enumerate(uses) if n in touched] for n in range(len(slots))}
+    used = {n: times for n, times in lives.items() if times}
+    for n, times in used.items():
+        slot = plan.slots[n]
+        assert slot.offset == 0 and sizes[n] <= plan.arenas[slot.index] <= LIMIT
+        for m, others in used.items():
+            if m != n and times[0] <= others[-1] and others[0] <= times[-1]:
+                assert plan.slots[m].index != slot.index
+    # As many as live at one time at most.
+    alive = [sum(t[0] <= now <= t[-1] for t in used.values()) for now in range(len(uses))]
+    assert len(plan.arenas) == max(alive, default=0)
+
+
+def test_whole_blocks_grow_for_a_larger_slot():
+    slots = [Slot("arena", size) for size in (256, 512, 1024, 300)]
+    plan = plan_memory(slots, [[0], [1], [2], [3]], LIMIT, whole=True)
+    assert plan.arenas == (1024,)
+    with pytest.raises(MemoryError, match="5120 bytes exceed"):
+        plan_memory([Slot("arena", 5000)], [[0]], LIMIT, whole=True)
+
+
 def test_only_arena_and_host_slots_get_a_place():
     slots = [Slot("input", 64, name="x"), Slot("host", 100), Slot("array", 64), Slot("host", 20)]
     plan = plan_memory(slots, [[0, 1], [1, 2, 3]], LIMIT)
