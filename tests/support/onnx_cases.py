@@ -15,6 +15,7 @@ import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 from onnx.backend.test.loader import DATA_DIR, load_model_tests
 from onnx.backend.test.runner import Runner
+from onnx.reference import ReferenceEvaluator
 
 SUITES = ("node", "simple", "pytorch-converted", "pytorch-operator", "light")
 Arrays = list[Any]
@@ -127,6 +128,7 @@ _OPERATORS = {
     "image decoding": {"ImageDecoder"},
     "a shape that depends on values": {"NonZero", "Unique", "NonMaxSuppression"},
 }
+_FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16}
 _TYPE_ATTRIBUTES = {"to", "dtype", "output_datatype", "output_dtype"}
 
 
@@ -180,6 +182,13 @@ def _node_reason(node: NodeProto, case: Case) -> str | None:
     for reason, names in _OPERATORS.items():
         if not node.domain and node.op_type in names:
             return reason
+    if node.op_type == "BitCast":
+        from_type = next(
+            v.type.tensor_type.elem_type for v in case.model.graph.input if v.name == node.input[0]
+        )
+        to = next(a.i for a in node.attribute if a.name == "to")
+        if any(t in _FLOATS for t in (from_type, to)) and from_type != to:
+            return "the bits of a float as a number"
     for attribute in node.attribute:
         if attribute.name in _TYPE_ATTRIBUTES and attribute.type == AttributeProto.INT:
             reason = _data_type_reason(attribute.i)
@@ -195,6 +204,23 @@ def _node_reason(node: NodeProto, case: Case) -> str | None:
     return None
 
 
+# -- exact results ---------------------------------------------------------------------------------
+def exact(case: Case) -> Iterator[tuple[Arrays, Arrays]]:
+    """The expected outputs, and what double precision makes of the inputs, of a model of nodes that
+    compute with the inputs' types."""
+    graph = case.model.graph
+    model = ModelProto()
+    model.CopyFrom(case.model)
+    for info in (*model.graph.input, *model.graph.output):
+        if info.type.tensor_type.elem_type in _FLOATS:
+            info.type.tensor_type.elem_type = TensorProto.DOUBLE
+    evaluator = ReferenceEvaluator(model)
+    names = [v.name for v in graph.input]
+    for inputs, expected in case.data():
+        widened = [x.astype(np.float64) if x.dtype.kind == "f" else x for x in inputs]
+        yield expected, evaluator.run(None, dict(zip(names, widened, strict=True)))
+
+
 # -- running ---------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Outcome:
@@ -202,6 +228,25 @@ class Outcome:
 
     kind: str
     reason: str = ""
+
+
+def run_onnxruntime(case: Case) -> Outcome:
+    """Run a case on ONNX Runtime itself, on the CPU."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(
+        case.model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    try:
+        for inputs, expected in case.data():
+            names = [port.name for port in session.get_inputs()]
+            got = session.run(None, dict(zip(names, inputs, strict=True)))
+            Runner.assert_similar_outputs(expected, got, case.rtol, case.atol)
+    except AssertionError as error:
+        return Outcome("wrong", " ".join(str(error).split()))
+    return Outcome("passed")
 
 
 def run(case: Case) -> Outcome:

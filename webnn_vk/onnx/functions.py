@@ -95,7 +95,7 @@ _REASONS = {
 def why_not(node: NodeCall) -> str:
     """Why an operator without record and body is refused."""
     if node.domain == "ai.onnx.ml":
-        return "trees, kernels and maps of ai.onnx.ml are not supported"
+        return "kernels, maps and texts of ai.onnx.ml are not supported"
     if node.domain.startswith("ai.onnx.preview.training"):
         return "WebNN does not train"
     if node.domain == "" and node.operator in _REASONS:

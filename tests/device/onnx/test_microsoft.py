@@ -668,3 +668,27 @@ def test_operators(context, name):
         assert error.max() <= limit
         if a.dtype.kind in "iu":
             assert (error > 0).mean() <= 0.1
+
+
+@pytest.mark.parametrize("window", [-1, 3])
+@pytest.mark.parametrize("interleaved", [0, 1])
+def test_prompts_of_different_lengths(context, interleaved, window):
+    """What is behind a shorter one's end changes nothing before it; what comes of it means
+    nothing."""
+    lengths = [6, 4, 1]
+    inputs = [
+        normal(3, 6, 64), normal(3, 6, 32), normal(3, 6, 32), None, None,
+        np.array(lengths, np.int32) - 1, np.array(6, np.int32), normal(9, 8), normal(9, 8),
+    ]
+    attributes = {
+        "num_heads": 4, "kv_num_heads": 2, "do_rotary": 1, "rotary_interleaved": interleaved,
+        "local_window_size": window,
+    }
+    proto = proto_of("GroupQueryAttention", inputs, attributes, 3, "com.microsoft")
+    runtime = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    expected = runtime.run(None, {"i0": inputs[0]})
+    got = Session(proto, context).run(None, {"i0": inputs[0]})
+    for ours, theirs in zip(got, expected, strict=True):
+        for row, length in enumerate(lengths):
+            places = (row, slice(length)) if ours.ndim == 3 else (row, slice(None), slice(length))
+            np.testing.assert_allclose(ours[places], theirs[places], rtol=1e-5, atol=1e-5)

@@ -24,5 +24,6 @@ from . import (  # noqa: F401
     sequence,
     shape,
     signal,
+    trees,
     trigonometry,
 )
