@@ -19,9 +19,10 @@ from ..integers import VECTOR_BYTES, ceil_divide, round_up
 from . import epilogue as fused
 from .choose import choose
 from .dispatch import Binding, Dispatch, Packed, Scratch, grid
-from .elements import alignment, holds_texels
+from .elements import alignment
 from .expression import used_features
 from .family import Family
+from .loads import as_texels, has_texels
 from .node import KernelNode
 from .packing import Panels, is_weight
 from .product import BATCH_RANK, Piece, Product, matrix, normalize, pieces, spans
@@ -114,7 +115,11 @@ class Matmul(Family):
             and tile_bytes(side, side, steps, not p.a_transposed, p.b_transposed)
             <= profile.max_shared_memory
         ]
-        return direct + tiled + (_texel_tilings() if reads_texels(p, profile) else [])
+        texels = p.data_type == "float32" and has_texels(profile)
+        return direct + tiled + [
+            Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", tm), ("TN", tn)), "texel")
+            for tm, tn in ((4, 8), (8, 8), (16, 8)) if texels
+        ]
 
     def pack(self, node: KernelNode, profile: DeviceProfile, tuned: Tuned) -> KernelNode:
         return pack_panels(self, node, profile, tuned)
@@ -170,9 +175,9 @@ class Matmul(Family):
             for tb in flags:
                 for va, vb in itertools.product(flags, flags):
                     yield spec("matmul", tb, va, vb)
+                    if data_type == "float32":
+                        yield spec("matmul", tb, va, vb, texels=True)
                     yield spec("matmul_tiled", tb, va, vb)
-                if data_type == "float32":
-                    yield spec("matmul", tb, True, True, texels=True)
                 if data_type == "float16":
                     # Sums over parts of the inner dimension.
                     for kernel in ("matmul", *(["matvec"] if not tb else [])):
@@ -180,22 +185,6 @@ class Matmul(Family):
                         if addend:
                             for out in FLOAT_TYPES:
                                 yield spec(kernel, tb, False, False, c_type="float32", out=out)
-
-
-def _texel_tilings() -> list[Schedule]:
-    return [
-        Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", tm), ("TN", tn)), "texel")
-        for tm, tn in ((4, 8), (8, 8), (16, 8), (8, 16), (16, 16))
-    ]
-
-
-def reads_texels(p: Product, profile: DeviceProfile) -> bool:
-    """Whether a and b can be read through uniform texel buffers, four elements a texel."""
-    ends = [start + span for start, span in zip(p.starts, spans(p), strict=True)]
-    return (
-        p.data_type == "float32" and all(_vectors(p, p.starts))
-        and holds_texels(4 * max(ends[:2]), 4, profile)
-    )
 
 
 MATMUL = Matmul()
@@ -318,15 +307,15 @@ def _dispatch(
         bases.append(base)
     extra = fused.nothing(out_type) if isinstance(out, Scratch) else fused.build(node)
     plain = data_type == out_type and c_type in (None, data_type)
-    # Where only parts fit into a binding these begin anywhere.
-    texels = schedule.load == "texel" and bindings[0].size is None and bindings[1].size is None
+    # Parts of what exceeds a binding begin where they like.
+    texels = schedule.load == "texel" and all(b.size is None for b in bindings)
     a_vector, b_vector = _vectors(p, bases) if plain or node.epilogue else (False, False)
     if kernel == "matvec":
         b_vector = a_vector and (p.a_transposed or _divides(bases[1], *p.b_batch))
         a_vector = b_vector
     spec = _spec(
         kernel, data_type, c_type, out_type, p.a_transposed, p.b_transposed, a_vector,
-        b_vector, profile.features, extra, texels=texels and a_vector and b_vector,
+        b_vector, profile.features, extra, texels=texels,
     )
     rows, columns = tile_shape(p, schedule)
     groups = p.batches * ceil_divide(p.m, rows) * ceil_divide(p.n, columns)
@@ -343,7 +332,7 @@ def _dispatch(
         "out_batch": pad + p.out_batch[-BATCH_RANK:],
         **extra.values,
     }
-    vectors = "xx" if spec.texels else f"{'sv'[a_vector]}{'sv'[b_vector]}"
+    vectors = f"{'sv'[a_vector]}{'sv'[b_vector]}" + "x" * texels
     transposed = f"{'t' if p.a_transposed else 'n'}{'t' if p.b_transposed else 'n'}"
     return Dispatch(
         spec,
@@ -402,14 +391,15 @@ def _spec(
     else:
         options |= {"vector": a_vector}
         b_vector = a_vector and not a_transposed
-    load = "texel" if texels else "storage"
     buffers = [
-        Buffer("a", data_type, "r", 4 if a_vector else 1, load=load),
-        Buffer("b", data_type, "r", 4 if b_vector else 1, load=load),
+        Buffer("a", data_type, "r", 4 if a_vector else 1),
+        Buffer("b", data_type, "r", 4 if b_vector else 1),
         *([Buffer("c", c_type)] if c_type else []),
         Buffer("out", out_type, "w", 4 if out_vector else 1),
         *extra.buffers,
     ]
+    if texels:
+        buffers = [*as_texels(buffers)]
     return KernelSpec(
         f"{kernel}.comp.j2",
         tuple(buffers),
