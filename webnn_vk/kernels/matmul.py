@@ -97,7 +97,10 @@ class Matmul(Family):
             return [s for s in self._tilings(p, profile) if tile_shape(p, s)[1] == p.panel]
         if p.n == 1 and (p.ldb == 1 or p.b_transposed):
             small = (8, 1) if p.a_transposed else (1, 8)
-            return [Schedule("matvec", (("LX", x), ("LY", y))) for x, y in (small, (32, 4))]
+            return [
+                Schedule("matvec", (("LX", x), ("LY", y)), load)
+                for load in _loads(p, profile) for x, y in (small, (32, 4))
+            ]
         return self._tilings(p, profile)
 
     def _tilings(self, p: Product, profile: DeviceProfile) -> list[Schedule]:
@@ -115,10 +118,9 @@ class Matmul(Family):
             and tile_bytes(side, side, steps, not p.a_transposed, p.b_transposed)
             <= profile.max_shared_memory
         ]
-        texels = p.data_type == "float32" and has_texels(profile)
         return direct + tiled + [
-            Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", tm), ("TN", tn)), "texel")
-            for tm, tn in ((4, 8), (8, 8), (16, 8)) if texels
+            Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", tm), ("TN", tn)), load)
+            for load in _loads(p, profile)[1:] for tm, tn in ((4, 8), (8, 8), (16, 8))
         ]
 
     def pack(self, node: KernelNode, profile: DeviceProfile, tuned: Tuned) -> KernelNode:
@@ -170,8 +172,9 @@ class Matmul(Family):
                     texels=texels,
                 )
 
-            for vector in flags:
-                yield spec("matvec", False, vector, vector)
+            for vector, texels in itertools.product(flags, flags):
+                if data_type == "float32" or not texels:
+                    yield spec("matvec", False, vector, vector, texels=texels)
             for tb in flags:
                 for va, vb in itertools.product(flags, flags):
                     yield spec("matmul", tb, va, vb)
@@ -191,6 +194,12 @@ MATMUL = Matmul()
 
 
 # -- problems
+
+
+def _loads(p: Product, profile: DeviceProfile) -> tuple[str, ...]:
+    """How the device can read a and b, the plainest way first."""
+    texels = p.data_type == "float32" and has_texels(profile)
+    return ("storage", "texel") if texels else ("storage",)
 
 
 def _oriented(node: KernelNode, operand: str) -> Access:
