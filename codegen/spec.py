@@ -14,7 +14,7 @@ import operator
 import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -38,6 +38,8 @@ FEATURES = frozenset({
 })
 
 _SCALARS = ("uint", "int", "float")
+# Data types of texels, and how their formats end.
+_TEXELS = {"float32": "f", "int32": "i", "uint32": "ui"}
 _IDENTIFIER = re.compile(r"[A-Za-z](?:_?[A-Za-z0-9])*\Z")
 _TEMPLATE = re.compile(r"[a-z0-9_]+(?:/[a-z0-9_]+)*\.comp\.j2\Z")
 # What a parameter or a constant may not be called: GLSL's words and the prelude's own names.
@@ -89,6 +91,9 @@ class Buffer:
     portions > 1: the tensor is bound in that many portions, one descriptor after the other, of
     `PORTION_<name>` elements each (the last may be shorter). That specialisation constant is a
     multiple of 16.
+    load "texel": bound as a uniform texel buffer of `texel_format`, a texel for each element, or
+    for 4 of them at width 4; 32-bit types that are only read, whole. What is bound is a multiple of
+    a texel in bytes, and so is its offset.
     """
 
     name: str
@@ -96,6 +101,7 @@ class Buffer:
     access: str = "r"
     width: int = 1
     portions: int = 1
+    load: str = "storage"
 
     def __post_init__(self) -> None:
         _check_name("buffer", self.name)
@@ -112,6 +118,21 @@ class Buffer:
             raise SpecError(f"{what}: width 4 does not exist for {self.data_type}")
         if not isinstance(self.portions, int) or not 1 <= self.portions <= 64:
             raise SpecError(f"{what}: portions {self.portions!r}; accepted: 1 to 64")
+        if self.load not in ("storage", "texel"):
+            raise SpecError(f"{what}: load {self.load!r}; accepted: storage, texel")
+        if self.load == "texel" and self.texel_format is None:
+            raise SpecError(
+                f"{what}: texels are {', '.join(_TEXELS)} with access r and 1 portion, not "
+                f"{self.data_type} with access {self.access} and {self.portions} portions"
+            )
+
+    @property
+    def texel_format(self) -> str | None:
+        """The format of its texels; None where it can't be, or isn't, read as such."""
+        if (self.load, self.access, self.portions) != ("texel", "r", 1):
+            return None
+        letter = _TEXELS.get(self.data_type)
+        return letter and f"{'rgba' if self.width == 4 else 'r'}32{letter}"
 
 
 @dataclass(frozen=True)
@@ -280,6 +301,12 @@ class KernelSpec:
             first += buffer.portions
         return result
 
+    @cached_property
+    def texels(self) -> tuple[tuple[int, str], ...]:
+        """(binding number, format) of the uniform texel buffers among the bindings."""
+        formats = ((self.bindings[b.name], b.texel_format) for b in self.buffers)
+        return tuple((binding, format) for binding, format in formats if format)
+
     def option(self, name: str, default: Any = None) -> Any:
         """The value of an option, or `default`."""
         return dict(self.options).get(name, default)
@@ -291,9 +318,7 @@ class KernelSpec:
         return json.dumps(
             {
                 "template": self.template,
-                "buffers": [
-                    [b.name, b.data_type, b.access, b.width, b.portions] for b in self.buffers
-                ],
+                "buffers": list(map(astuple, self.buffers)),
                 "params": [[p.name, p.type, p.count] for p in self.params],
                 "constants": [[c.name, c.type, c.default] for c in self.constants],
                 "options": dict(sorted(self.options)),
@@ -312,7 +337,7 @@ class KernelSpec:
         """The spec as plain JSON data; `from_json` reads it back."""
         return {
             "template": self.template,
-            "buffers": [[b.name, b.data_type, b.access, b.width, b.portions] for b in self.buffers],
+            "buffers": [list(astuple(b)) for b in self.buffers],
             "params": [[p.name, p.type, p.count] for p in self.params],
             "constants": [[c.name, c.type, c.default] for c in self.constants],
             "options": [[name, value] for name, value in self.options],
@@ -334,7 +359,9 @@ class KernelSpec:
         number = (int, float)
         return cls(
             data["template"],
-            tuple(Buffer(*_row("buffers", r, str, str, str, int, int)) for r in data["buffers"]),
+            tuple(
+                Buffer(*_row("buffers", r, str, str, str, int, int, str)) for r in data["buffers"]
+            ),
             tuple(Param(*_row("params", r, str, str, int)) for r in data["params"]),
             tuple(Constant(*_row("constants", r, str, str, number)) for r in data["constants"]),
             tuple((r[0], _frozen(r[1])) for r in data["options"] if _row("options", r, str, None)),

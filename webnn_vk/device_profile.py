@@ -29,6 +29,7 @@ FEATURES: dict[str, str] = {
     "maintenance4": "maintenance4 (LocalSizeId, maxBufferSize)",
     "host_query_reset": "hostQueryReset",
     "buffer_device_address": "bufferDeviceAddress",
+    "texel_buffers": "32-bit formats, of 1 and 4 channels, as uniform texel buffers",
     "timestamps": "timestampValidBits > 0 on the compute queue",
     "subgroup_basic": "subgroup operations in compute: basic",
     "subgroup_vote": "subgroup operations in compute: vote",
@@ -136,6 +137,8 @@ class DeviceProfile:
     #: whether a binding is an allocation from its first byte on: the driver binds at no offset, so
     #: nothing that kernels bind can share an allocation with something else
     whole_bindings: bool = False
+    #: 256 is the most that Vulkan allows
+    min_texel_buffer_offset_alignment: int = 256
     #: where the data comes from ("snapshot of …", "hand-made …"); not compared
     note: str = dataclasses.field(default="", compare=False)
 

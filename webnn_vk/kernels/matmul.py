@@ -22,6 +22,7 @@ from .dispatch import Binding, Dispatch, Packed, Scratch, grid
 from .elements import alignment
 from .expression import used_features
 from .family import Family
+from .loads import as_texels, has_texels
 from .node import KernelNode
 from .packing import Panels, is_weight
 from .product import BATCH_RANK, Piece, Product, matrix, normalize, pieces, spans
@@ -87,7 +88,7 @@ class Matmul(Family):
             (0, 0) if c is None else c.broadcast((m, n)).strides,
             node.arguments.get("alpha", 1.0), node.arguments.get("beta", 1.0),
             (a.offset, b.offset, 0 if c is None else c.offset, out.offset),
-            panel=panel_of(b),
+            panel=panel_of(b), data_type=a.data_type,
         ))
 
     def candidates(self, problem: Product, profile: DeviceProfile) -> Sequence[Schedule]:
@@ -96,7 +97,10 @@ class Matmul(Family):
             return [s for s in self._tilings(p, profile) if tile_shape(p, s)[1] == p.panel]
         if p.n == 1 and (p.ldb == 1 or p.b_transposed):
             small = (8, 1) if p.a_transposed else (1, 8)
-            return [Schedule("matvec", (("LX", x), ("LY", y))) for x, y in (small, (32, 4))]
+            return [
+                Schedule("matvec", (("LX", x), ("LY", y)), load)
+                for load in _loads(p, profile) for x, y in (small, (32, 4))
+            ]
         return self._tilings(p, profile)
 
     def _tilings(self, p: Product, profile: DeviceProfile) -> list[Schedule]:
@@ -114,7 +118,10 @@ class Matmul(Family):
             and tile_bytes(side, side, steps, not p.a_transposed, p.b_transposed)
             <= profile.max_shared_memory
         ]
-        return direct + tiled
+        return direct + tiled + [
+            Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", tm), ("TN", tn)), load)
+            for load in _loads(p, profile)[1:] for tm, tn in ((4, 8), (8, 8), (16, 8))
+        ]
 
     def pack(self, node: KernelNode, profile: DeviceProfile, tuned: Tuned) -> KernelNode:
         return pack_panels(self, node, profile, tuned)
@@ -156,14 +163,23 @@ class Matmul(Family):
         for data_type, addend, ta in itertools.product(FLOAT_TYPES, flags, flags):
             c_type = data_type if addend else None
 
-            def spec(kernel, tb, va, vb, c_type=c_type, data_type=data_type, ta=ta, out=None):
-                return _spec(kernel, data_type, c_type, out or data_type, ta, tb, va, vb, features)
+            def spec(
+                kernel, tb, va, vb, c_type=c_type, data_type=data_type, ta=ta, out=None,
+                texels=False,
+            ):
+                return _spec(
+                    kernel, data_type, c_type, out or data_type, ta, tb, va, vb, features,
+                    texels=texels,
+                )
 
-            for vector in flags:
-                yield spec("matvec", False, vector, vector)
+            for vector, texels in itertools.product(flags, flags):
+                if data_type == "float32" or not texels:
+                    yield spec("matvec", False, vector, vector, texels=texels)
             for tb in flags:
                 for va, vb in itertools.product(flags, flags):
                     yield spec("matmul", tb, va, vb)
+                    if data_type == "float32":
+                        yield spec("matmul", tb, va, vb, texels=True)
                     yield spec("matmul_tiled", tb, va, vb)
                 if data_type == "float16":
                     # Sums over parts of the inner dimension.
@@ -178,6 +194,12 @@ MATMUL = Matmul()
 
 
 # -- problems
+
+
+def _loads(p: Product, profile: DeviceProfile) -> tuple[str, ...]:
+    """How the device can read a and b, the plainest way first."""
+    texels = p.data_type == "float32" and has_texels(profile)
+    return ("storage", "texel") if texels else ("storage",)
 
 
 def _oriented(node: KernelNode, operand: str) -> Access:
@@ -294,13 +316,15 @@ def _dispatch(
         bases.append(base)
     extra = fused.nothing(out_type) if isinstance(out, Scratch) else fused.build(node)
     plain = data_type == out_type and c_type in (None, data_type)
+    # Parts of what exceeds a binding begin where they like.
+    texels = schedule.load == "texel" and all(b.size is None for b in bindings)
     a_vector, b_vector = _vectors(p, bases) if plain or node.epilogue else (False, False)
     if kernel == "matvec":
         b_vector = a_vector and (p.a_transposed or _divides(bases[1], *p.b_batch))
         a_vector = b_vector
     spec = _spec(
         kernel, data_type, c_type, out_type, p.a_transposed, p.b_transposed, a_vector,
-        b_vector, profile.features, extra,
+        b_vector, profile.features, extra, texels=texels,
     )
     rows, columns = tile_shape(p, schedule)
     groups = p.batches * ceil_divide(p.m, rows) * ceil_divide(p.n, columns)
@@ -317,7 +341,7 @@ def _dispatch(
         "out_batch": pad + p.out_batch[-BATCH_RANK:],
         **extra.values,
     }
-    vectors = f"{'v' if a_vector else 's'}{'v' if b_vector else 's'}"
+    vectors = f"{'sv'[a_vector]}{'sv'[b_vector]}" + "x" * texels
     transposed = f"{'t' if p.a_transposed else 'n'}{'t' if p.b_transposed else 'n'}"
     return Dispatch(
         spec,
@@ -343,7 +367,7 @@ def _divides(*numbers: int) -> bool:
     return not any(n % 4 for n in numbers)
 
 
-def _vectors(p: Product, bases: list[int]) -> tuple[bool, bool]:
+def _vectors(p: Product, bases: Sequence[int]) -> tuple[bool, bool]:
     """Whether a and b can be loaded in vectors of 4 elements."""
     a = _divides(bases[0], p.lda, p.m if p.a_transposed else p.k, *p.a_batch)
     b = _divides(
@@ -356,7 +380,7 @@ def _vectors(p: Product, bases: list[int]) -> tuple[bool, bool]:
 def _spec(
     kernel: str, data_type: str, c_type: str | None, out_type: str, a_transposed: bool,
     b_transposed: bool, a_vector: bool, b_vector: bool, features: frozenset[str],
-    extra: fused.Epilogue | None = None,
+    extra: fused.Epilogue | None = None, texels: bool = False,
 ) -> KernelSpec:
     extra = extra or fused.nothing(out_type)
     options = {"a_transposed": a_transposed, "addend": c_type is not None}
@@ -383,6 +407,8 @@ def _spec(
         Buffer("out", out_type, "w", 4 if out_vector else 1),
         *extra.buffers,
     ]
+    if texels:
+        buffers = [*as_texels(buffers)]
     return KernelSpec(
         f"{kernel}.comp.j2",
         tuple(buffers),

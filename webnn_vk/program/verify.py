@@ -145,6 +145,13 @@ class _Verifier:
                 self._origin(step.origin)
                 for place in step.bindings:
                     self._range(place, what)
+                for binding, format in spec.texels:
+                    place = step.bindings[binding]
+                    texel = 16 if format.startswith("rgba") else 4
+                    _check(
+                        place.offset % texel == 0 and place.size % texel == 0,
+                        f"{what}: {place} is no range of {format} texels",
+                    )
                 if spec.param_storage == "buffer":
                     last = step.bindings[-1]
                     kind = self.program.slots[last.slot].kind

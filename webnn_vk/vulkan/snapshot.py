@@ -37,6 +37,11 @@ EXTENSIONS = {"external_memory_fd": "VK_KHR_external_memory_fd",
               "external_semaphore_fd": "VK_KHR_external_semaphore_fd",
               "memory_budget": "VK_EXT_memory_budget",
               "cooperative_matrix": "VK_KHR_cooperative_matrix"}
+#: Formats of texels (`driver.resources.TEXEL_BYTES`) in Vulkan.
+TEXEL_FORMATS = {
+    f"{channels}32{letter}": f"VK_FORMAT_{name}_{kind}"
+    for channels, name in (("r", "R32"), ("rgba", "R32G32B32A32"))
+    for letter, kind in (("f", "SFLOAT"), ("i", "SINT"), ("ui", "UINT"))}
 _PROPERTIES_12 = {"nan_preserve_f16": "shaderSignedZeroInfNanPreserveFloat16",
                   "nan_preserve_f32": "shaderSignedZeroInfNanPreserveFloat32",
                   "denorm_preserve_f16": "shaderDenormPreserveFloat16",
@@ -189,6 +194,8 @@ def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
         found.discard("vulkan_memory_model")
     if timestamp_bits:
         found.add("timestamps")
+    if _has_texel_buffers(handle):
+        found.add("texel_buffers")
 
     p11, p12, p13 = (properties.get(kind) for kind in ("11", "12", "13"))
     compute = vk.const("VK_SHADER_STAGE_COMPUTE_BIT")
@@ -250,7 +257,18 @@ def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
             for i in range(memory.memoryTypeCount)),
         cooperative_matrices=(_cooperative_matrices(owner, handle)
                               if "cooperative_matrix" in found else ()),
-        max_loop_iterations=max_loop_iterations(driver_name, driver_version))
+        max_loop_iterations=max_loop_iterations(driver_name, driver_version),
+        min_texel_buffer_offset_alignment=limits.minTexelBufferOffsetAlignment)
+
+
+def _has_texel_buffers(handle: Any) -> bool:
+    about = vk.new("VkFormatProperties *")
+    needed = vk.const("VK_FORMAT_FEATURE_UNIFORM_TEXEL_BUFFER_BIT")
+    for name in TEXEL_FORMATS.values():
+        vk.lib.vkGetPhysicalDeviceFormatProperties(handle, vk.const(name), about)
+        if not about.bufferFeatures & needed:
+            return False
+    return True
 
 
 def _property_names(flags: int) -> tuple[str, ...]:

@@ -197,3 +197,34 @@ def test_refusals_say_why(tmp_path):
     (tmp_path / TEXT).write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError):
         load(tmp_path)
+
+
+def texels():
+    """A product on a device that reads it through uniform texel buffers."""
+    emit = Emitter()
+    a, b = graph_input("a", (16, 64)), graph_input("b", (64, 64))
+    graph = graph_of(emit, {"y": emit.matmul(a, b)}, a, b)
+    return compile_program(graph, Target(stored_profile("llvmpipe")))
+
+
+def test_texel_buffers_stay_texel_buffers(tmp_path):
+    program, constants = texels()
+    loaded, _ = returned(program, constants, tmp_path)
+    (kernel,) = loaded.kernels
+    assert kernel.texels == ((0, "rgba32f"), (1, "rgba32f"))
+    assert "a:float32:rx4 by texel" in describe(loaded)
+
+
+def test_texels_begin_and_end_with_a_texel(tmp_path):
+    program, constants = texels()
+    save(program, constants, tmp_path)
+    text = json.loads((tmp_path / TEXT).read_text())
+    step = next(s for _, steps in text["segments"] for s in steps if s[0] == "dispatch")
+    for offset, size in ((0, 4095), (8, 4080)):
+        step[4][0][1:] = offset, size
+        (tmp_path / TEXT).write_text(json.dumps(text))
+        with pytest.raises(ValueError, match="is no range of rgba32f texels"):
+            load(tmp_path)
+    step[4][0][1:] = 16, 4080
+    (tmp_path / TEXT).write_text(json.dumps(text))
+    load(tmp_path)
