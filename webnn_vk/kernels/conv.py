@@ -1,9 +1,10 @@
 """Convolutions: conv2d and conv_transpose2d in every layout.
 
-There are four ways: a 1×1 convolution with stride 1 is computed as a matrix product; the template
-``conv_tiled`` computes others as products too, with tiles in shared memory (GPUs);
-``conv_depthwise`` serves groups of one input channel; ``conv`` serves the rest. In a transposed
-convolution too, each output gathers the inputs that reach it. All accumulate in float32.
+There are five ways: a 1×1 convolution with stride 1 is computed as a matrix product; ``winograd``
+computes 3×3 ones of many channels with fewer multiplications; the template ``conv_tiled`` computes
+others as products too, with tiles in shared memory (GPUs); ``conv_depthwise`` serves groups of one
+input channel; ``conv`` serves the rest. In a transposed convolution too, each output gathers the
+inputs that reach it. All accumulate in float32.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..data_types import DATA_TYPES, FLOAT_TYPES
 from ..device_profile import DeviceProfile
 from ..integers import ceil_divide
 from . import epilogue as fused
-from . import matmul
+from . import matmul, winograd
 from .choose import choose
 from .dispatch import Dispatch, Packed
 from .expression import used_features
@@ -50,7 +51,7 @@ _LOADS, _PRODUCTS = 128, 512
 class Geometry:
     """Sizes and strides (in elements) of a convolution, named as in the templates: IC and OC are
     channels of one group, the filter's strides are fg (a group), fo, fc (channels), fw (a tap).
-    ``data_types`` are those of input and output."""
+    ``constant``: whether the filter can be packed. ``data_types`` are those of input and output."""
 
     numbers: tuple[tuple[str, int], ...]
     transposed: bool
@@ -87,7 +88,7 @@ def geometry(node: KernelNode) -> Geometry:
         "yc": 1 if last else y["h"] * y["w"], "ys": y["c"] if last else 1,
         # A conv's filter holds all output channels, a transposed one's all input channels.
         "fg": inputs * step["i"] if transposed else outputs * step["o"],
-        "fo": step["o"], "fc": step["i"], "fw": step["w"],
+        "fo": step["o"], "fc": step["i"], "fw": step["w"], "constant": int(is_weight(kernel)),
     }
     data_types = node.operands["input"].data_type, node.out_type
     return Geometry(tuple(numbers.items()), transposed, last, data_types)
@@ -121,7 +122,7 @@ class Conv(Family):
         if g.transposed:
             return direct
         if g.IC > 1:
-            return direct + [
+            return direct + winograd.candidates(g, profile) + [
                 Schedule("conv_tiled", (
                     ("LX", x), ("LY", y), ("TM", tm), ("TN", tn), ("BK", steps)
                 ))
@@ -153,9 +154,10 @@ class Conv(Family):
             return pack_panels(self, node, profile, tuned)
         if not is_weight(kernel):
             return node
-        order = _filter_order(problem, choose(
-            "conv", self.candidates(problem, profile), problem, profile, tuned
-        ))
+        schedule = choose("conv", self.candidates(problem, profile), problem, profile, tuned)
+        if schedule.kernel == "winograd":
+            return node  # whose filter is transformed, not moved: `winograd.lower` binds that
+        order = _filter_order(problem, schedule)
         layout = node.arguments["filter_layout"]
         if not order or [d for d in order if d in layout] == list(layout):
             return node
@@ -168,6 +170,8 @@ class Conv(Family):
     ) -> list[Dispatch]:
         if isinstance(problem, Product):
             return MATMUL.lower(node, problem, schedule, profile)
+        if schedule.kernel == "winograd":
+            return winograd.lower(node, problem, schedule, profile)
         # Kernels tell positions before the input by their wrapping around to beyond its end. None
         # wraps into it: the record has seen to it that padded and dilated extents are below 2³¹.
         g = problem
@@ -215,6 +219,7 @@ class Conv(Family):
 
     def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
         flags = (False, True)
+        yield from winograd.catalogue(features)
         for data_type, addend in itertools.product(FLOAT_TYPES, flags):
             names = ("x", "w", "c") if addend else ("x", "w")
             buffers = (*(Buffer(n, data_type) for n in names), Buffer("out", data_type, "w"))

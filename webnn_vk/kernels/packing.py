@@ -20,6 +20,7 @@ from ..integers import round_up
 from .boxes import Box
 from .copy import move
 from .dispatch import Dispatch, Packed
+from .winograd import WinogradFilter
 
 # Below this many bytes a constant stays as it is: packing costs a dispatch at set-up, and reading
 # it in any order costs next to nothing.
@@ -108,11 +109,13 @@ class Permuted:
         )
 
 
-def packing_called(name: str) -> tuple[Panels | Permuted, MLOperandDescriptor]:
+def packing_called(
+    name: str,
+) -> tuple[Panels | Permuted | WinogradFilter, MLOperandDescriptor]:
     """The packing of a ``SetupPart``'s name, and what it packs; ValueError for another. Names are
     like ``Permuted({"permutation": [1, 0]}) of float32[2, 3]``."""
     kind, _, rest = name.partition("(")
-    for packing in (Panels, Permuted):
+    for packing in (Panels, Permuted, WinogradFilter):
         if kind == packing.__name__:
             fields, end = json.JSONDecoder().raw_decode(rest)
             data_type, _, shape = rest[end:].removeprefix(") of ").partition("[")
