@@ -27,6 +27,7 @@ from ..integers import ceil_divide
 from . import epilogue as fused
 from .dispatch import Binding, Dispatch, Packed, Scratch, grid, workgroup
 from .expression import used_features
+from .loads import as_texels, has_texels
 from .node import KernelNode
 from .portions import Bound, bound, dispatch
 from .rows import check_iterations
@@ -67,7 +68,7 @@ class WinogradFilter:
     def pack(self, packed: Packed, profile: DeviceProfile) -> Sequence[Dispatch]:
         lanes = workgroup(profile, 64)
         return [Dispatch(
-            _filter_spec(self.tile),
+            _filter_spec(self.tile, has_texels(profile)),
             (Binding(packed.value), Binding(packed)),
             grid(ceil_divide(self.inputs * self.outputs, lanes), profile),
             {"IC": self.inputs, "OC": self.outputs, "fo": self.fo, "fc": self.fc, "fw": self.fw},
@@ -108,7 +109,8 @@ def candidates(g: Any, profile: DeviceProfile) -> list[Schedule]:
     ):
         return []
     return [
-        Schedule("winograd", (("TILE", tile), ("LX", 8), ("TM", rows), ("TN", columns)))
+        Schedule("winograd", (("TILE", tile), ("LX", 8), ("TM", rows), ("TN", columns)), load)
+        for load in ("storage", *["texel"] * has_texels(profile))
         for tile in TILES
         for rows, columns in ((4, 4), (4, 8), (8, 4), (8, 8))
         if 4 * max(_sizes(g, tile)) <= profile.max_storage_buffer_range
@@ -134,7 +136,7 @@ def lower(
     node: KernelNode, g: Any, schedule: Schedule, profile: DeviceProfile
 ) -> list[Dispatch]:
     """The three dispatches of a convolution; the filter is bound in its transformed form."""
-    tile, kernel = schedule["TILE"], node.operands["filter"]
+    tile, kernel, texels = schedule["TILE"], node.operands["filter"], schedule.load == "texel"
     check_iterations(g.IC / 4, profile)
     packed = Packed(kernel.value, WinogradFilter(tile, g.OC, g.IC, g.fo, g.fc, g.fw))
     down, across = tile_counts(g, tile)
@@ -168,7 +170,7 @@ def lower(
     sums.append(bound("out", node.output, profile, "w"))
     return [
         part(
-            "winograd_input", _input_spec(tile),
+            "winograd_input", _input_spec(tile, texels),
             (
                 bound("x", node.operands["input"], profile),
                 bound("out", x, profile, "w", "float32"),
@@ -176,7 +178,7 @@ def lower(
             ceil_divide(tiles * g.IC, lanes), _INPUT, 0, nothing, {"LX": lanes},
         ),
         part(
-            "winograd_product", _product_spec(),
+            "winograd_product", _product_spec(texels),
             (
                 bound("x", x, profile, data_type="float32"),
                 bound("w", Access.dense(packed), profile),
@@ -188,7 +190,10 @@ def lower(
         ),
         part(
             "winograd_output",
-            _output_spec(tile, tuple(b.buffer for b in sums), profile.features, extra), sums,
+            _output_spec(
+                tile, tuple(b.buffer for b in sums), texels, profile.features, extra
+            ),
+            sums,
             ceil_divide(tiles * (g.OC // 4), lanes), _OUTPUT, 0, extra, {"LX": lanes},
         ),
     ]
@@ -199,39 +204,47 @@ def lower(
 
 def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
     """The kernels without fused steps."""
-    yield _product_spec()
-    for tile in TILES:
-        yield _filter_spec(tile)
-        yield _input_spec(tile)
-        for addend in (False, True):
-            names = ("x", "c") if addend else ("x",)
-            buffers = (*(Buffer(n, "float32") for n in names), Buffer("out", "float32", "w"))
-            yield _output_spec(tile, buffers, features, fused.nothing("float32"))
+    for texels in (False, True):
+        yield _product_spec(texels)
+        for tile in TILES:
+            yield _filter_spec(tile, texels)
+            yield _input_spec(tile, texels)
+            for addend in (False, True):
+                names = ("x", "c") if addend else ("x",)
+                buffers = (*(Buffer(n, "float32") for n in names), Buffer("out", "float32", "w"))
+                nothing = fused.nothing("float32")
+                yield _output_spec(tile, buffers, texels, features, nothing)
 
 
 def _params(names: Sequence[str]) -> tuple[Param, ...]:
     return tuple(map(Param, names))
 
 
-def _filter_spec(tile: int) -> KernelSpec:
+def _loaded(texels: bool, *buffers: Buffer) -> tuple[Buffer, ...]:
+    return as_texels(buffers) if texels else buffers
+
+
+def _filter_spec(tile: int, texels: bool) -> KernelSpec:
     return KernelSpec(
-        "winograd_filter.comp.j2", (Buffer("w", "float32"), Buffer("out", "float32", "w")),
+        "winograd_filter.comp.j2",
+        _loaded(texels, Buffer("w", "float32"), Buffer("out", "float32", "w")),
         _params(_FILTER), (), (("tile", tile),),
     )
 
 
-def _input_spec(tile: int) -> KernelSpec:
+def _input_spec(tile: int, texels: bool) -> KernelSpec:
     return KernelSpec(
-        "winograd_input.comp.j2", (Buffer("x", "float32"), Buffer("out", "float32", "w")),
+        "winograd_input.comp.j2",
+        _loaded(texels, Buffer("x", "float32"), Buffer("out", "float32", "w")),
         _params(_INPUT), (), (("tile", tile),),
     )
 
 
-def _product_spec() -> KernelSpec:
+def _product_spec(texels: bool) -> KernelSpec:
     return KernelSpec(
         "winograd_product.comp.j2",
-        (
-            Buffer("x", "float32", "r", 4), Buffer("w", "float32", "r", 4),
+        _loaded(
+            texels, Buffer("x", "float32", "r", 4), Buffer("w", "float32", "r", 4),
             Buffer("out", "float32", "w", 4),
         ),
         _params(_PRODUCT), (Constant("TM"), Constant("TN")),
@@ -239,10 +252,13 @@ def _product_spec() -> KernelSpec:
 
 
 def _output_spec(
-    tile: int, buffers: Sequence[Buffer], features: frozenset[str], extra: fused.Epilogue
+    tile: int, buffers: Sequence[Buffer], texels: bool, features: frozenset[str],
+    extra: fused.Epilogue,
 ) -> KernelSpec:
     x, *others = buffers
-    buffers = (Buffer(x.name, x.data_type, x.access, 4), *others, *extra.buffers)
+    buffers = _loaded(
+        texels, Buffer(x.name, x.data_type, x.access, 4), *others, *extra.buffers
+    )
     return KernelSpec(
         "winograd_output.comp.j2", buffers, (*_params(_OUTPUT), *extra.params), (),
         (("addend", len(others) > 1), ("tile", tile), *extra.options),

@@ -66,7 +66,7 @@ class Software(Rules):
                     return candidate
         winograd = [c for c in candidates if c.kernel == "winograd"]
         if winograd and min(problem.IC, problem.OC) >= self.winograd_channels:
-            return self._winograd(winograd, problem)
+            return self._winograd(_fastest_loads(winograd), problem)
         channels = 8 if problem.OC > 4 else 4
         return next(
             c for c in candidates
@@ -83,3 +83,9 @@ class Software(Rules):
         return next(
             c for c in candidates if (c["TILE"], c["TM"], c["TN"]) == (tile, rows, columns)
         )
+
+
+def _fastest_loads(candidates: Sequence[Schedule]) -> Sequence[Schedule]:
+    """Those that read texels, if any do: lavapipe loads storage buffers lane by lane, through
+    memory (63 ns a load of 8 elements where texels take 7 ns for 32, on an EPYC of 2021)."""
+    return [c for c in candidates if c.load == "texel"] or candidates
