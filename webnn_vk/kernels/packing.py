@@ -27,7 +27,7 @@ from .winograd import WinogradFilter
 _LEAST_BYTES = 4096
 
 
-def is_weight(access: Access) -> bool:
+def is_weight(access: Access, least_bytes: int = _LEAST_BYTES) -> bool:
     """Whether an operand is a constant worth packing. A constant tensor's memory stays while the
     tensor lives, so a packed form would be a second copy of it."""
     value = access.value
@@ -35,7 +35,7 @@ def is_weight(access: Access) -> bool:
         isinstance(value, Value)
         and value.is_constant
         and value.source is None
-        and value.descriptor.byte_length >= _LEAST_BYTES
+        and value.descriptor.byte_length >= least_bytes
     )
 
 

@@ -12,8 +12,9 @@ outputs of its tile. Only float32 convolutions of many channels are computed so.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -158,6 +159,9 @@ def lower(
         )
 
     nothing = fused.nothing("float32")
+    planes = tile == 4 and not g.channels_last
+    rows_in = planes and g.PW == 1 and not g.W % 4 and g.W == g.OW
+    rows_out = planes and not g.OW % 4 and DATA_TYPES[node.out_type].size == 4
     columns = schedule["LX"] * schedule["TN"]
     product_groups = (
         points(tile) * ceil_divide(tiles, schedule["TM"]) * ceil_divide(g.OC, columns)
@@ -170,12 +174,12 @@ def lower(
     sums.append(bound("out", node.output, profile, "w"))
     return [
         part(
-            "winograd_input", _input_spec(tile, texels),
+            "winograd_input", _input_spec(tile, texels, rows_in),
             (
                 bound("x", node.operands["input"], profile),
                 bound("out", x, profile, "w", "float32"),
             ),
-            ceil_divide(tiles * g.IC, lanes), _INPUT, 0, nothing, {"LX": lanes},
+            ceil_divide(tiles, 8) * g.IC, _INPUT, 0, nothing, {"LX": 8},
         ),
         part(
             "winograd_product", _product_spec(texels),
@@ -191,7 +195,7 @@ def lower(
         part(
             "winograd_output",
             _output_spec(
-                tile, tuple(b.buffer for b in sums), texels, profile.features, extra
+                tile, tuple(b.buffer for b in sums), texels, rows_out, profile.features, extra
             ),
             sums,
             ceil_divide(tiles * (g.OC // 4), lanes), _OUTPUT, 0, extra, {"LX": lanes},
@@ -208,12 +212,14 @@ def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
         yield _product_spec(texels)
         for tile in TILES:
             yield _filter_spec(tile, texels)
-            yield _input_spec(tile, texels)
-            for addend in (False, True):
+            yield _input_spec(tile, texels, rows=False)
+            if tile == 4:
+                yield _input_spec(tile, texels, rows=True)
+            for addend, rows in itertools.product((False, True), (False, True)[: tile // 2]):
                 names = ("x", "c") if addend else ("x",)
                 buffers = (*(Buffer(n, "float32") for n in names), Buffer("out", "float32", "w"))
                 nothing = fused.nothing("float32")
-                yield _output_spec(tile, buffers, texels, features, nothing)
+                yield _output_spec(tile, buffers, texels, rows, features, nothing)
 
 
 def _params(names: Sequence[str]) -> tuple[Param, ...]:
@@ -232,11 +238,13 @@ def _filter_spec(tile: int, texels: bool) -> KernelSpec:
     )
 
 
-def _input_spec(tile: int, texels: bool) -> KernelSpec:
+def _input_spec(tile: int, texels: bool, rows: bool) -> KernelSpec:
     return KernelSpec(
         "winograd_input.comp.j2",
-        _loaded(texels, Buffer("x", "float32"), Buffer("out", "float32", "w")),
-        _params(_INPUT), (), (("tile", tile),),
+        _loaded(
+            texels, Buffer("x", "float32", "r", 4 if rows else 1), Buffer("out", "float32", "w")
+        ),
+        _params(_INPUT), (), (("rows", rows), ("tile", tile)),
     )
 
 
@@ -252,15 +260,16 @@ def _product_spec(texels: bool) -> KernelSpec:
 
 
 def _output_spec(
-    tile: int, buffers: Sequence[Buffer], texels: bool, features: frozenset[str],
+    tile: int, buffers: Sequence[Buffer], texels: bool, rows: bool, features: frozenset[str],
     extra: fused.Epilogue,
 ) -> KernelSpec:
-    x, *others = buffers
+    *sums, out = buffers
     buffers = _loaded(
-        texels, Buffer(x.name, x.data_type, x.access, 4), *others, *extra.buffers
+        texels, replace(sums[0], width=4), *sums[1:], replace(out, width=4 if rows else 1),
+        *extra.buffers,
     )
     return KernelSpec(
         "winograd_output.comp.j2", buffers, (*_params(_OUTPUT), *extra.params), (),
-        (("addend", len(others) > 1), ("tile", tile), *extra.options),
+        (("addend", len(sums) > 1), ("rows", rows), ("tile", tile), *extra.options),
         used_features(features, buffers, extra.int64),
     )

@@ -59,6 +59,7 @@ class Software(Rules):
     ) -> Schedule:
         """Depthwise kernels where they fit, Winograd's where they pay, else one SIMD group of
         pixels a workgroup."""
+        candidates = _fastest_loads(candidates)
         depthwise = [c for c in candidates if c.kernel == "conv_depthwise"]
         for tall in self.depthwise_rows:
             for candidate in depthwise:
@@ -66,7 +67,10 @@ class Software(Rules):
                     return candidate
         winograd = [c for c in candidates if c.kernel == "winograd"]
         if winograd and min(problem.IC, problem.OC) >= self.winograd_channels:
-            return self._winograd(_fastest_loads(winograd), problem)
+            return self._winograd(winograd, problem)
+        wide = [c for c in candidates if c.kernel == "conv_wide"]
+        if wide:
+            return next(c for c in wide if (c["TC"], c["TP"]) == (16, 8))
         channels = 8 if problem.OC > 4 else 4
         return next(
             c for c in candidates
