@@ -38,6 +38,8 @@ FEATURES = frozenset({
 })
 
 _SCALARS = ("uint", "int", "float")
+# Data types of texels, and how their formats end.
+_TEXELS = {"float32": "f", "int32": "i", "uint32": "ui"}
 _IDENTIFIER = re.compile(r"[A-Za-z](?:_?[A-Za-z0-9])*\Z")
 _TEMPLATE = re.compile(r"[a-z0-9_]+(?:/[a-z0-9_]+)*\.comp\.j2\Z")
 # What a parameter or a constant may not be called: GLSL's words and the prelude's own names.
@@ -89,9 +91,9 @@ class Buffer:
     portions > 1: the tensor is bound in that many portions, one descriptor after the other, of
     `PORTION_<name>` elements each (the last may be shorter). That specialisation constant is a
     multiple of 16.
-    load "texel": bound as a uniform texel buffer of `texel_format`, read by `load4_<name>`
-    and `load_<name>`; for float32 that is only read, 4 wide and whole. What is bound is a multiple
-    of 16 bytes, and so is its offset.
+    load "texel": bound as a uniform texel buffer of `texel_format`, a texel for each element, or
+    for 4 of them at width 4; 32-bit types that are only read, whole. What is bound is a multiple of
+    a texel in bytes, and so is its offset.
     """
 
     name: str
@@ -120,16 +122,17 @@ class Buffer:
             raise SpecError(f"{what}: load {self.load!r}; accepted: storage, texel")
         if self.load == "texel" and self.texel_format is None:
             raise SpecError(
-                f"{what}: texels are float32 with access r, width 4 and 1 portion, not "
-                f"{self.data_type} with access {self.access}, width {self.width} and "
-                f"{self.portions} portions"
+                f"{what}: texels are {', '.join(_TEXELS)} with access r and 1 portion, not "
+                f"{self.data_type} with access {self.access} and {self.portions} portions"
             )
 
     @property
     def texel_format(self) -> str | None:
         """The format of its texels; None where it can't be, or isn't, read as such."""
-        shape = self.data_type, self.access, self.width, self.portions
-        return "rgba32f" if self.load == "texel" and shape == ("float32", "r", 4, 1) else None
+        if (self.load, self.access, self.portions) != ("texel", "r", 1):
+            return None
+        letter = _TEXELS.get(self.data_type)
+        return letter and f"{'rgba' if self.width == 4 else 'r'}32{letter}"
 
 
 @dataclass(frozen=True)

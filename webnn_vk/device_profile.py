@@ -29,7 +29,7 @@ FEATURES: dict[str, str] = {
     "maintenance4": "maintenance4 (LocalSizeId, maxBufferSize)",
     "host_query_reset": "hostQueryReset",
     "buffer_device_address": "bufferDeviceAddress",
-    "texel_buffers": "R32G32B32A32_SFLOAT as uniform texel buffers",
+    "texel_buffers": "32-bit formats, of 1 and 4 channels, as uniform texel buffers",
     "timestamps": "timestampValidBits > 0 on the compute queue",
     "subgroup_basic": "subgroup operations in compute: basic",
     "subgroup_vote": "subgroup operations in compute: vote",

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 #: Bytes of a texel, by format; what is bound is a multiple of it.
-TEXEL_BYTES = {"rgba32f": 16}
+TEXEL_BYTES = {
+    f"{channels}32{letter}": 4 * len(channels)
+    for channels in ("r", "rgba") for letter in ("f", "i", "ui")
+}
 
 
 @dataclass(frozen=True)

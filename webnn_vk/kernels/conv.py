@@ -403,6 +403,8 @@ def _spec(
         wide = {name for name, option in names if vectors[option]}
     elif vectors["vector"]:
         wide = {"x", "out"} if kernel == "conv_depthwise" else {"x", "w"}
+    if kernel == "conv_wide":
+        wide.add("w")
     buffers = tuple(
         Buffer(b.name, b.data_type, b.access, 4) if b.name in wide else b for b in buffers
     )

@@ -8,19 +8,18 @@ from dataclasses import replace
 from webnn_vk.codegen.spec import Buffer
 
 from ..device_profile import DeviceProfile
+from .elements import holds_texels
 
 
 def has_texels(profile: DeviceProfile) -> bool:
-    """Whether whatever one binding holds can be read as uniform texels of four float32."""
-    room = 16 * profile.max_texel_buffer_elements
-    return "texel_buffers" in profile.features and room >= profile.max_storage_buffer_range
+    """Whether whatever one binding holds can be read as uniform texels of float32."""
+    return holds_texels(profile.max_storage_buffer_range, 1, profile)
 
 
 def as_texels(buffers: Iterable[Buffer]) -> tuple[Buffer, ...]:
-    """The buffers, read as texels where they can be: float32, only read and bound whole.
-    ``load_<name>`` and ``load4_<name>`` both work on those."""
+    """The buffers, read as texels where they can be: float32, only read and bound whole."""
     return tuple(
-        replace(b, width=4, load="texel")
+        replace(b, load="texel")
         if (b.data_type, b.access, b.portions) == ("float32", "r", 1) else b
         for b in buffers
     )

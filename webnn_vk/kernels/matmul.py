@@ -19,7 +19,7 @@ from ..integers import VECTOR_BYTES, ceil_divide, round_up
 from . import epilogue as fused
 from .choose import choose
 from .dispatch import Binding, Dispatch, Packed, Scratch, grid
-from .elements import alignment
+from .elements import alignment, holds_texels
 from .expression import used_features
 from .family import Family
 from .node import KernelNode
@@ -191,11 +191,10 @@ def _texel_tilings() -> list[Schedule]:
 
 def reads_texels(p: Product, profile: DeviceProfile) -> bool:
     """Whether a and b can be read through uniform texel buffers, four elements a texel."""
-    room = min(16 * profile.max_texel_buffer_elements, profile.max_storage_buffer_range)
     ends = [start + span for start, span in zip(p.starts, spans(p), strict=True)]
     return (
-        "texel_buffers" in profile.features and p.data_type == "float32"
-        and all(_vectors(p, p.starts)) and 4 * max(ends[:2]) <= room
+        p.data_type == "float32" and all(_vectors(p, p.starts))
+        and holds_texels(4 * max(ends[:2]), 4, profile)
     )
 
 

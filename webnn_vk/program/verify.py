@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..integers import VECTOR_BYTES, padded
+from ..integers import padded
 from ..ops import ALL_OPERATORS
 from ..ops.arguments import Operands
 from .program import (
@@ -147,8 +147,9 @@ class _Verifier:
                     self._range(place, what)
                 for binding, format in spec.texels:
                     place = step.bindings[binding]
+                    texel = 16 if format.startswith("rgba") else 4
                     _check(
-                        place.offset % VECTOR_BYTES == 0 and place.size % VECTOR_BYTES == 0,
+                        place.offset % texel == 0 and place.size % texel == 0,
                         f"{what}: {place} is no range of {format} texels",
                     )
                 if spec.param_storage == "buffer":

@@ -8,8 +8,7 @@ from typing import Any
 from webnn_vk.driver.commands import DispatchCommand
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan.pipelines import descriptor_type
-
-_FORMATS = {"rgba32f": "VK_FORMAT_R32G32B32A32_SFLOAT"}
+from webnn_vk.vulkan.snapshot import TEXEL_FORMATS
 
 
 class DescriptorSets:
@@ -105,7 +104,7 @@ class DescriptorSets:
         key = buffer, offset, size, form
         if key not in self._views:
             info = vk.struct("VkBufferViewCreateInfo", "BUFFER_VIEW_CREATE_INFO", buffer=buffer,
-                             format=vk.const(_FORMATS[form]), offset=offset, range=size)
+                             format=vk.const(TEXEL_FORMATS[form]), offset=offset, range=size)
             self._views[key] = vk.create(vk.lib.vkCreateBufferView, self._device, info,
                                          "VkBufferView")
         return self._views[key]

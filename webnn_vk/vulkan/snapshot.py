@@ -37,6 +37,11 @@ EXTENSIONS = {"external_memory_fd": "VK_KHR_external_memory_fd",
               "external_semaphore_fd": "VK_KHR_external_semaphore_fd",
               "memory_budget": "VK_EXT_memory_budget",
               "cooperative_matrix": "VK_KHR_cooperative_matrix"}
+#: Formats of texels (`driver.resources.TEXEL_BYTES`) in Vulkan.
+TEXEL_FORMATS = {
+    f"{channels}32{letter}": f"VK_FORMAT_{name}_{kind}"
+    for channels, name in (("r", "R32"), ("rgba", "R32G32B32A32"))
+    for letter, kind in (("f", "SFLOAT"), ("i", "SINT"), ("ui", "UINT"))}
 _PROPERTIES_12 = {"nan_preserve_f16": "shaderSignedZeroInfNanPreserveFloat16",
                   "nan_preserve_f32": "shaderSignedZeroInfNanPreserveFloat32",
                   "denorm_preserve_f16": "shaderDenormPreserveFloat16",
@@ -257,11 +262,13 @@ def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
 
 
 def _has_texel_buffers(handle: Any) -> bool:
-    formats = vk.new("VkFormatProperties *")
-    vk.lib.vkGetPhysicalDeviceFormatProperties(
-        handle, vk.const("VK_FORMAT_R32G32B32A32_SFLOAT"), formats)
-    return bool(formats.bufferFeatures
-                & vk.const("VK_FORMAT_FEATURE_UNIFORM_TEXEL_BUFFER_BIT"))
+    about = vk.new("VkFormatProperties *")
+    needed = vk.const("VK_FORMAT_FEATURE_UNIFORM_TEXEL_BUFFER_BIT")
+    for name in TEXEL_FORMATS.values():
+        vk.lib.vkGetPhysicalDeviceFormatProperties(handle, vk.const(name), about)
+        if not about.bufferFeatures & needed:
+            return False
+    return True
 
 
 def _property_names(flags: int) -> tuple[str, ...]:

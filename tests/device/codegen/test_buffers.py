@@ -71,7 +71,17 @@ def test_copy(data_type: str, native: bool, width: int, portions: int) -> None:
         _check_copy(data_type, native, width, portions, vectors)
 
 
-def _check_copy(data_type: str, native: bool, width: int, portions: int, vectors: bool) -> None:
+@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize("data_type", ["float32", "int32", "uint32"])
+def test_copy_from_texels(data_type: str, width: int) -> None:
+    """Texels of every format, whole and element by element."""
+    for vectors in (False, True)[: 2 if width == 4 else 1]:
+        _check_copy(data_type, False, width, 1, vectors, "texel")
+
+
+def _check_copy(
+    data_type: str, native: bool, width: int, portions: int, vectors: bool, load: str = "storage"
+) -> None:
     features = _features(data_type, native)
     item = np.dtype(data_type).itemsize
     portion = 256
@@ -79,7 +89,7 @@ def _check_copy(data_type: str, native: bool, width: int, portions: int, vectors
     spec = KernelSpec(
         "copy.comp.j2",
         (
-            Buffer("a", data_type, "r", width, portions),
+            Buffer("a", data_type, "r", width, portions, load),
             Buffer("out", data_type, "w", width, portions),
         ),
         (Param("n"),),

@@ -160,9 +160,11 @@ def test_texels_are_bindings_of_a_format() -> None:
     assert KernelSpec.from_json(spec.to_json()).texels == spec.texels
     plain = KernelSpec("copy.comp.j2", (A, Buffer("t", "float32", width=4), OUT))
     assert plain != spec and plain.key() != spec.key()
-    for wrong in ({"data_type": "float16"}, {"access": "rw"}, {"width": 1}, {"portions": 2}):
+    assert Buffer("t", "int32", load="texel").texel_format == "r32i"
+    assert Buffer("t", "uint32", width=4, load="texel").texel_format == "rgba32ui"
+    for wrong in ({"data_type": "float16"}, {"access": "rw"}, {"portions": 2}):
         fields = {"data_type": "float32", "access": "r", "width": 4, "load": "texel", **wrong}
-        with pytest.raises(SpecError, match="texels are float32 with access r, width 4"):
+        with pytest.raises(SpecError, match="texels are float32, int32, uint32 with access r"):
             Buffer("t", **fields)
     with pytest.raises(SpecError, match="load 'image'; accepted: storage, texel"):
         Buffer("t", "float32", load="image")
