@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.graph import Emitter, Node, Value
 from webnn_vk.integers import padded
 from webnn_vk.kernels import KernelNode, Scratch, plan
+from webnn_vk.kernels.dispatch import Dispatch, Packed
 from webnn_vk.kernels.node import writes
 
 #: The features that the types of elements depend on.
@@ -56,15 +57,15 @@ def node_of(operator: str, *operands: Any, **arguments: Any) -> tuple[Node, dict
 def run(
     node: Node | KernelNode, arrays: Mapping[Value, np.ndarray], profile: DeviceProfile
 ) -> list[np.ndarray]:
-    """The arrays that a node's plan writes. Memory starts poisoned; a write past a value's padding
-    or past a scratch is an error."""
+    """The arrays that a node's plan writes, constants packed before. Memory starts poisoned; a
+    write past a value's padding or past a scratch is an error."""
     from webnn_vk.driver import BarrierCommand, DispatchCommand
 
     device = driver()
     held: dict[Any, Any] = {}
     blocks = []
 
-    def memory(target: Value | Scratch) -> tuple[Any, int]:
+    def memory(target: Value | Scratch | Packed) -> tuple[Any, int]:
         scratch = isinstance(target, Scratch)
         size = padded(target.size if scratch else target.descriptor.byte_length)
         if target not in held:
@@ -77,7 +78,8 @@ def run(
         return held[target], size
 
     commands: list[Any] = []
-    for dispatch in plan(node, profile):
+    planned = plan(node, profile)
+    for dispatch in (*_packing(planned, profile), *planned):
         spec = dispatch.spec
         assert spec.features <= profile.features
         bindings = []
@@ -123,6 +125,13 @@ def run(
     for where in (*held.values(), *blocks):
         where.free()
     return results
+
+
+def _packing(planned: Iterable[Dispatch], profile: DeviceProfile) -> Iterator[Dispatch]:
+    """The dispatches that pack what these read."""
+    values = (binding.value for dispatch in planned for binding in dispatch.bindings)
+    for packed in dict.fromkeys(value for value in values if isinstance(value, Packed)):
+        yield from packed.packing.pack(packed, profile)
 
 
 def assert_same_bits(node: Node | KernelNode, arrays: Mapping, profile: DeviceProfile) -> None:

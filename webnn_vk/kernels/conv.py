@@ -1,9 +1,11 @@
 """Convolutions: conv2d and conv_transpose2d in every layout.
 
-There are four ways: a 1×1 convolution with stride 1 is computed as a matrix product; the template
-``conv_tiled`` computes others as products too, with tiles in shared memory (GPUs);
-``conv_depthwise`` serves groups of one input channel; ``conv`` serves the rest. In a transposed
-convolution too, each output gathers the inputs that reach it. All accumulate in float32.
+There are six ways: a 1×1 convolution with stride 1 is computed as a matrix product; ``winograd``
+computes 3×3 ones of many channels with fewer multiplications; the template ``conv_tiled`` computes
+others as products too, with tiles in shared memory (GPUs); ``conv_wide`` loads the filter in
+vectors of output channels (CPUs); ``conv_depthwise`` serves groups of one input channel; ``conv``
+serves the rest. In a transposed convolution too, each output gathers the
+inputs that reach it. All accumulate in float32.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ from ..data_types import DATA_TYPES, FLOAT_TYPES
 from ..device_profile import DeviceProfile
 from ..integers import ceil_divide
 from . import epilogue as fused
-from . import matmul
+from . import matmul, winograd
 from .choose import choose
 from .dispatch import Dispatch, Packed
 from .expression import used_features
 from .family import Family
+from .loads import as_texels, has_texels
 from .matmul import MATMUL, Product, pack_panels, tile_bytes
 from .node import KernelNode
 from .packing import is_weight, permuted
@@ -34,12 +37,14 @@ _SIZES = ("N", "IC", "OC", "G", "H", "W", "OH", "OW")
 _PARAMS = {
     "conv": _SIZES + ("KH", "KW", "SH", "SW", "DH", "DW", "PH", "PW"),
     "conv_tiled": _SIZES + ("KH", "KW", "SH", "SW", "DH", "DW", "PH", "PW"),
+    "conv_wide": _SIZES + ("KH", "KW", "SH", "SW", "DH", "DW", "PH", "PW"),
     "conv_depthwise": _SIZES + ("PH",),
 }
 _STRIDES = ("xc", "xw", "yc", "ys", "fg", "fo", "fc", "fw")
 _CONSTANTS = {
     "conv": ("TC", "TP", "CHANNEL_LANES"),
     "conv_tiled": ("TM", "TN", "BK"),
+    "conv_wide": ("TC", "TP", "UC"),
     "conv_depthwise": ("TP", "KH", "KW", "SH", "SW", "DH", "DW", "PW"),
 }
 # Loads and multiplications that the depthwise kernel unrolls at most.
@@ -50,7 +55,7 @@ _LOADS, _PRODUCTS = 128, 512
 class Geometry:
     """Sizes and strides (in elements) of a convolution, named as in the templates: IC and OC are
     channels of one group, the filter's strides are fg (a group), fo, fc (channels), fw (a tap).
-    ``data_types`` are those of input and output."""
+    ``constant``: whether the filter can be packed. ``data_types`` are those of input and output."""
 
     numbers: tuple[tuple[str, int], ...]
     transposed: bool
@@ -87,7 +92,7 @@ def geometry(node: KernelNode) -> Geometry:
         "yc": 1 if last else y["h"] * y["w"], "ys": y["c"] if last else 1,
         # A conv's filter holds all output channels, a transposed one's all input channels.
         "fg": inputs * step["i"] if transposed else outputs * step["o"],
-        "fo": step["o"], "fc": step["i"], "fw": step["w"],
+        "fo": step["o"], "fc": step["i"], "fw": step["w"], "constant": int(is_weight(kernel, 0)),
     }
     data_types = node.operands["input"].data_type, node.out_type
     return Geometry(tuple(numbers.items()), transposed, last, data_types)
@@ -110,10 +115,14 @@ class Conv(Family):
             candidates = MATMUL.candidates(problem, profile)
             return [choose("matmul", candidates, problem, profile)]
         g = problem
+        loads = ["storage"]
+        if has_texels(profile, 1) and g.data_types[0] == "float32":
+            loads.append("texel")
         direct = [
             Schedule("conv", (
                 ("LX", x), ("LY", y), ("TC", tc), ("TP", tp), ("CHANNEL_LANES", channel_lanes)
-            ))
+            ), load)
+            for load in loads
             for x, y, tc, tp, channel_lanes in (
                 (8, 1, 4, 8, 0), (8, 1, 8, 8, 0), (16, 8, 4, 4, 0), (16, 8, 4, 4, 1)
             )
@@ -121,7 +130,7 @@ class Conv(Family):
         if g.transposed:
             return direct
         if g.IC > 1:
-            return direct + [
+            return direct + winograd.candidates(g, profile) + _wide(g, loads) + [
                 Schedule("conv_tiled", (
                     ("LX", x), ("LY", y), ("TM", tm), ("TN", tn), ("BK", steps)
                 ))
@@ -135,7 +144,8 @@ class Conv(Family):
             ]
         rows = _stores_rows(g, profile)
         return direct + [
-            Schedule("conv_depthwise", (("LX", 64), ("TP", tall)))
+            Schedule("conv_depthwise", (("LX", 64), ("TP", tall)), load)
+            for load in loads
             for tall in (7, 4, 1)
             if _unrolls(g, tall, rows)
         ]
@@ -153,14 +163,10 @@ class Conv(Family):
             return pack_panels(self, node, profile, tuned)
         if not is_weight(kernel):
             return node
-        order = _filter_order(problem, choose(
-            "conv", self.candidates(problem, profile), problem, profile, tuned
-        ))
-        layout = node.arguments["filter_layout"]
-        if not order or [d for d in order if d in layout] == list(layout):
-            return node
-        access = permuted(kernel, tuple(layout.index(d) for d in order))
-        return replace(node, operands={**node.operands, "filter": access})
+        schedule = choose("conv", self.candidates(problem, profile), problem, profile, tuned)
+        if schedule.kernel in ("winograd", "conv_wide"):
+            return node  # lowered, it binds the form that it can't do without
+        return _permuted(node, _filter_order(problem, schedule))
 
     def lower(
         self, node: KernelNode, problem: Geometry | Product, schedule: Schedule,
@@ -168,6 +174,11 @@ class Conv(Family):
     ) -> list[Dispatch]:
         if isinstance(problem, Product):
             return MATMUL.lower(node, problem, schedule, profile)
+        if schedule.kernel == "winograd":
+            return winograd.lower(node, problem, schedule, profile)
+        if schedule.kernel == "conv_wide" and not _by_outputs(problem):
+            node = _permuted(node, "hwio")
+            problem = geometry(node)
         # Kernels tell positions before the input by their wrapping around to beyond its end. None
         # wraps into it: the record has seen to it that padded and dilated extents are below 2³¹.
         g = problem
@@ -184,6 +195,9 @@ class Conv(Family):
         elif schedule.kernel == "conv_tiled":
             vector = whole and g.channels_last and not g.IC % 4
             constants, groups = dict(schedule.numbers), _tiled_groups(g, schedule)
+        elif schedule.kernel == "conv_wide":
+            vector = whole and g.xc == 1 and not g.IC % 4
+            constants, groups = dict(schedule.numbers), _wide_groups(g, schedule)
         else:
             channels = g.IC, g.fg, g.fo, g.fw
             vector = whole and g.xc == g.fc == 1 and not any(n % 4 for n in channels)
@@ -200,7 +214,7 @@ class Conv(Family):
             }
         spec = _spec(
             schedule.kernel, tuple(b.buffer for b in bounds), g.transposed,
-            values["c"] is not None, options, profile.features, extra,
+            values["c"] is not None, options, profile.features, extra, schedule.load,
         )
         numbers = dict(g.numbers)
         params = {name: numbers[name] for name in _PARAMS[schedule.kernel] + _STRIDES}
@@ -215,15 +229,19 @@ class Conv(Family):
 
     def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
         flags = (False, True)
+        yield from winograd.catalogue(features)
         for data_type, addend in itertools.product(FLOAT_TYPES, flags):
             names = ("x", "w", "c") if addend else ("x", "w")
             buffers = (*(Buffer(n, data_type) for n in names), Buffer("out", data_type, "w"))
             extra = fused.nothing(data_type)
-            for vector in flags:
-                options = {"vector": vector}
-                yield _spec("conv_depthwise", buffers, False, addend, options, features, extra)
+            loads = ("storage", *["texel"] * (data_type == "float32"))
+            for vector, load in itertools.product(flags, loads):
+                given = addend, {"vector": vector}, features, extra, load
+                yield _spec("conv_depthwise", buffers, False, *given)
                 for transposed in flags:
-                    yield _spec("conv", buffers, transposed, addend, options, features, extra)
+                    yield _spec("conv", buffers, transposed, *given)
+                if load == "texel":
+                    yield _spec("conv_wide", buffers, False, *given)
             for last, vector, filter_vector, out_vector in itertools.product(flags, repeat=4):
                 if last or not vector:
                     options = {
@@ -231,6 +249,33 @@ class Conv(Family):
                         "out_vector": out_vector,
                     }
                     yield _spec("conv_tiled", buffers, False, addend, options, features, extra)
+
+
+def _wide(g: Geometry, loads: Sequence[str]) -> list[Schedule]:
+    """Schedules that load the filter in vectors of output channels."""
+    if g.OC % 4 or not (g.constant or _by_outputs(g)):
+        return []
+    step = next(n for n in (4, 3, 2, 1) if not g.IC % n)
+    return [
+        Schedule("conv_wide", (("LX", 8), ("TC", tc), ("TP", tp), ("UC", step)), load)
+        for load in loads
+        if load == "texel"
+        for tc, tp in ((8, 8), (16, 4), (16, 8))
+    ]
+
+
+def _by_outputs(g: Geometry) -> bool:
+    """Whether the filter's output channels lie side by side, whole vectors of them."""
+    return g.fo == 1 and not any(n % 4 for n in (g.OC, g.fg, g.fc, g.fw))
+
+
+def _permuted(node: KernelNode, order: str) -> KernelNode:
+    """The node with its constant filter's dimensions in another order; "": any will do."""
+    layout = node.arguments["filter_layout"]
+    if not order or [d for d in order if d in layout] == list(layout):
+        return node
+    access = permuted(node.operands["filter"], tuple(layout.index(d) for d in order))
+    return replace(node, operands={**node.operands, "filter": access})
 
 
 def _filter_order(problem: Geometry | Product, schedule: Schedule) -> str:
@@ -289,6 +334,15 @@ def _direct_groups(g: Geometry, schedule: Schedule) -> int:
     return g.G * channel_tiles * ceil_divide(pixels, along * schedule["TP"])
 
 
+def _wide_groups(g: Geometry, schedule: Schedule) -> int:
+    """Workgroups of the kernel with vectors of output channels."""
+    pixels = g.N * g.OH * g.OW
+    return (
+        g.G * ceil_divide(g.OC, schedule["TC"])
+        * ceil_divide(pixels, schedule["LX"] * schedule["TP"])
+    )
+
+
 def _tiled_groups(g: Geometry, schedule: Schedule) -> int:
     """Workgroups of the kernel with tiles."""
     rows, columns = _tiled_extents(g)
@@ -339,6 +393,7 @@ def _product(node: KernelNode, g: Geometry) -> Product:
 def _spec(
     kernel: str, buffers: tuple[Buffer, ...], transposed: bool, addend: bool,
     vectors: Mapping[str, bool], features: frozenset[str], extra: fused.Epilogue,
+    load: str = "storage",
 ) -> KernelSpec:
     """``vectors``: options that say what is loaded and stored 4 elements at a time, and along
     what."""
@@ -347,13 +402,17 @@ def _spec(
         names = (("x", "vector"), ("w", "filter_vector"), ("out", "out_vector"))
         wide = {name for name, option in names if vectors[option]}
     elif vectors["vector"]:
-        wide = {"x", "w"} if kernel == "conv" else {"x", "out"}
+        wide = {"x", "out"} if kernel == "conv_depthwise" else {"x", "w"}
+    if kernel == "conv_wide":
+        wide.add("w")
     buffers = tuple(
         Buffer(b.name, b.data_type, b.access, 4) if b.name in wide else b for b in buffers
     )
     buffers += extra.buffers
+    if load == "texel":
+        buffers = as_texels(buffers)
     options = (("addend", addend), *vectors.items())
-    if kernel != "conv_tiled":
+    if kernel in ("conv", "conv_depthwise"):
         options = (("transposed", transposed), *options)
     return KernelSpec(
         f"{kernel}.comp.j2",

@@ -408,7 +408,7 @@ def _spec(
         *extra.buffers,
     ]
     if texels:
-        buffers = [*as_texels(buffers)]
+        buffers = [*as_texels(buffers, 4)]
     return KernelSpec(
         f"{kernel}.comp.j2",
         tuple(buffers),

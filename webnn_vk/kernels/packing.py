@@ -20,13 +20,14 @@ from ..integers import round_up
 from .boxes import Box
 from .copy import move
 from .dispatch import Dispatch, Packed
+from .winograd import WinogradFilter
 
 # Below this many bytes a constant stays as it is: packing costs a dispatch at set-up, and reading
 # it in any order costs next to nothing.
 _LEAST_BYTES = 4096
 
 
-def is_weight(access: Access) -> bool:
+def is_weight(access: Access, least_bytes: int = _LEAST_BYTES) -> bool:
     """Whether an operand is a constant worth packing. A constant tensor's memory stays while the
     tensor lives, so a packed form would be a second copy of it."""
     value = access.value
@@ -34,7 +35,7 @@ def is_weight(access: Access) -> bool:
         isinstance(value, Value)
         and value.is_constant
         and value.source is None
-        and value.descriptor.byte_length >= _LEAST_BYTES
+        and value.descriptor.byte_length >= least_bytes
     )
 
 
@@ -108,11 +109,13 @@ class Permuted:
         )
 
 
-def packing_called(name: str) -> tuple[Panels | Permuted, MLOperandDescriptor]:
+def packing_called(
+    name: str,
+) -> tuple[Panels | Permuted | WinogradFilter, MLOperandDescriptor]:
     """The packing of a ``SetupPart``'s name, and what it packs; ValueError for another. Names are
     like ``Permuted({"permutation": [1, 0]}) of float32[2, 3]``."""
     kind, _, rest = name.partition("(")
-    for packing in (Panels, Permuted):
+    for packing in (Panels, Permuted, WinogradFilter):
         if kind == packing.__name__:
             fields, end = json.JSONDecoder().raw_decode(rest)
             data_type, _, shape = rest[end:].removeprefix(") of ").partition("[")

@@ -21,6 +21,7 @@ A, B, C, ODD, COLUMN = _array(3, 12, 20), _array(20, 24), _array(24), _array(20,
 X, RESIDUAL = _array(2, 8, 12, 16), _array(2, 8, 12, 16)
 POINT, TAPS, DEPTH = _array(8, 8, 1, 1), _array(8, 8, 3, 3), _array(8, 1, 3, 3)
 LAST, ROWS, BETWEEN = _array(4, 3, 3, 16), _array(12, 1), _array(3, 1, 24)
+MANY, MANY_TAPS, MANY_SIDES = _array(2, 16, 9, 10), _array(16, 16, 3, 3) / 8, _array(2, 16, 9, 10)
 DEEP = {"padding": [1, 1, 1, 1], "groups": 8}
 
 # Every template, with each kind of output: one type or another, 4 elements a store or one.
@@ -42,6 +43,12 @@ CASES: dict[str, Callable[[Any, Callable], Any]] = {
     ),
     "3x3, every other dimension": lambda b, c: b.sub(
         b.conv2d(b.input_(X), c(TAPS), padding=[1, 1, 1, 1]), c(RESIDUAL[:, :1, :, :1])
+    ),
+    "3x3 of many channels": lambda b, c: b.relu(
+        b.add(
+            b.conv2d(b.input_(MANY), c(MANY_TAPS), padding=[1, 1, 1, 1], bias=c(C[:16])),
+            c(MANY_SIDES),
+        )
     ),
     "channels last": lambda b, c: b.add(
         b.conv2d(b.input_(X), c(LAST), input_layout="nhwc", filter_layout="ohwi"), c(C[:4])

@@ -9,6 +9,7 @@ from tests.support.cases.conv import OPERATORS, random_case
 from tests.support.profiles import stored_profile
 from tests.support.running import node_of
 from webnn_vk.data_types import FLOAT_TYPES, MLOperandDescriptor
+from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.kernels import catalogue, plan
 
 
@@ -41,6 +42,30 @@ def test_plans() -> None:
         "llvmpipe", (1, 28, 28, 64), (64, 3, 3, 64), input_layout="nhwc", filter_layout="ohwi"
     )
     assert [b.width for b in last.spec.buffers] == [4, 4, 1]
+
+
+def _kernels(profile: DeviceProfile, x: tuple[int, ...], w: tuple[int, ...], **arguments):
+    filter_ = np.zeros(w, arguments.pop("data_type", "float32"))
+    x = MLOperandDescriptor(str(filter_.dtype), x)
+    node, _ = node_of("conv2d", x, filter_, **arguments)
+    return [dispatch.kernel for dispatch in plan(node, profile)]
+
+
+def test_constant_filters_on_software_devices() -> None:
+    winograd = ["winograd_input", "winograd_product", "winograd_output"]
+    software = stored_profile("llvmpipe")
+    x, w = (1, 64, 56, 56), (64, 64, 3, 3)
+    assert _kernels(software, x, w) == winograd
+    assert _kernels(software.masked(["texel_buffers"]), x, w) == winograd
+    assert _kernels(software, x, w, strides=[2, 2]) == ["conv_wide"]
+    assert _kernels(software, x, w, dilations=[2, 2]) == ["conv_wide"]
+    # Float16 would lose too much, few channels would gain too little.
+    assert _kernels(software, x, w, data_type="float16") == ["conv"]
+    assert _kernels(software, (1, 8, 56, 56), (64, 8, 3, 3)) == ["conv_wide"]
+    assert _kernels(software, x, (64, 32, 3, 3), groups=2) == ["conv_wide"]
+    assert _kernels(software, (1, 3, 56, 56), (30, 3, 3, 3)) == ["conv"]
+    for gpu in ("nvidia_h200", "amd_rdna3", "intel_arc", "adreno_minimum"):
+        assert _kernels(stored_profile(gpu), x, w) == ["conv_tiled"]
 
 
 @pytest.mark.parametrize("profile", ["nvidia_h200", "llvmpipe", "adreno_minimum"])
