@@ -21,7 +21,7 @@ from . import reclaim
 from .device import Batch
 from .engine import NUMPY, HostEngine
 from .host import Arrays
-from .storage import Gone, Storage, again, heed, poisoned
+from .storage import Gone, Storage, again, heed, poisoned, unfound
 from .work import (
     LENT,
     Allocate,
@@ -217,7 +217,7 @@ class CpuDevice:
             case Refuse():
                 raise InvalidStateError(LENT)
             case RunGraph(executable, inputs, outputs):
-                error = poisoned(inputs.values())
+                error = poisoned(inputs.values()) or unfound(outputs.values())
                 if error is not None:
                     work.fail(error)
                 else:

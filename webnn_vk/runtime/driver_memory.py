@@ -13,6 +13,7 @@ import numpy as np
 
 from webnn_vk.codegen.store import ShaderStore
 
+from ..device_profile import DeviceProfile
 from ..driver import (
     DeviceLost,
     Driver,
@@ -46,6 +47,16 @@ def translated() -> Iterator[None]:
         raise UnknownError(f"{type(error).__name__}: {error}") from error
 
 
+def reads_in_place(profile: DeviceProfile) -> bool:
+    """Whether all memory of a device that tensors may lie in is cached by the host, where the host
+    sees it: reads of other memory take longer than the device's copy to staging memory."""
+    return all(
+        "host_cached" in names
+        for _, names in profile.memory_types
+        if "device_local" in names and "host_visible" in names
+    )
+
+
 class Remembers(Protocol):
     """Something that keeps what belongs to tensors, by the serial numbers of their storages."""
 
@@ -64,6 +75,8 @@ class DriverMemory:
         self.shaders = shaders
         self.profile = driver.profile
         self.name = driver.profile.name
+        #: Whether the host reads the memory of tensors, where it sees it, as fast as its own.
+        self.reads_in_place = reads_in_place(driver.profile)
         self.settle: Callable[[], None] = lambda: None
         self.packed = PackedForms()
         # Weak: a destroyed graph goes, whatever tensors it ran on.

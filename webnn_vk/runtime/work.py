@@ -70,12 +70,14 @@ class Write:
 @dataclass(slots=True)
 class Read:
     """Copy a tensor's bytes, or a ``part`` (offset, size) of them, out: ``done`` gets them as a
-    uint8 array, or ``failed`` the error."""
+    uint8 array, or ``failed`` the error. ``last``: no work behind it uses the memory, so that the
+    host may read it in place where it can."""
 
     storage: Storage
     done: Callable[[np.ndarray], Any]
     failed: Callable[[Exception], Any]
     part: tuple[int, int] | None = None
+    last: bool = False
 
     def fail(self, error: Exception) -> None:
         self.failed(_as(UnknownError, error))
