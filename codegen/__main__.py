@@ -9,7 +9,7 @@
     pack FILE --specs MODULE:FUNCTION       writes one of the specs that the function returns
 
 `describe` tells what a template wants, with a command line for it. A buffer is
-NAME:TYPE[:ACCESS[:WIDTH[:PORTIONS]]], a parameter NAME[:TYPE[:COUNT]], a constant
+NAME:TYPE[:ACCESS[:WIDTH[:PORTIONS[:LOAD]]]], a parameter NAME[:TYPE[:COUNT]], a constant
 NAME[:TYPE[:DEFAULT]], an option NAME=VALUE with VALUE a Python literal or else a text. A template
 of your own is a path to NAME.comp.j2, or a name in a --template-dir. No GPU is needed. Exit status:
 0, or 2 with a message on the standard error.
@@ -187,7 +187,8 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("template", help="name of a template (see list), or a path to your own" + (
             " or a .spv file" if name == "disassemble" else ""))
         sub.add_argument("--buffer", action="append", default=[], metavar="NAME:TYPE[:ACCESS…]",
-                         help="NAME:TYPE[:ACCESS[:WIDTH[:PORTIONS]]], in the order of the bindings")
+                         help="NAME:TYPE[:ACCESS[:WIDTH[:PORTIONS[:LOAD]]]], in the order of the "
+                         "bindings; LOAD is storage (default) or texel")
         sub.add_argument("--param", action="append", default=[], metavar="NAME[:TYPE[:COUNT]]",
                          help="a number given at each dispatch; TYPE uint (default), int, float")
         sub.add_argument("--constant", action="append", default=[],

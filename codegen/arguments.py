@@ -39,8 +39,8 @@ def write_spec(spec: KernelSpec) -> list[str]:
     """The arguments that give this spec: the template, then options of the command line."""
     words = [spec.template.removesuffix(".comp.j2")]
     for b in spec.buffers:
-        words += ["--buffer", _joined(b.name, (b.data_type, b.access, b.width, b.portions),
-                                      (None, "r", 1, 1))]
+        words += ["--buffer", _joined(b.name, (b.data_type, b.access, b.width, b.portions, b.load),
+                                      (None, "r", 1, 1, "storage"))]
     for p in spec.params:
         words += ["--param", _joined(p.name, (p.type, p.count), ("uint", 1))]
     for c in spec.constants:
@@ -84,10 +84,10 @@ def _int(text: str) -> int:
 
 
 def _buffer(text: str) -> Buffer:
-    name, *rest = _fields(text, 5)
+    name, *rest = _fields(text, 6)
     if not rest:
         raise SpecError(f"buffer {text!r}: NAME:TYPE is needed")
-    return Buffer(name, *rest[:2], *map(_int, rest[2:]))
+    return Buffer(name, *rest[:2], *map(_int, rest[2:4]), *rest[4:])
 
 
 def _param(text: str) -> Param:

@@ -16,7 +16,7 @@ from typing import Any
 
 from .arguments import template_name, write_spec
 from .render import SHADERS, template_info, template_texts
-from .spec import KernelSpec
+from .spec import Buffer, KernelSpec
 
 #: The generated file.
 TABLE = SHADERS / "templates.json"
@@ -40,8 +40,7 @@ def summarise(specs: Iterable[KernelSpec]) -> dict[str, Any]:
 def _summary(specs: Sequence[KernelSpec]) -> dict[str, Any]:
     rows: dict[str, list[list[tuple[str, str]]]] = {
         "buffers": [
-            [(b.name, ":".join(map(str, (b.data_type, b.access, b.width)))) for b in s.buffers]
-            for s in specs
+            [(b.name, _buffer(b)) for b in s.buffers] for s in specs
         ],
         "params": [
             [(p.name, p.type if p.count == 1 else f"{p.type}[{p.count}]") for p in s.params]
@@ -57,6 +56,11 @@ def _summary(specs: Sequence[KernelSpec]) -> dict[str, Any]:
         **{kind: _variants(lists) for kind, lists in rows.items()},
         "example": shortest.to_json(),
     }
+
+
+def _buffer(b: Buffer) -> str:
+    texel = f":{b.portions}:{b.load}" * (b.load != "storage")
+    return f"{b.data_type}:{b.access}:{b.width}{texel}"
 
 
 def _variants(lists: Sequence[Sequence[tuple[str, str]]]) -> dict[str, Any]:

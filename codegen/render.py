@@ -72,6 +72,7 @@ class BufferView:
     form: str
     per_slot: int
     atomic: bool
+    load: str
 
     @property
     def bits(self) -> int:
@@ -127,6 +128,7 @@ def _view(buffer: Buffer, binding: int, features: frozenset[str]) -> BufferView:
         buffer.name, buffer.data_type, buffer.access, buffer.width, buffer.portions, binding,
         arithmetic, vector, storage, form, per_slot,
         atomic=form == "packed" and "w" in buffer.access,
+        load=buffer.load,
     )
 
 

@@ -14,7 +14,7 @@ import operator
 import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -89,6 +89,9 @@ class Buffer:
     portions > 1: the tensor is bound in that many portions, one descriptor after the other, of
     `PORTION_<name>` elements each (the last may be shorter). That specialisation constant is a
     multiple of 16.
+    load "texel": bound as a uniform texel buffer of `texel_format`, which `load4_<name>` alone
+    reads; for float32 that is only read, 4 wide and whole. What is bound is a multiple of 16 bytes,
+    and so is its offset.
     """
 
     name: str
@@ -96,6 +99,7 @@ class Buffer:
     access: str = "r"
     width: int = 1
     portions: int = 1
+    load: str = "storage"
 
     def __post_init__(self) -> None:
         _check_name("buffer", self.name)
@@ -112,6 +116,20 @@ class Buffer:
             raise SpecError(f"{what}: width 4 does not exist for {self.data_type}")
         if not isinstance(self.portions, int) or not 1 <= self.portions <= 64:
             raise SpecError(f"{what}: portions {self.portions!r}; accepted: 1 to 64")
+        if self.load not in ("storage", "texel"):
+            raise SpecError(f"{what}: load {self.load!r}; accepted: storage, texel")
+        if self.load == "texel" and self.texel_format is None:
+            raise SpecError(
+                f"{what}: texels are float32 with access r, width 4 and 1 portion, not "
+                f"{self.data_type} with access {self.access}, width {self.width} and "
+                f"{self.portions} portions"
+            )
+
+    @property
+    def texel_format(self) -> str | None:
+        """The format of its texels; None where it can't be, or isn't, read as such."""
+        shape = self.data_type, self.access, self.width, self.portions
+        return "rgba32f" if self.load == "texel" and shape == ("float32", "r", 4, 1) else None
 
 
 @dataclass(frozen=True)
@@ -280,6 +298,12 @@ class KernelSpec:
             first += buffer.portions
         return result
 
+    @cached_property
+    def texels(self) -> tuple[tuple[int, str], ...]:
+        """(binding number, format) of the uniform texel buffers among the bindings."""
+        formats = ((self.bindings[b.name], b.texel_format) for b in self.buffers)
+        return tuple((binding, format) for binding, format in formats if format)
+
     def option(self, name: str, default: Any = None) -> Any:
         """The value of an option, or `default`."""
         return dict(self.options).get(name, default)
@@ -291,9 +315,7 @@ class KernelSpec:
         return json.dumps(
             {
                 "template": self.template,
-                "buffers": [
-                    [b.name, b.data_type, b.access, b.width, b.portions] for b in self.buffers
-                ],
+                "buffers": list(map(astuple, self.buffers)),
                 "params": [[p.name, p.type, p.count] for p in self.params],
                 "constants": [[c.name, c.type, c.default] for c in self.constants],
                 "options": dict(sorted(self.options)),
@@ -312,7 +334,7 @@ class KernelSpec:
         """The spec as plain JSON data; `from_json` reads it back."""
         return {
             "template": self.template,
-            "buffers": [[b.name, b.data_type, b.access, b.width, b.portions] for b in self.buffers],
+            "buffers": [list(astuple(b)) for b in self.buffers],
             "params": [[p.name, p.type, p.count] for p in self.params],
             "constants": [[c.name, c.type, c.default] for c in self.constants],
             "options": [[name, value] for name, value in self.options],
@@ -334,7 +356,9 @@ class KernelSpec:
         number = (int, float)
         return cls(
             data["template"],
-            tuple(Buffer(*_row("buffers", r, str, str, str, int, int)) for r in data["buffers"]),
+            tuple(
+                Buffer(*_row("buffers", r, str, str, str, int, int, str)) for r in data["buffers"]
+            ),
             tuple(Param(*_row("params", r, str, str, int)) for r in data["params"]),
             tuple(Constant(*_row("constants", r, str, str, number)) for r in data["constants"]),
             tuple((r[0], _frozen(r[1])) for r in data["options"] if _row("options", r, str, None)),

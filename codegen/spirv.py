@@ -15,7 +15,7 @@ MAGIC = 0x07230203
 
 _CAPABILITIES = {
     0: "Matrix", 1: "Shader", 5: "Vector16", 9: "Float16", 10: "Float64", 11: "Int64",
-    12: "Int64Atomics", 22: "Int16", 39: "Int8", 61: "GroupNonUniform",
+    12: "Int64Atomics", 22: "Int16", 39: "Int8", 46: "SampledBuffer", 61: "GroupNonUniform",
     62: "GroupNonUniformVote", 63: "GroupNonUniformArithmetic", 64: "GroupNonUniformBallot",
     65: "GroupNonUniformShuffle", 66: "GroupNonUniformShuffleRelative",
     67: "GroupNonUniformClustered", 68: "GroupNonUniformQuad",

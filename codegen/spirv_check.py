@@ -55,6 +55,8 @@ def _operands() -> dict[int, tuple[int, bool, int, int, int | None]]:
     add(4, False, 1, 3, 4, 32)
     add(3, False, 1, 2, None, 33)
     add(7, False, 1, 2, 7, 4456)
+    add(9, False, 1, 2, 3, 25)
+    add(3, False, 1, 2, 3, 27)
     # type and result
     add(3, True, 2, 0, 0, 41, 42, 46, 48, 49, _UNDEF, 55)
     add(4, True, 2, 0, 0, 43, 50, 52)
@@ -63,7 +65,8 @@ def _operands() -> dict[int, tuple[int, bool, int, int, int | None]]:
     add(4, True, 2, 3, None, 57, 65, 66)
     add(4, True, 2, 4, None, _VARIABLE)
     add(4, True, 2, 3, 4, 61, 81, 68, 83, 84, 400, 4460)
-    add(5, True, 2, 3, 5, 77, 79, 82, 4450, 4451, 4452, 4453, 4454, 4455)
+    add(4, True, 2, 3, 4, 100)
+    add(5, True, 2, 3, 5, 95, 77, 79, 82, 4450, 4451, 4452, 4453, 4454, 4455)
     add(6, True, 2, 3, 6, 78, 4459)
     add(5, True, 2, 3, 5, 4457)
     add(4, True, 2, 3, None, *range(109, 125), 126, 127, *range(154, 164), 168, *range(200, 206))

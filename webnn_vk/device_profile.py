@@ -29,6 +29,7 @@ FEATURES: dict[str, str] = {
     "maintenance4": "maintenance4 (LocalSizeId, maxBufferSize)",
     "host_query_reset": "hostQueryReset",
     "buffer_device_address": "bufferDeviceAddress",
+    "texel_buffers": "R32G32B32A32_SFLOAT as uniform texel buffers",
     "timestamps": "timestampValidBits > 0 on the compute queue",
     "subgroup_basic": "subgroup operations in compute: basic",
     "subgroup_vote": "subgroup operations in compute: vote",
@@ -133,6 +134,8 @@ class DeviceProfile:
     #: iterations after which the driver ends the loops of one invocation, silently, all its loops
     #: together (a fault: `vulkan.quirks`); None: it doesn't
     max_loop_iterations: int | None = None
+    #: 256 is the most that Vulkan allows
+    min_texel_buffer_offset_alignment: int = 256
     #: where the data comes from ("snapshot of …", "hand-made …"); not compared
     note: str = dataclasses.field(default="", compare=False)
 

@@ -13,6 +13,7 @@ from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan.instance import instance
+from webnn_vk.vulkan.pipelines import descriptor_type
 from webnn_vk.vulkan.snapshot import (
     FEATURES_10,
     FEATURES_11,
@@ -95,9 +96,10 @@ class NullDevice:
             return handle
 
         compute = vk.const("VK_SHADER_STAGE_COMPUTE_BIT")
-        storage = vk.const("VK_DESCRIPTOR_TYPE_STORAGE_BUFFER")
+        texels = dict(spec.texels)
         bindings = vk.new("VkDescriptorSetLayoutBinding[]", [
-            {"binding": i, "descriptorType": storage, "descriptorCount": 1, "stageFlags": compute}
+            {"binding": i, "descriptorCount": 1, "stageFlags": compute,
+             "descriptorType": descriptor_type("texel" if i in texels else "storage")}
             for i in range(spec.binding_count)
         ])
         set_layout = create("DescriptorSetLayout", vk.struct(

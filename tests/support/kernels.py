@@ -127,6 +127,7 @@ def run(
         push_size=len(block) if spec.param_storage == "push" else 0,
         constants=tuple((i, values[4 * n : 4 * n + 4]) for n, i in enumerate(ids)),
         name=spec.template,
+        texels=spec.texels,
     )
     push = block if spec.param_storage == "push" else b""
     groups = (-(-count // constants["LX"]), 1, 1)

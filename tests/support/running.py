@@ -104,6 +104,7 @@ def run(
             push_size=len(push),
             constants=tuple((i, data[4 * n : 4 * n + 4]) for n, i in enumerate(ids)),
             name=spec.template,
+            texels=spec.texels,
         )
         commands += [DispatchCommand(pipeline, tuple(bindings), push, dispatch.groups)]
         commands += [BarrierCommand()]

@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+#: Bytes of a texel, by format; what is bound is a multiple of it.
+TEXEL_BYTES = {"rgba32f": 16}
+
 
 @dataclass(frozen=True)
 class PipelineRequest:
     """A compute pipeline to be made of a SPIR-V module.
 
-    binding_count: storage buffers at bindings 0, 1, … of set 0. push_size: bytes of push constants.
+    binding_count: buffers at bindings 0, 1, … of set 0. push_size: bytes of push constants.
     constants: (id, 4 bytes) per specialisation constant. subgroup_size: required size, 0: any.
+    texels: (binding, format) of those that are uniform texel buffers, the others being storage
+    buffers; for devices with the feature "texel_buffers". `TEXEL_BYTES` has the formats.
     """
 
     spirv: bytes
@@ -21,6 +26,7 @@ class PipelineRequest:
     name: str = ""
     subgroup_size: int = 0
     entry_point: str = "main"
+    texels: tuple[tuple[int, str], ...] = ()
 
 
 class Pipeline(Protocol):

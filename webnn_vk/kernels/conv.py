@@ -317,11 +317,12 @@ def _product(node: KernelNode, g: Geometry) -> Product:
     # Which channel is the filter's fast dimension: [outputs, inputs] or [inputs, outputs].
     inputs_last = g.fc == 1 and (g.fo != 1 or g.IC == 1)
     width = g.fo if inputs_last else g.fc
+    data_type = node.operands["input"].data_type
     if g.channels_last:
         product = Product(
             g.N * g.H * g.W, g.OC, g.IC, g.IC, width, g.OC, b_transposed=inputs_last,
             c_strides=(0, 1), operands=("input", "filter", "bias"),
-            panel=matmul.panel_of(node.operands["filter"]),
+            panel=matmul.panel_of(node.operands["filter"]), data_type=data_type,
         )
     else:
         pixels = g.H * g.W
@@ -330,7 +331,7 @@ def _product(node: KernelNode, g: Geometry) -> Product:
             g.OC, pixels, g.IC, width, pixels, pixels, a_transposed=not inputs_last,
             batch=(g.N,) * many, a_batch=(0,) * many, b_batch=(g.IC * pixels,) * many,
             out_batch=(g.OC * pixels,) * many, c_strides=(1, 0),
-            operands=("filter", "input", "bias"),
+            operands=("filter", "input", "bias"), data_type=data_type,
         )
     return matmul.normalize(product)
 

@@ -87,7 +87,7 @@ class Matmul(Family):
             (0, 0) if c is None else c.broadcast((m, n)).strides,
             node.arguments.get("alpha", 1.0), node.arguments.get("beta", 1.0),
             (a.offset, b.offset, 0 if c is None else c.offset, out.offset),
-            panel=panel_of(b),
+            panel=panel_of(b), data_type=a.data_type,
         ))
 
     def candidates(self, problem: Product, profile: DeviceProfile) -> Sequence[Schedule]:
@@ -114,7 +114,7 @@ class Matmul(Family):
             and tile_bytes(side, side, steps, not p.a_transposed, p.b_transposed)
             <= profile.max_shared_memory
         ]
-        return direct + tiled
+        return direct + tiled + (_texel_tilings() if reads_texels(p, profile) else [])
 
     def pack(self, node: KernelNode, profile: DeviceProfile, tuned: Tuned) -> KernelNode:
         return pack_panels(self, node, profile, tuned)
@@ -156,8 +156,14 @@ class Matmul(Family):
         for data_type, addend, ta in itertools.product(FLOAT_TYPES, flags, flags):
             c_type = data_type if addend else None
 
-            def spec(kernel, tb, va, vb, c_type=c_type, data_type=data_type, ta=ta, out=None):
-                return _spec(kernel, data_type, c_type, out or data_type, ta, tb, va, vb, features)
+            def spec(
+                kernel, tb, va, vb, c_type=c_type, data_type=data_type, ta=ta, out=None,
+                texels=False,
+            ):
+                return _spec(
+                    kernel, data_type, c_type, out or data_type, ta, tb, va, vb, features,
+                    texels=texels,
+                )
 
             for vector in flags:
                 yield spec("matvec", False, vector, vector)
@@ -165,6 +171,8 @@ class Matmul(Family):
                 for va, vb in itertools.product(flags, flags):
                     yield spec("matmul", tb, va, vb)
                     yield spec("matmul_tiled", tb, va, vb)
+                if data_type == "float32":
+                    yield spec("matmul", tb, True, True, texels=True)
                 if data_type == "float16":
                     # Sums over parts of the inner dimension.
                     for kernel in ("matmul", *(["matvec"] if not tb else [])):
@@ -172,6 +180,23 @@ class Matmul(Family):
                         if addend:
                             for out in FLOAT_TYPES:
                                 yield spec(kernel, tb, False, False, c_type="float32", out=out)
+
+
+def _texel_tilings() -> list[Schedule]:
+    return [
+        Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", tm), ("TN", tn)), "texel")
+        for tm, tn in ((4, 8), (8, 8), (16, 8), (8, 16), (16, 16))
+    ]
+
+
+def reads_texels(p: Product, profile: DeviceProfile) -> bool:
+    """Whether a and b can be read through uniform texel buffers, four elements a texel."""
+    room = min(16 * profile.max_texel_buffer_elements, profile.max_storage_buffer_range)
+    ends = [start + span for start, span in zip(p.starts, spans(p), strict=True)]
+    return (
+        "texel_buffers" in profile.features and p.data_type == "float32"
+        and all(_vectors(p, p.starts)) and 4 * max(ends[:2]) <= room
+    )
 
 
 MATMUL = Matmul()
@@ -294,13 +319,15 @@ def _dispatch(
         bases.append(base)
     extra = fused.nothing(out_type) if isinstance(out, Scratch) else fused.build(node)
     plain = data_type == out_type and c_type in (None, data_type)
+    # Where only parts fit into a binding these begin anywhere.
+    texels = schedule.load == "texel" and bindings[0].size is None and bindings[1].size is None
     a_vector, b_vector = _vectors(p, bases) if plain or node.epilogue else (False, False)
     if kernel == "matvec":
         b_vector = a_vector and (p.a_transposed or _divides(bases[1], *p.b_batch))
         a_vector = b_vector
     spec = _spec(
         kernel, data_type, c_type, out_type, p.a_transposed, p.b_transposed, a_vector,
-        b_vector, profile.features, extra,
+        b_vector, profile.features, extra, texels=texels and a_vector and b_vector,
     )
     rows, columns = tile_shape(p, schedule)
     groups = p.batches * ceil_divide(p.m, rows) * ceil_divide(p.n, columns)
@@ -317,7 +344,7 @@ def _dispatch(
         "out_batch": pad + p.out_batch[-BATCH_RANK:],
         **extra.values,
     }
-    vectors = f"{'v' if a_vector else 's'}{'v' if b_vector else 's'}"
+    vectors = "xx" if spec.texels else f"{'sv'[a_vector]}{'sv'[b_vector]}"
     transposed = f"{'t' if p.a_transposed else 'n'}{'t' if p.b_transposed else 'n'}"
     return Dispatch(
         spec,
@@ -343,7 +370,7 @@ def _divides(*numbers: int) -> bool:
     return not any(n % 4 for n in numbers)
 
 
-def _vectors(p: Product, bases: list[int]) -> tuple[bool, bool]:
+def _vectors(p: Product, bases: Sequence[int]) -> tuple[bool, bool]:
     """Whether a and b can be loaded in vectors of 4 elements."""
     a = _divides(bases[0], p.lda, p.m if p.a_transposed else p.k, *p.a_batch)
     b = _divides(
@@ -356,7 +383,7 @@ def _vectors(p: Product, bases: list[int]) -> tuple[bool, bool]:
 def _spec(
     kernel: str, data_type: str, c_type: str | None, out_type: str, a_transposed: bool,
     b_transposed: bool, a_vector: bool, b_vector: bool, features: frozenset[str],
-    extra: fused.Epilogue | None = None,
+    extra: fused.Epilogue | None = None, texels: bool = False,
 ) -> KernelSpec:
     extra = extra or fused.nothing(out_type)
     options = {"a_transposed": a_transposed, "addend": c_type is not None}
@@ -376,9 +403,10 @@ def _spec(
     else:
         options |= {"vector": a_vector}
         b_vector = a_vector and not a_transposed
+    load = "texel" if texels else "storage"
     buffers = [
-        Buffer("a", data_type, "r", 4 if a_vector else 1),
-        Buffer("b", data_type, "r", 4 if b_vector else 1),
+        Buffer("a", data_type, "r", 4 if a_vector else 1, load=load),
+        Buffer("b", data_type, "r", 4 if b_vector else 1, load=load),
         *([Buffer("c", c_type)] if c_type else []),
         Buffer("out", out_type, "w", 4 if out_vector else 1),
         *extra.buffers,

@@ -25,6 +25,7 @@ class Product:
     b [K, N] or [N, K] alike; out has ``ldo`` elements a row. ``batch`` sizes come with the strides
     of a, b and out; ``starts`` are the first elements of a, b, c and out. ``operands`` name what
     the node calls a, b and c. ``panel``: b is packed in panels of so many columns (0: it is not).
+    ``data_type`` is that of a and b.
     """
 
     m: int
@@ -45,6 +46,7 @@ class Product:
     starts: tuple[int, int, int, int] = (0, 0, 0, 0)
     operands: tuple[str, str, str] = ("a", "b", "c")
     panel: int = 0
+    data_type: str = "float32"
 
     @property
     def batches(self) -> int:

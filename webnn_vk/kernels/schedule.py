@@ -11,10 +11,15 @@ from typing import Any
 @dataclass(frozen=True)
 class Schedule:
     """A way to compute a problem: ``kernel`` names the template or variant, ``numbers`` are its
-    tile sizes and the like. It is plain data, so that a table of tuned schedules can hold it."""
+    tile sizes and the like. It is plain data, so that a table of tuned schedules can hold it.
+
+    load: how operands are read, "storage" (storage buffers, in vectors where they are aligned) or
+    "texel" (uniform texel buffers).
+    """
 
     kernel: str
     numbers: tuple[tuple[str, int], ...] = ()
+    load: str = "storage"
 
     def __getitem__(self, name: str) -> int:
         for key, value in self.numbers:
@@ -27,7 +32,8 @@ class Schedule:
         return {name: self[name] for name in names}
 
     def __str__(self) -> str:
-        return " ".join([self.kernel, *(f"{key}={value}" for key, value in self.numbers)])
+        numbers = (f"{key}={value}" for key, value in self.numbers)
+        return " ".join([self.kernel, *numbers, *[f"by {self.load}"] * (self.load != "storage")])
 
 
 #: Schedules that measurements chose for one device: (family, problem class) → schedule.

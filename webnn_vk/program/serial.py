@@ -39,7 +39,7 @@ from .program import (
 from .reporting import with_report
 from .verify import verify
 
-FORMAT, VERSION = "webnn_vk program", 2
+FORMAT, VERSION = "webnn_vk program", 3
 TEXT, DATA = "program.json", "program.bin"
 #: Large constants begin at a page, so that a device may use the file's own pages.
 _PAGE, _SMALL = 4096, 16

@@ -44,6 +44,7 @@ def _kernel(spec: KernelSpec) -> str:
     buffers = " ".join(
         f"{b.name}:{b.data_type}:{b.access}"
         + f"x{b.width}" * (b.width > 1) + f"*{b.portions}" * (b.portions > 1)
+        + f" by {b.load}" * (b.load != "storage")
         for b in spec.buffers
     )
     options = " ".join(f"{name}={value!r}" for name, value in spec.options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..integers import padded
+from ..integers import VECTOR_BYTES, padded
 from ..ops import ALL_OPERATORS
 from ..ops.arguments import Operands
 from .program import (
@@ -145,6 +145,12 @@ class _Verifier:
                 self._origin(step.origin)
                 for place in step.bindings:
                     self._range(place, what)
+                for binding, format in spec.texels:
+                    place = step.bindings[binding]
+                    _check(
+                        place.offset % VECTOR_BYTES == 0 and place.size % VECTOR_BYTES == 0,
+                        f"{what}: {place} is no range of {format} texels",
+                    )
                 if spec.param_storage == "buffer":
                     last = step.bindings[-1]
                     kind = self.program.slots[last.slot].kind

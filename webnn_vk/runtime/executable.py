@@ -104,6 +104,7 @@ class DriverExecutable:
                     spec.param_bytes if spec.param_storage == "push" else 0,
                     step.constants,
                     spec.template,
+                    texels=spec.texels,
                 ),
             )
         made = self.device.driver.pipelines(list(requests.values()))

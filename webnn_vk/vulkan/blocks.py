@@ -40,6 +40,8 @@ class BufferBlocks:
         self._usage = (vk.const("VK_BUFFER_USAGE_STORAGE_BUFFER_BIT")
                        | vk.const("VK_BUFFER_USAGE_TRANSFER_SRC_BIT")
                        | vk.const("VK_BUFFER_USAGE_TRANSFER_DST_BIT"))
+        if "texel_buffers" in profile.features:
+            self._usage |= vk.const("VK_BUFFER_USAGE_UNIFORM_TEXEL_BUFFER_BIT")
         self._fd = vk.const("VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT")
         self._host = vk.const("VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT")
         probe = self._buffer(256)

@@ -21,7 +21,7 @@ from webnn_vk.driver.errors import (
     OutOfDeviceMemory,
     OutOfHostMemory,
 )
-from webnn_vk.driver.resources import MemoryUse, PipelineRequest
+from webnn_vk.driver.resources import TEXEL_BYTES, MemoryUse, PipelineRequest
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan import instance as process
 from webnn_vk.vulkan.blocks import BufferBlocks
@@ -155,9 +155,10 @@ class VulkanDriver:
     # -- pipelines ----------------------------------------------------------------------------
     def pipeline(self, spirv: bytes, *, binding_count: int, push_size: int = 0,
                  constants: tuple[tuple[int, bytes], ...] = (), name: str = "",
-                 subgroup_size: int = 0) -> VulkanPipeline:
+                 subgroup_size: int = 0,
+                 texels: tuple[tuple[int, str], ...] = ()) -> VulkanPipeline:
         return self.pipelines([PipelineRequest(spirv, binding_count, push_size, constants, name,
-                                               subgroup_size)])[0]
+                                               subgroup_size, texels=texels)])[0]
 
     def pipelines(self, requests: Sequence[PipelineRequest]) -> list[VulkanPipeline]:
         self._ready()
@@ -166,13 +167,15 @@ class VulkanDriver:
     def precompile(self, pipelines: Sequence[VulkanPipeline]) -> int:
         if not pipelines or COMPILES_AT_FIRST_SUBMIT not in self._quirks:
             return self.submitted()
-        scratch = self.allocate(1, label="precompile")
+        # What any kind of binding takes.
+        size = max(TEXEL_BYTES.values())
+        scratch = self.allocate(size, label="precompile")
         commands: list[Command] = []
         for pipeline in pipelines:
             request = pipeline.request
             # The barriers are for synchronisation validation, which ignores that nothing runs.
             commands += [BarrierCommand(),
-                         DispatchCommand(pipeline, ((scratch, 0, 4),) * request.binding_count,
+                         DispatchCommand(pipeline, ((scratch, 0, size),) * request.binding_count,
                                          bytes(request.push_size), (0, 0, 0))]
         return self.submit([self.record(commands)])
 

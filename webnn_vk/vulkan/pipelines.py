@@ -15,7 +15,7 @@ from weakref import KeyedRef
 
 from webnn_vk import environment
 from webnn_vk.device_profile import DeviceProfile
-from webnn_vk.driver.resources import PipelineRequest
+from webnn_vk.driver.resources import TEXEL_BYTES, PipelineRequest
 from webnn_vk.parallel import spread
 from webnn_vk.vulkan import binding as vk
 
@@ -24,6 +24,18 @@ _SPIRV_MAGIC = 0x07230203
 #: one takes 1.2 MB (element-wise) to 3 MB (convolution) and is made again in some 10 ms (0.1 s
 #: where Mesa's cache on disk is off).
 MAX_IDLE = 256
+
+
+def binding_kinds(request: PipelineRequest) -> tuple[str, ...]:
+    """What each binding of set 0 is: "storage", or "texel"."""
+    texels = dict(request.texels)
+    return tuple("texel" if i in texels else "storage" for i in range(request.binding_count))
+
+
+def descriptor_type(kind: str) -> int:
+    """Vulkan's number for a kind of `binding_kinds`."""
+    name = {"storage": "STORAGE_BUFFER", "texel": "UNIFORM_TEXEL_BUFFER"}[kind]
+    return vk.const(f"VK_DESCRIPTOR_TYPE_{name}")
 
 
 class VulkanPipeline:
@@ -60,8 +72,8 @@ class PipelineStore:
         self._idle: OrderedDict[_Key, _Parts] = OrderedDict()
         # Uses that ended: on any thread, under any lock.
         self._ended: deque[KeyedRef[_Key, VulkanPipeline]] = deque()
-        self._set_layouts: dict[int, Any] = {}
-        self._layouts: dict[tuple[int, int], Any] = {}
+        self._set_layouts: dict[tuple[str, ...], Any] = {}
+        self._layouts: dict[tuple[tuple[str, ...], int], Any] = {}
 
     def get(self, requests: Sequence[PipelineRequest]) -> list[VulkanPipeline]:
         """The pipelines, compiled in parallel where they don't exist. Raises ValueError for a
@@ -72,7 +84,7 @@ class PipelineStore:
             self._validate(request)
             key = (hashlib.sha256(request.spirv).digest(), request.constants,
                    request.binding_count, request.push_size, request.subgroup_size,
-                   request.entry_point)
+                   request.entry_point, request.texels)
             with self._lock:
                 there = self._find(key) or self._making.get(key)
                 if there is None:
@@ -167,6 +179,12 @@ class PipelineStore:
         if request.binding_count > limits.max_storage_buffers_per_stage:
             raise ValueError(f"{what}: {request.binding_count} storage buffers, the device binds "
                              f"at most {limits.max_storage_buffers_per_stage}")
+        if request.texels and "texel_buffers" not in limits.features:
+            raise ValueError(f"{what}: uniform texel buffers, which the device does not have")
+        if any(not 0 <= binding < request.binding_count or form not in TEXEL_BYTES
+               for binding, form in request.texels):
+            raise ValueError(f"{what}: texels {request.texels}; bindings below "
+                             f"{request.binding_count} of {', '.join(TEXEL_BYTES)} are possible")
         if request.push_size % 4 or request.push_size > limits.max_push_constants_size:
             raise ValueError(f"{what}: {request.push_size} bytes of push constants, a multiple of "
                              f"4 up to {limits.max_push_constants_size} is possible")
@@ -177,37 +195,37 @@ class PipelineStore:
         if any(len(value) != 4 for _, value in request.constants):
             raise ValueError(f"{what}: specialisation constants have 4 bytes each")
 
-    def _layout(self, binding_count: int, push_size: int) -> tuple[Any, Any]:
+    def _layout(self, kinds: tuple[str, ...], push_size: int) -> tuple[Any, Any]:
         with self._lock:
-            set_layout = self._set_layouts.get(binding_count)
-            if set_layout is None and binding_count:
+            set_layout = self._set_layouts.get(kinds)
+            if set_layout is None and kinds:
                 compute = vk.const("VK_SHADER_STAGE_COMPUTE_BIT")
-                storage = vk.const("VK_DESCRIPTOR_TYPE_STORAGE_BUFFER")
                 bindings = vk.new("VkDescriptorSetLayoutBinding[]", [
-                    {"binding": index, "descriptorType": storage, "descriptorCount": 1,
-                     "stageFlags": compute} for index in range(binding_count)])
+                    {"binding": index, "descriptorType": descriptor_type(kind),
+                     "descriptorCount": 1, "stageFlags": compute}
+                    for index, kind in enumerate(kinds)])
                 info = vk.struct("VkDescriptorSetLayoutCreateInfo",
                                  "DESCRIPTOR_SET_LAYOUT_CREATE_INFO",
-                                 bindingCount=binding_count, pBindings=bindings)
-                set_layout = self._set_layouts[binding_count] = vk.create(
+                                 bindingCount=len(kinds), pBindings=bindings)
+                set_layout = self._set_layouts[kinds] = vk.create(
                     vk.lib.vkCreateDescriptorSetLayout, self._device, info,
                     "VkDescriptorSetLayout")
-            layout = self._layouts.get((binding_count, push_size))
+            layout = self._layouts.get((kinds, push_size))
             if layout is None:
-                sets = vk.new("VkDescriptorSetLayout[]", [set_layout] if binding_count else [])
+                sets = vk.new("VkDescriptorSetLayout[]", [set_layout] if kinds else [])
                 ranges = vk.new("VkPushConstantRange[]", [
                     {"stageFlags": vk.const("VK_SHADER_STAGE_COMPUTE_BIT"), "offset": 0,
                      "size": push_size}] if push_size else [])
                 info = vk.struct("VkPipelineLayoutCreateInfo", "PIPELINE_LAYOUT_CREATE_INFO",
                                  setLayoutCount=len(sets), pSetLayouts=sets,
                                  pushConstantRangeCount=len(ranges), pPushConstantRanges=ranges)
-                layout = self._layouts[binding_count, push_size] = vk.create(
+                layout = self._layouts[kinds, push_size] = vk.create(
                     vk.lib.vkCreatePipelineLayout, self._device, info, "VkPipelineLayout")
             return layout, set_layout
 
     def _create(self, request: PipelineRequest) -> _Parts:
         dump_spirv(request.spirv)
-        layout, set_layout = self._layout(request.binding_count, request.push_size)
+        layout, set_layout = self._layout(binding_kinds(request), request.push_size)
         code = vk.ffi.from_buffer("uint32_t[]", request.spirv)
         module_info = vk.struct("VkShaderModuleCreateInfo", "SHADER_MODULE_CREATE_INFO",
                                 codeSize=len(request.spirv), pCode=code)

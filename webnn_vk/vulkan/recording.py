@@ -23,7 +23,9 @@ from webnn_vk.driver.commands import (
     ResolveCommand,
     TimestampCommand,
 )
+from webnn_vk.driver.resources import TEXEL_BYTES
 from webnn_vk.vulkan import binding as vk
+from webnn_vk.vulkan.descriptors import DescriptorSets
 from webnn_vk.vulkan.memory import Allocation
 from webnn_vk.vulkan.queries import VulkanQueries, new_pool, resolve
 
@@ -86,12 +88,12 @@ def new_command_buffer(device: Any, queue_family: int, level: str) -> tuple[Any,
 class NativeRecording:
     """The Vulkan objects of a recording, with all they use. Destroyed when `last_value` is done."""
 
-    __slots__ = ("command_buffer", "command_pool", "descriptor_pool", "keep", "last_value",
+    __slots__ = ("command_buffer", "command_pool", "descriptors", "keep", "last_value",
                  "query_pool", "slots", "use")
 
-    def __init__(self, command_pool: Any, command_buffer: Any) -> None:
+    def __init__(self, device: Any, command_pool: Any, command_buffer: Any) -> None:
         self.command_pool, self.command_buffer = command_pool, command_buffer
-        self.descriptor_pool: Any = None
+        self.descriptors = DescriptorSets(device)
         self.query_pool: Any = None
         self.slots = 0
         self.keep: tuple[Any, ...] = ()
@@ -137,7 +139,6 @@ class Recorder:
         self._bottom = vk.const("VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT")
         self._compute = vk.const("VK_SHADER_STAGE_COMPUTE_BIT")
         self._bind_point = vk.const("VK_PIPELINE_BIND_POINT_COMPUTE")
-        self._storage = vk.const("VK_DESCRIPTOR_TYPE_STORAGE_BUFFER")
         self._inheritance = vk.struct("VkCommandBufferInheritanceInfo",
                                       "COMMAND_BUFFER_INHERITANCE_INFO")
         self._begin = vk.struct(
@@ -149,7 +150,7 @@ class Recorder:
         """Records commands; ValueError when one exceeds its allocation or the device."""
         for command in commands:
             self._validate(command)
-        native = NativeRecording(*self._take_pool())
+        native = NativeRecording(self._device, *self._take_pool())
         try:
             self._fill(native, commands)
         except BaseException:
@@ -159,7 +160,7 @@ class Recorder:
 
     def clear(self, queries: VulkanQueries) -> NativeRecording:
         """Records the reset of all slots."""
-        native = NativeRecording(*self._take_pool())
+        native = NativeRecording(self._device, *self._take_pool())
         native.keep = (queries,)
         buffer, lib = native.command_buffer, vk.lib
         try:
@@ -173,8 +174,7 @@ class Recorder:
 
     def destroy(self, native: NativeRecording) -> None:
         """Destroys a recording that is not in use."""
-        if native.descriptor_pool is not None:
-            vk.lib.vkDestroyDescriptorPool(self._device, native.descriptor_pool, vk.NULL)
+        native.descriptors.destroy()
         if native.query_pool is not None:
             vk.lib.vkDestroyQueryPool(self._device, native.query_pool, vk.NULL)
         native.keep = ()
@@ -244,6 +244,7 @@ class Recorder:
                in zip(command.groups, limits.max_workgroup_count, strict=True)):
             raise ValueError(f"{what}: {command.groups} workgroups, the device runs at most "
                              f"{limits.max_workgroup_count}")
+        texels = dict(request.texels)
         for index, (allocation, offset, size) in enumerate(command.bindings):
             _within(f"{what}, binding {index}", allocation, offset, size)
             if size > limits.max_storage_buffer_range:
@@ -253,12 +254,25 @@ class Recorder:
                 raise ValueError(
                     f"{what}, binding {index}: offset {offset} is not a multiple of "
                     f"{limits.min_storage_buffer_offset_alignment}")
+            if index in texels:
+                self._validate_texels(f"{what}, binding {index}", allocation.offset + offset, size,
+                                      TEXEL_BYTES[texels[index]])
+
+    def _validate_texels(self, what: str, offset: int, size: int, texel: int) -> None:
+        step, most = (self._profile.min_texel_buffer_offset_alignment,
+                      self._profile.max_texel_buffer_elements)
+        if size % texel or size // texel > most:
+            raise ValueError(f"{what}: {size} bytes; texels of {texel} bytes, at most {most}, are "
+                             "possible")
+        if offset % max(step, texel):
+            raise ValueError(f"{what}: a texel buffer's offset is a multiple of "
+                             f"{max(step, texel)}")
 
     # -- recording ----------------------------------------------------------------------------
     def _fill(self, native: NativeRecording, commands: Sequence[Command]) -> None:
         native.keep = _used(commands)
         dispatches = [command for command in commands if isinstance(command, DispatchCommand)]
-        sets = self._write_descriptors(native, dispatches)
+        sets = native.descriptors.write(dispatches)
         native.slots = 1 + max((command.index for command in commands
                                 if isinstance(command, TimestampCommand)
                                 and command.queries is None), default=-1)
@@ -322,50 +336,6 @@ class Recorder:
             srcQueueFamilyIndex=source, dstQueueFamilyIndex=target, buffer=allocation.buffer,
             offset=allocation.offset, size=allocation.size)
         vk.lib.vkCmdPipelineBarrier(buffer, stages, stages, 0, 0, vk.NULL, 1, barrier, 0, vk.NULL)
-
-    def _write_descriptors(self, native: NativeRecording,
-                           dispatches: Sequence[DispatchCommand]) -> list[Any]:
-        """One descriptor set per distinct tuple of bindings; returns the set of each dispatch."""
-        numbers: dict[tuple[Any, ...], int] = {}
-        order: list[int | None] = []
-        layouts = []
-        for command in dispatches:
-            if not command.bindings:
-                order.append(None)
-                continue
-            key = tuple((allocation.buffer, allocation.offset + offset, size)
-                        for allocation, offset, size in command.bindings)
-            number = numbers.get(key)
-            if number is None:
-                number = numbers[key] = len(numbers)
-                layouts.append(command.pipeline.set_layout)
-            order.append(number)
-        if not numbers:
-            return order
-        total = sum(map(len, numbers))
-        size = vk.new("VkDescriptorPoolSize *", (self._storage, total))
-        info = vk.struct("VkDescriptorPoolCreateInfo", "DESCRIPTOR_POOL_CREATE_INFO",
-                         maxSets=len(numbers), poolSizeCount=1, pPoolSizes=size)
-        native.descriptor_pool = vk.create(vk.lib.vkCreateDescriptorPool, self._device, info,
-                                           "VkDescriptorPool")
-        layout_array = vk.new("VkDescriptorSetLayout[]", layouts)
-        allocate = vk.struct("VkDescriptorSetAllocateInfo", "DESCRIPTOR_SET_ALLOCATE_INFO",
-                             descriptorPool=native.descriptor_pool,
-                             descriptorSetCount=len(numbers), pSetLayouts=layout_array)
-        sets = vk.new("VkDescriptorSet[]", len(numbers))
-        vk.check(vk.lib.vkAllocateDescriptorSets(self._device, allocate, sets),
-                 "vkAllocateDescriptorSets")
-        infos = vk.new("VkDescriptorBufferInfo[]", [item for key in numbers for item in key])
-        stype = vk.const("VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET")
-        rows, start = [], 0
-        for number, key in enumerate(numbers):
-            # One write covers the consecutive bindings of a set.
-            rows.append((stype, vk.NULL, sets[number], 0, 0, len(key), self._storage, vk.NULL,
-                         infos + start, vk.NULL))
-            start += len(key)
-        writes = vk.new("VkWriteDescriptorSet[]", rows)
-        vk.lib.vkUpdateDescriptorSets(self._device, len(rows), writes, 0, vk.NULL)
-        return [None if number is None else sets[number] for number in order]
 
 
 def _within(what: str, allocation: Allocation, offset: int, size: int) -> None:

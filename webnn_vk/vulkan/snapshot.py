@@ -189,6 +189,8 @@ def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
         found.discard("vulkan_memory_model")
     if timestamp_bits:
         found.add("timestamps")
+    if _has_texel_buffers(handle):
+        found.add("texel_buffers")
 
     p11, p12, p13 = (properties.get(kind) for kind in ("11", "12", "13"))
     compute = vk.const("VK_SHADER_STAGE_COMPUTE_BIT")
@@ -250,7 +252,16 @@ def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
             for i in range(memory.memoryTypeCount)),
         cooperative_matrices=(_cooperative_matrices(owner, handle)
                               if "cooperative_matrix" in found else ()),
-        max_loop_iterations=max_loop_iterations(driver_name, driver_version))
+        max_loop_iterations=max_loop_iterations(driver_name, driver_version),
+        min_texel_buffer_offset_alignment=limits.minTexelBufferOffsetAlignment)
+
+
+def _has_texel_buffers(handle: Any) -> bool:
+    formats = vk.new("VkFormatProperties *")
+    vk.lib.vkGetPhysicalDeviceFormatProperties(
+        handle, vk.const("VK_FORMAT_R32G32B32A32_SFLOAT"), formats)
+    return bool(formats.bufferFeatures
+                & vk.const("VK_FORMAT_FEATURE_UNIFORM_TEXEL_BUFFER_BIT"))
 
 
 def _property_names(flags: int) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ def test_help_and_unknown_commands() -> None:
         return subprocess.run(command, capture_output=True, text=True)
 
     done = run("--help")
-    assert done.returncode == 0 and "NAME:TYPE[:ACCESS[:WIDTH[:PORTIONS]]]" in done.stdout
+    assert done.returncode == 0 and "NAME:TYPE[:ACCESS[:WIDTH[:PORTIONS[:LOAD]]]]" in done.stdout
     assert run("nosuch").returncode == 2
     assert run("list").returncode == 0
 
@@ -52,7 +52,8 @@ def test_render_prints_what_the_module_renders(capsys: pytest.CaptureFixture) ->
         (["render", "copy", "--buffer", "a"], "NAME:TYPE is needed"),
         (["render", "copy", "--buffer", "a:float32:r:four"], "'four' is no whole number"),
         (["render", "copy", "--buffer", "a:float33"], "accepted: float32"),
-        (["render", "copy", "--buffer", "a:float32:r:1:1:1"], "at most 5 parts"),
+        (["render", "copy", "--buffer", "a:float32:r:1:1:storage:1"], "at most 6 parts"),
+        (["render", "copy", "--buffer", "a:float16:r:4:1:texel"], "texels are float32"),
         (["render", "copy", "--option", "vectors"], "NAME=VALUE is accepted"),
         (["render", *ARGUMENTS[:-2]], "'vectors' is undefined"),
         (["render", *ARGUMENTS, "--feature", "warp"], "features warp; known"),

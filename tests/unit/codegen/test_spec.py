@@ -151,3 +151,18 @@ def test_key_tells_specs_apart() -> None:
     assert first == again and hash(first) == hash(again)
     assert len({KernelSpec("x.comp.j2", (A,), options=(("o", v),)) for v in values}) == len(values)
     assert first.option("p") == 1 and first.option("q", 5) == 5
+
+
+def test_texels_are_bindings_of_a_format() -> None:
+    buffers = (A, Buffer("t", "float32", width=4, load="texel"), OUT)
+    spec = KernelSpec("copy.comp.j2", buffers)
+    assert spec.texels == ((1, "rgba32f"),) and KernelSpec("copy.comp.j2", (A, OUT)).texels == ()
+    assert KernelSpec.from_json(spec.to_json()).texels == spec.texels
+    plain = KernelSpec("copy.comp.j2", (A, Buffer("t", "float32", width=4), OUT))
+    assert plain != spec and plain.key() != spec.key()
+    for wrong in ({"data_type": "float16"}, {"access": "rw"}, {"width": 1}, {"portions": 2}):
+        fields = {"data_type": "float32", "access": "r", "width": 4, "load": "texel", **wrong}
+        with pytest.raises(SpecError, match="texels are float32 with access r, width 4"):
+            Buffer("t", **fields)
+    with pytest.raises(SpecError, match="load 'image'; accepted: storage, texel"):
+        Buffer("t", "float32", load="image")

@@ -169,7 +169,7 @@ def test_refusals_say_why(tmp_path):
     def output(data):
         return next(slot for slot in data["slots"] if slot[0] == "output")
 
-    refuse(lambda d: d.update(version=1), "version 1; 2 is what this reads")
+    refuse(lambda d: d.update(version=1), "version 1; 3 is what this reads")
     refuse(lambda d: d.update(format="other"), "is no webnn_vk program")
     refuse(lambda d: d.pop("slots"), "KeyError: 'slots'")
     refuse(lambda d: step(d, "dispatch")[4][0].__setitem__(2, 1 << 20), "leaves slot")
@@ -192,3 +192,34 @@ def test_refusals_say_why(tmp_path):
     (tmp_path / TEXT).write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError):
         load(tmp_path)
+
+
+def texels():
+    """A product on a device that reads it through uniform texel buffers."""
+    emit = Emitter()
+    a, b = graph_input("a", (16, 64)), graph_input("b", (64, 64))
+    graph = graph_of(emit, {"y": emit.matmul(a, b)}, a, b)
+    return compile_program(graph, Target(stored_profile("llvmpipe")))
+
+
+def test_texel_buffers_stay_texel_buffers(tmp_path):
+    program, constants = texels()
+    loaded, _ = returned(program, constants, tmp_path)
+    (kernel,) = loaded.kernels
+    assert kernel.texels == ((0, "rgba32f"), (1, "rgba32f"))
+    assert "a:float32:rx4 by texel" in describe(loaded)
+
+
+def test_texels_begin_and_end_with_a_texel(tmp_path):
+    program, constants = texels()
+    save(program, constants, tmp_path)
+    text = json.loads((tmp_path / TEXT).read_text())
+    step = next(s for _, steps in text["segments"] for s in steps if s[0] == "dispatch")
+    for offset, size in ((0, 4095), (8, 4080)):
+        step[4][0][1:] = offset, size
+        (tmp_path / TEXT).write_text(json.dumps(text))
+        with pytest.raises(ValueError, match="is no range of rgba32f texels"):
+            load(tmp_path)
+    step[4][0][1:] = 16, 4080
+    (tmp_path / TEXT).write_text(json.dumps(text))
+    load(tmp_path)

@@ -33,9 +33,10 @@ class Software(Rules):
         vector = [c for c in candidates if c.kernel == "matvec"]
         if vector:
             return min(vector, key=lambda c: c["LX"] * c["LY"])
-        rows, columns = 8 if problem.m > 4 else 4, 8 if problem.n > 32 else 4
+        texels = [c for c in candidates if c.load == "texel"]
+        rows, columns = 8 if problem.m > 4 else 4, 8 if problem.n > 32 or texels else 4
         return next(
-            c for c in candidates
+            c for c in texels or candidates
             if c.kernel == "matmul" and (c["LY"], c["TM"], c["TN"]) == (1, rows, columns)
         )
 
