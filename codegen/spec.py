@@ -89,9 +89,8 @@ class Buffer:
     portions > 1: the tensor is bound in that many portions, one descriptor after the other, of
     `PORTION_<name>` elements each (the last may be shorter). That specialisation constant is a
     multiple of 16.
-    load "texel": bound as a uniform texel buffer of `texel_format`, which `load4_<name>` alone
-    reads; for float32 that is only read, 4 wide and whole. What is bound is a multiple of 16 bytes,
-    and so is its offset.
+    load "texel": bound as a uniform texel buffer of `texel_format`; for float32 that is only read,
+    4 wide and whole. What is bound is a multiple of 16 bytes, and so is its offset.
     """
 
     name: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from webnn_vk.data_types import MLOperandDescriptor
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.graph import Emitter, Node, Value
 from webnn_vk.integers import padded
-from webnn_vk.kernels import KernelNode, Scratch, plan
+from webnn_vk.kernels import Dispatch, KernelNode, Schedule, Scratch, family_of, plan
 from webnn_vk.kernels.node import writes
 
 #: The features that the types of elements depend on.
@@ -53,11 +53,27 @@ def node_of(operator: str, *operands: Any, **arguments: Any) -> tuple[Node, dict
     return emit.nodes[-1], arrays
 
 
+def schedules_of(node: Node, profile: DeviceProfile) -> Sequence[Schedule]:
+    """All schedules by which a device can compute a node."""
+    kernel = KernelNode.of(node)
+    family = family_of(kernel)
+    return family.candidates(family.problem(kernel), profile)
+
+
+def _by(schedule: Schedule, node: Node | KernelNode, profile: DeviceProfile) -> list[Dispatch]:
+    kernel = KernelNode.of(node) if isinstance(node, Node) else node
+    family = family_of(kernel)
+    return family.lower(kernel, family.problem(kernel), schedule, profile)
+
+
 def run(
-    node: Node | KernelNode, arrays: Mapping[Value, np.ndarray], profile: DeviceProfile
+    node: Node | KernelNode,
+    arrays: Mapping[Value, np.ndarray],
+    profile: DeviceProfile,
+    schedule: Schedule | None = None,
 ) -> list[np.ndarray]:
-    """The arrays that a node's plan writes. Memory starts poisoned; a write past a value's padding
-    or past a scratch is an error."""
+    """The arrays that a node's plan writes, or its lowering by a ``schedule``. Memory
+    starts poisoned; a write past a value's padding or past a scratch is an error."""
     from webnn_vk.driver import BarrierCommand, DispatchCommand
 
     device = driver()
@@ -77,7 +93,7 @@ def run(
         return held[target], size
 
     commands: list[Any] = []
-    for dispatch in plan(node, profile):
+    for dispatch in plan(node, profile) if schedule is None else _by(schedule, node, profile):
         spec = dispatch.spec
         assert spec.features <= profile.features
         bindings = []
