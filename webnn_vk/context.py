@@ -456,20 +456,23 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         # Memory of the call's own: nothing before uses it, so that the host may write to it at
         # once, and nothing behind, so that it need not be zeroed nor copied before it is read.
         works: list[Work] = []
-        sources: dict[str, Storage] = {}
+        workspace = executable.workspace
+        sources, results = workspace and workspace.take() or ({}, {})
+        sources, results = dict(sources), dict(results)
         while inputs:
             name, view = inputs.popitem()
-            sources[name], before = self._new_storage(view.nbytes, False)
-            works += before
+            if name not in sources:
+                sources[name], before = self._new_storage(view.nbytes, False)
+                works += before
             with self._state.timeline.building():
                 filled = fill(sources[name], view)
             if not filled:
                 works.append(self._writing(sources[name], view, held))
             del view
-        results: dict[str, Storage] = {}
         for name, d in graph.outputs.items():
-            results[name], before = self._new_storage(d.byte_length, False)
-            works += before
+            if name not in results:
+                results[name], before = self._new_storage(d.byte_length, False)
+                works += before
         works.append(RunGraph(executable, sources, results))
         promises = {}
         for name, d in graph.outputs.items():
@@ -480,9 +483,12 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
             works.append(Read(results[name], done, promise.reject, last=True))
         self._state.lane.enqueue(*works)
-        del works, sources, results
-        for promise in promises.values():
-            promise.exception()  # of several that are rejected each is looked at
+        del works
+        # (Of several that are rejected each is looked at.)
+        errors = [promise.exception() for promise in promises.values()]
+        if workspace is not None and not any(errors):
+            workspace.keep((sources, results))
+        del sources, results
         return {name: promise.result() for name, promise in promises.items()}
 
     def _build(

@@ -46,6 +46,7 @@ class CpuExecutable:
         self.program = program
         self.build_seconds: dict[str, float] = {}
         self.on_host = True
+        self.workspace = None
         self.flops = program.flops
         self.modules: Mapping[Any, bytes] = {}
         #: Whether ``compute`` is worth leaving the order of work for: the engine copies nothing,

@@ -63,6 +63,9 @@ class Remembers(Protocol):
     def forget(self, serial: int) -> None:
         """The tensor is gone (the device's ``lock`` is held)."""
 
+    def rest(self) -> None:
+        """Nothing was called for a while, or memory is short: give up what can be made anew."""
+
 
 class DriverMemory:
     """Tensors, transfers and intermediates of one driver."""
@@ -144,14 +147,19 @@ class DriverMemory:
                 return
             heed(gone)
             if executables is None:
-                alive = [reference() for reference in self._executables.copy()]
-                executables = [executable for executable in alive if executable is not None]
+                executables = self._alive()
             with self.lock:
                 for executable in executables:
                     executable.forget(gone.serial)
 
+    def _alive(self) -> list[Remembers]:
+        alive = [reference() for reference in self._executables.copy()]
+        return [executable for executable in alive if executable is not None]
+
     def rest(self) -> None:
         """See ``device.Device``."""
+        for executable in self._alive():
+            executable.rest()
         self.bury()
         self.driver.reclaim(pipelines=False)
         if self._used:
@@ -160,6 +168,8 @@ class DriverMemory:
 
     def reclaim(self) -> None:
         """See ``reclaim.Keeps``."""
+        for executable in self._alive():
+            executable.rest()
         try:
             self.bury()
             self.driver.reclaim()

@@ -20,6 +20,7 @@ from ..errors import DOMException, OperationError, UnknownError
 from ..program import GraphReport, Program
 from .staging import Held
 from .storage import Storage
+from .workspace import Workspace
 
 _log = logging.getLogger("webnn_vk")
 
@@ -93,6 +94,8 @@ class Executable(Protocol):
     flops: int
     #: Whether the host computes some of its steps.
     on_host: bool
+    #: Memory for runs that nobody else sees; None where keeping it gains nothing.
+    workspace: Workspace | None
     #: The SPIR-V of its kernels.
     modules: Mapping[KernelSpec, bytes]
     #: The program's, with what computes each CPU step.

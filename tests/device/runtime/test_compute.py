@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from tests.support.contexts import open_over
 from tests.support.faults import FaultyDriver
 from webnn_vk import MLGraph, UnknownError
 from webnn_vk.driver import CopyCommand, Driver, DriverProxy, FillCommand
+from webnn_vk.ml_graph import executable_of
 
 SHAPE = [64, 300]
 
@@ -22,7 +24,7 @@ class Watched(DriverProxy):
         super().__init__(driver)
         self.hidden = hidden
         self.transfers: list[Any] = []
-        self.submits = 0
+        self.submits = self.recorded = 0
 
     def allocate(self, size: int, **options: Any) -> Any:
         allocation = self.driver.allocate(size, **options)
@@ -31,6 +33,7 @@ class Watched(DriverProxy):
         return allocation
 
     def record(self, commands: Any) -> Any:
+        self.recorded += 1
         self.transfers += [c for c in commands if isinstance(c, (CopyCommand, FillCommand))]
         return self.driver.record(commands)
 
@@ -71,6 +74,31 @@ def test_one_submit_and_no_copy_that_is_not_needed(vulkan, hidden):
             assert kinds == ([CopyCommand] * 4 if hidden else [])
 
 
+def test_the_memory_of_a_run_serves_the_next_and_goes_when_nothing_is_called(vulkan):
+    context, driver = open_over(Watched)
+    with context:
+        graph, device = _graph(context), context._state.device
+        context.fence().wait(60)
+        before = device.memory_in_use()
+        context.compute(graph, _feeds(0))
+        kept, recorded = device.memory_in_use() - before, driver.recorded
+        assert 0 < kept <= 4 * (64 * 300 * 4 + 256)
+        for seed in (1, 2, 3):
+            feeds = _feeds(seed)
+            total = context.compute(graph, feeds)["sum"]
+            np.testing.assert_array_equal(total, feeds["x"] + feeds["y"])
+        assert driver.recorded == recorded, "recorded again"
+        deadline = time.monotonic() + 30
+        while device.memory_in_use() > before and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert device.memory_in_use() == before
+        # Several at a time have memory of their own each.
+        feeds = [_feeds(seed) for seed in range(6)]
+        promises = [context.compute_async(graph, f) for f in feeds]
+        for f, promise in zip(feeds, promises, strict=True):
+            np.testing.assert_array_equal(promise.result(60)["sum"], f["x"] + f["y"])
+
+
 def test_results_are_the_callers_own(vulkan_context):
     graph = _graph(vulkan_context)
     first = vulkan_context.compute(graph, _feeds(0))["sum"]
@@ -88,10 +116,12 @@ def test_memory_that_is_found_later_or_never(vulkan):
         expected = feeds["x"] + feeds["y"]
         for nth in (1, 3):
             # Each is tried again when all memory of the process has been given back.
+            executable_of(graph).workspace.clear()
             driver.fail_allocation(nth, times=2)
             outputs = context.compute(graph, feeds)
             np.testing.assert_array_equal(outputs["sum"], expected)
         for nth in (1, 3):
+            executable_of(graph).workspace.clear()
             driver.fail_allocation(nth, times=1000)
             with pytest.raises(UnknownError, match="injected: no memory"):
                 context.compute(graph, feeds)
