@@ -55,14 +55,17 @@ from .runtime import (
     Allocate,
     CpuExecutable,
     Fence,
+    Read,
     Run,
     RunGraph,
     Storage,
     Timeline,
     Write,
 )
+from .runtime.mapping import fill
 from .runtime.staging import SMALL_BYTES, Held
 from .runtime.storage import DeviceLostError
+from .runtime.work import Work
 from .saved_graphs import SavedGraphs, check_key
 from .settings import Settings
 from .sharing import exchange_for
@@ -265,16 +268,20 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         except MemoryError as error:
             raise for_want_of(error, "write_tensor") from None
 
-    def _write(self, state: TensorState, view: np.ndarray, held: Held | None = None) -> None:
-        stage = partial(self._stage, view)
-        if held is None:
-            staging = self._state.timeline.staging
-            held, staged = staging.hold_and(view.nbytes, "write_tensor", stage)
-        else:
-            staged = background.shielded(stage) if view.nbytes > SMALL_BYTES else None
+    def _write(self, state: TensorState, view: np.ndarray) -> None:
+        staging = self._state.timeline.staging
+        held, staged = staging.hold_and(view.nbytes, "write_tensor", partial(self._stage, view))
         copied = view.copy() if staged is None else None
         storage = state.use("write_tensor")  # it may have been destroyed or lent meanwhile
         self._state.lane.enqueue(Write(storage, copied, staged, held=held))
+
+    def _writing(self, storage: Storage, view: np.ndarray, held: Held) -> Write:
+        """The work that writes a copy of ``view``, taken now."""
+        staged = None
+        if view.nbytes > SMALL_BYTES:
+            staged = background.shielded(self._stage, view)
+        copied = view.copy() if staged is None else None
+        return Write(storage, copied, staged, held=held)
 
     def _stage(self, view: np.ndarray) -> Any:
         with self._state.timeline.building():
@@ -469,28 +476,48 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         self, graph: MLGraph, inputs: dict[str, np.ndarray], held: Held | None = None
     ) -> dict[str, np.ndarray]:
         """``held``: the room that the inputs take, if they are copies. ``inputs`` is emptied."""
-        sources: dict[str, MLTensor] = {}
-        results: dict[str, MLTensor] = {}
-        try:
-            while inputs:
-                name, view = inputs.popitem()
-                d = graph.inputs[name]
-                sources[name] = self.create_tensor(
-                    MLTensorDescriptor(d.data_type, d.shape, writable=True)
-                ).result()
-                self._write(owned(sources[name], self._state, "compute"), view, held)
-                del view
-            del held
-            for name, d in graph.outputs.items():
-                results[name] = self.create_tensor(
-                    MLTensorDescriptor(d.data_type, d.shape, readable=True)
-                ).result()
-            self.dispatch(graph, sources, results)
-            reads = {name: self.read_tensor(tensor) for name, tensor in results.items()}
-            return {name: promise.result() for name, promise in reads.items()}
-        finally:
-            for tensor in (*sources.values(), *results.values()):
-                tensor.destroy()
+        executable = executable_of(graph, "compute")
+        self._state.check()
+        if held is None:
+            size = sum(view.nbytes for view in inputs.values())
+            held = self._state.timeline.staging.hold(size, "compute")
+        # Memory of the call's own: nothing before uses it, so that the host may write to it at
+        # once, and nothing behind, so that it need not be zeroed nor copied before it is read.
+        works: list[Work] = []
+        workspace = executable.workspace
+        sources, results = workspace and workspace.take() or ({}, {})
+        sources, results = dict(sources), dict(results)
+        while inputs:
+            name, view = inputs.popitem()
+            if name not in sources:
+                sources[name], before = self._new_storage(view.nbytes, False)
+                works += before
+            with self._state.timeline.building():
+                filled = fill(sources[name], view)
+            if not filled:
+                works.append(self._writing(sources[name], view, held))
+            del view
+        for name, d in graph.outputs.items():
+            if name not in results:
+                results[name], before = self._new_storage(d.byte_length, False)
+                works += before
+        works.append(RunGraph(executable, sources, results))
+        promises = {}
+        for name, d in graph.outputs.items():
+            promises[name] = promise = self._state.new_promise(f"an array {d}")
+
+            def done(data: np.ndarray, d: Any = d, promise: MLPromise[Any] = promise) -> None:
+                promise.resolve(data.view(d.numpy_dtype)[: d.size].reshape(d.shape))
+
+            works.append(Read(results[name], done, promise.reject, last=True))
+        self._state.lane.enqueue(*works)
+        del works
+        # (Of several that are rejected each is looked at.)
+        errors = [promise.exception() for promise in promises.values()]
+        if workspace is not None and not any(errors):
+            workspace.keep((sources, results))
+        del sources, results
+        return {name: promise.result() for name, promise in promises.items()}
 
     def _build(
         self, graph: Graph, begun: Callable[[], None], undo: Callable[[], None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from webnn_vk.data_types import MLOperandDescriptor
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.graph import Emitter, Node, Value
 from webnn_vk.integers import padded
-from webnn_vk.kernels import KernelNode, Scratch, plan
+from webnn_vk.kernels import KernelNode, Schedule, Scratch, family_of, plan
 from webnn_vk.kernels.dispatch import Dispatch, Packed
 from webnn_vk.kernels.node import writes
 
@@ -54,11 +54,28 @@ def node_of(operator: str, *operands: Any, **arguments: Any) -> tuple[Node, dict
     return emit.nodes[-1], arrays
 
 
+def schedules_of(node: Node, profile: DeviceProfile) -> Sequence[Schedule]:
+    """All schedules by which a device can compute a node."""
+    kernel = KernelNode.of(node)
+    family = family_of(kernel)
+    return family.candidates(family.problem(kernel), profile)
+
+
+def _by(schedule: Schedule, node: Node | KernelNode, profile: DeviceProfile) -> list[Dispatch]:
+    kernel = KernelNode.of(node) if isinstance(node, Node) else node
+    family = family_of(kernel)
+    return family.lower(kernel, family.problem(kernel), schedule, profile)
+
+
 def run(
-    node: Node | KernelNode, arrays: Mapping[Value, np.ndarray], profile: DeviceProfile
+    node: Node | KernelNode,
+    arrays: Mapping[Value, np.ndarray],
+    profile: DeviceProfile,
+    schedule: Schedule | None = None,
 ) -> list[np.ndarray]:
-    """The arrays that a node's plan writes, constants packed before. Memory starts poisoned; a
-    write past a value's padding or past a scratch is an error."""
+    """The arrays that a node's plan writes, or its lowering by a ``schedule``, constants packed
+    before. Memory starts poisoned; a write past a value's padding or past a scratch is an
+    error."""
     from webnn_vk.driver import BarrierCommand, DispatchCommand
 
     device = driver()
@@ -78,7 +95,7 @@ def run(
         return held[target], size
 
     commands: list[Any] = []
-    planned = plan(node, profile)
+    planned = plan(node, profile) if schedule is None else _by(schedule, node, profile)
     for dispatch in (*_packing(planned, profile), *planned):
         spec = dispatch.spec
         assert spec.features <= profile.features

@@ -21,7 +21,7 @@ from ..data_types import ALL_TYPES, DATA_TYPES, MLOperandDescriptor
 from ..device_profile import DeviceProfile
 from ..graph import Value
 from ..graph.emit import make_node
-from ..integers import VECTOR_BYTES, ceil_divide, round_up
+from ..integers import VECTOR_BYTES, ceil_divide, padded, round_up
 from ..ops import ALL_OPERATORS, Operator
 from ..ops.arguments import DataTypeName
 from ..ops.lowering import Elementwise
@@ -29,7 +29,7 @@ from .dispatch import Binding, Dispatch, Unsupported, grid, workgroup
 from .expression import Chain, lowering, needs_int64, reciprocal, used_features
 from .family import Family
 from .node import KernelNode
-from .portions import check_bindings
+from .portions import check_bindings, texel_bytes
 from .schedule import Schedule
 
 # Slices begin at multiples of this many elements: 256 bytes or more in every data type.
@@ -88,7 +88,8 @@ def _structure(node: KernelNode) -> tuple[Chain, list[_Operand]]:
         operands.append(_Operand(f"x{len(operands)}", access, broadcasts, blockwise))
         named[p.name] = (operands[-1].name, access)
     current = (chain.apply(node.operator, named, node.arguments, node.results[0]), node.results[0])
-    sides: dict[Access, tuple[str, Access]] = {}
+    # What is read already, steps behind don't read again.
+    sides = {o.access: (o.name, o.access) for o in operands if not o.blockwise}
     for step in node.epilogue:
         named = {}
         # Declaration order decides which operand a number takes its type from.
@@ -117,13 +118,23 @@ def _capacities(operands: Sequence[_Operand]) -> tuple[int, ...]:
 
 
 def _spec(
-    chain: Chain, operands: Sequence[_Operand], out: str, capacity: int, features: frozenset[str]
+    chain: Chain,
+    operands: Sequence[_Operand],
+    out: str,
+    capacity: int,
+    features: frozenset[str],
+    load: str = "storage",
 ) -> KernelSpec:
     types = {o.name: o.access.data_type for o in operands}
-    buffers = [Buffer(name, kind, width=_width(kind)) for name, kind in types.items()]
+    buffers = [
+        Buffer(name, kind, width=_width(kind), load=load if kind == "float32" else "storage")
+        for name, kind in types.items()
+    ]
     buffers.append(Buffer("out", out, "w", width=_width(out)))
     params = [Param("low"), Param("high")]
-    constants = [Constant("PARTIAL", default=0)] if _width(out) == 4 else []
+    constants = [Constant("ITEMS")]
+    if _width(out) == 4:
+        constants.append(Constant("PARTIAL", default=0))
     broadcasting = [o.name for o in operands if o.broadcasts]
     if broadcasting:
         params += [Param("first"), *(Param(f"o_{name}") for name in broadcasting)]
@@ -307,11 +318,13 @@ def _earlier(
 # -- the family -----------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Pointwise:
-    """Statements computed for each of ``size`` elements, from operands read in these modes."""
+    """Statements computed for each of ``size`` elements, from operands read in these modes. The
+    longest one of float32 has so many bytes (0: there is none)."""
 
     size: int
     statements: int
     modes: tuple[Mode, ...]
+    float_bytes: int = 0
 
 
 class ElementwiseFamily(Family):
@@ -334,10 +347,18 @@ class ElementwiseFamily(Family):
         chain, operands = _structure(node)
         _, layouts = _layouts(operands, node.output.shape)
         modes = tuple(layout.mode for layout in layouts)
-        return Pointwise(node.output.size, len(chain.statements), modes)
+        values = [o.access.value for o in operands]
+        longest = max((padded(v.descriptor.byte_length) for v in values
+                       if v.data_type == "float32"), default=0)
+        return Pointwise(node.output.size, len(chain.statements), modes, longest)
 
     def candidates(self, problem: Pointwise, profile: DeviceProfile) -> Sequence[Schedule]:
-        return [Schedule("elementwise", (("LX", workgroup(profile)),))]
+        texels = 0 < problem.float_bytes <= texel_bytes(profile)
+        return [
+            Schedule("elementwise", (("LX", workgroup(profile, size)), ("ITEMS", items)), load)
+            for load in ("storage", *["texel"] * texels)
+            for size, items in ((256, 1), (64, 4), (8, 1), (8, 16))
+        ]
 
     def lower(
         self, node: KernelNode, problem: Pointwise, schedule: Schedule, profile: DeviceProfile
@@ -347,7 +368,9 @@ class ElementwiseFamily(Family):
         out = MLOperandDescriptor(node.out_type, node.output.shape)
         dims, layouts = _layouts(operands, out.shape)
         capacity = next(c for c in _capacities(operands) if c == 0 or c >= len(dims))
-        spec = _spec(chain, operands, out.data_type, capacity, profile.features)
+        spec = _spec(
+            chain, operands, out.data_type, capacity, profile.features, schedule.load
+        )
         check_bindings(spec.binding_count, node.title, profile)
         broadcasting = [o for o in operands if o.broadcasts]
         layout_of = {o.name: layout for o, layout in zip(operands, layouts, strict=True)}
@@ -360,8 +383,11 @@ class ElementwiseFamily(Family):
                 constants[f"M_{o.name}"] = int(layout_of[o.name].mode)
                 constants[f"B_{o.name}"] = sum(1 << d for d, s in enumerate(steps) if s)
             variant = "+".join(layout.mode.name.lower() for layout in layouts)
+        if spec.texels:
+            variant += " texels"
         padding = (0,) * (capacity - len(dims))
         dispatches = []
+        per_group = 4 * schedule["LX"] * schedule["ITEMS"]
         limit = profile.max_storage_buffer_range
         for start, stop, parts in _slices(operands, out, dims, layouts, limit):
             begin = start // _ALIGNMENT * _ALIGNMENT
@@ -381,11 +407,11 @@ class ElementwiseFamily(Family):
             bindings.append(_binding(node.output.value, _Part(begin, None if last else stop)))
             share = (stop - start) / out.size
             moved = sum(v.descriptor.byte_length for v in (*node.reads, *node.writes))
+            groups = grid(ceil_divide(count, per_group), profile)
             dispatches.append(
                 Dispatch(
-                    spec, tuple(bindings), grid(ceil_divide(count, 4 * schedule["LX"]), profile),
-                    params, dict(constants), kernel="elementwise", variant=variant,
-                    flops=round(chain.flops * share), bytes=round(moved * share),
+                    spec, tuple(bindings), groups, params, dict(constants), kernel="elementwise",
+                    variant=variant, flops=round(chain.flops * share), bytes=round(moved * share),
                 )
             )
         return dispatches
@@ -396,8 +422,10 @@ class ElementwiseFamily(Family):
             if isinstance(operator.lowering, Elementwise):
                 for node in _samples(operator):
                     chain, operands = _structure(node)
+                    floats = any(o.access.data_type == "float32" for o in operands)
                     for capacity in _capacities(operands):
-                        yield _spec(chain, operands, node.out_type, capacity, features)
+                        for load in ("storage", *["texel"] * floats):
+                            yield _spec(chain, operands, node.out_type, capacity, features, load)
 
 
 def repeats_rows(access: Access) -> bool:

@@ -16,6 +16,7 @@ from webnn_vk.codegen.spec import Buffer, Param
 
 from ..access import Access, collapse
 from ..data_types import DATA_TYPES
+from ..integers import padded
 from .dispatch import Binding
 from .expression import Chain, needs_int64, reciprocal
 from .node import KernelNode
@@ -48,8 +49,9 @@ def nothing(data_type: str) -> Epilogue:
     return Epilogue((), (), (), {}, options, False, 0, 0)
 
 
-def build(node: KernelNode) -> Epilogue:
-    """The epilogue of a node with one output."""
+def build(node: KernelNode, texels: int = 0) -> Epilogue:
+    """The epilogue of a node with one output. ``texels``: up to how many bytes float32 operands are
+    read as texels (``portions.texel_bytes``)."""
     chain = Chain()
     result = node.results[0]
     buffers: list[Buffer] = []
@@ -59,7 +61,11 @@ def build(node: KernelNode) -> Epilogue:
     loads: list[tuple[str, str]] = []
     names = {access: f"e{i}" for i, access in enumerate(node.sides)}
     for access, name in names.items():
-        buffers.append(Buffer(name, access.data_type))
+        size = padded(access.value.descriptor.byte_length)
+        if access.data_type == "float32" and size <= texels:
+            buffers.append(Buffer(name, "float32", width=4, load="texel"))
+        else:
+            buffers.append(Buffer(name, access.data_type))
         bindings.append(Binding(access.value))
         index, numbers = _index(name, access, node.output, result.shape)
         params += [Param(number) for number in numbers]

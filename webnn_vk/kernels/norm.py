@@ -16,12 +16,13 @@ from .epilogue import Epilogue, build, nothing
 from .expression import used_features
 from .family import Family
 from .node import KernelNode
-from .portions import bound, dispatch, unread
-from .rows import Rows, Split
+from .portions import bound, dispatch, texel_bytes, unread
+from .rows import Rows, Split, Vectors
 from .schedule import Schedule
 
 _NORM = (*rows.PARAMS, Param("rows"), Param("len"), Param("epsilon", "float"))
 _NORM_CONSTANTS = (*rows.CONSTANTS, Constant("SCALED"), Constant("SHIFTED"))
+_AFFINE = ("scale", "bias")
 _PLAIN = (Param("affine_step"), Param("channels"))
 _PERMUTED = (Param("digits", "uint", 8), Param("affine_stride", "uint", 8))
 
@@ -29,9 +30,11 @@ _PERMUTED = (Param("digits", "uint", 8), Param("affine_stride", "uint", 8))
 @dataclass(frozen=True)
 class Normalization:
     """Rows to normalise. ``affine`` are the parameters that lead to an element's scale and bias;
-    ``permuted``: their dimensions are in another order than the row's."""
+    ``permuted``: their dimensions are in another order than the row's; ``texels`` as in
+    ``Rows``."""
 
     split: Split
+    texels: bool
     permuted: bool
     affine: tuple[tuple[str, int | tuple[int, ...]], ...]
 
@@ -39,7 +42,7 @@ class Normalization:
     def rows(self) -> Rows:
         # Iterations that an element costs: digits of its position where dimensions are permuted.
         passes = 12 if self.permuted else 3
-        return Rows(self.split.rows, self.split.length, self.split.contiguous, passes)
+        return Rows(self.split.rows, self.split.length, self.split.contiguous, passes, self.texels)
 
 
 class Norm(Family):
@@ -60,7 +63,8 @@ class Norm(Family):
             permuted = axes != tuple(sorted(axes))
         if permuted:
             affine = _permutation(shape, axes)
-        return Normalization(rows.split(shape, axes), permuted, tuple(affine.items()))
+        texels = node.operands["input"].data_type == "float32"
+        return Normalization(rows.split(shape, axes), texels, permuted, tuple(affine.items()))
 
     def candidates(self, problem: Normalization, profile: DeviceProfile) -> Sequence[Schedule]:
         return rows.schedules(problem.rows, profile)
@@ -69,22 +73,31 @@ class Norm(Family):
         self, node: KernelNode, problem: Normalization, schedule: Schedule, profile: DeviceProfile
     ) -> list[Dispatch]:
         x, split = node.operands["input"], problem.split
-        epilogue = build(node)
+        texels = texel_bytes(profile, schedule.load)
+        epilogue = build(node, texels)
+        vectors = Vectors() if problem.permuted else rows.vectors(problem.rows, schedule["lanes"])
+        width = vectors.width
+        # Channels have one scale and one bias a row.
+        by_element = bool(vectors.way and dict(problem.affine)["affine_step"])
+        side = 4 if by_element else 1
         affine = [
-            bound(name, node.operands[name], profile) if name in node.operands
-            else unread(name, x.data_type, x)
-            for name in ("scale", "bias")
+            bound(name, node.operands[name], profile, width=side, texels=texels)
+            if name in node.operands else unread(name, x.data_type, x, side, texels)
+            for name in _AFFINE
         ]
-        operands = [bound("x", x, profile), *affine, bound("out", node.output, profile, "w")]
+        operands = [
+            bound("x", x, profile, width=width, texels=texels), *affine,
+            bound("out", node.output, profile, "w", width=width),
+        ]
         spec = _norm_spec(
-            tuple(o.buffer for o in operands), schedule["lanes"] > 1, problem.permuted, epilogue,
-            profile.features,
+            tuple(o.buffer for o in operands), schedule["lanes"] > 1, vectors, by_element,
+            problem.permuted, epilogue, profile.features,
         )
         params = split.params | dict(problem.affine) | {
             "rows": split.rows, "len": split.length, "epsilon": node.arguments["epsilon"]
         }
         size, groups = rows.launch(split.rows, schedule["lanes"], profile)
-        constants = split.constants | {
+        constants = split.constants | vectors.values | {
             "LX": size,
             "SCALED": int("scale" in node.operands),
             "SHIFTED": int("bias" in node.operands),
@@ -92,19 +105,26 @@ class Norm(Family):
         return [
             dispatch(
                 node, spec, operands, epilogue, groups, params, constants, profile, kernel="norm",
-                variant=schedule.kernel, flops=8 * x.size,
+                variant=vectors.named(schedule), flops=8 * x.size,
             )
         ]
 
     def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
         for data_type in FLOAT_TYPES:
-            buffers = (
-                *(Buffer(name, data_type) for name in ("x", "scale", "bias")),
-                Buffer("out", data_type, "w"),
-            )
-            for group in (False, True):
-                for permuted in (False, True):
-                    yield _norm_spec(buffers, group, permuted, nothing(data_type), features)
+            for group, ways in rows.WAYS.items():
+                for way in ways:
+                    for permuted in (False,) if way.way else (False, True):
+                        for side in sorted({1, way.width}):
+                            out = Buffer("out", data_type, "w", way.width)
+                            operands = (
+                                rows.inputs("x", data_type, way.width),
+                                *(rows.inputs(name, data_type, side) for name in _AFFINE),
+                            )
+                            for inputs in zip(*operands, strict=True):
+                                yield _norm_spec(
+                                    (*inputs, out), group, way, side == 4, permuted,
+                                    nothing(data_type), features,
+                                )
 
 
 def _permutation(shape: tuple[int, ...], reduced: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
@@ -122,6 +142,8 @@ def _permutation(shape: tuple[int, ...], reduced: tuple[int, ...]) -> dict[str, 
 def _norm_spec(
     buffers: tuple[Buffer, ...],
     group: bool,
+    vectors: Vectors,
+    by_element: bool,
     permuted: bool,
     epilogue: Epilogue,
     features: frozenset[str],
@@ -129,7 +151,11 @@ def _norm_spec(
     buffers += epilogue.buffers
     return KernelSpec(
         "norm.comp.j2", buffers,
-        _NORM + (_PERMUTED if permuted else _PLAIN) + epilogue.params, _NORM_CONSTANTS,
-        options=(("group", group), ("permuted", permuted), *epilogue.options),
+        _NORM + (_PERMUTED if permuted else _PLAIN) + epilogue.params,
+        _NORM_CONSTANTS + vectors.constants,
+        options=(
+            ("group", group), ("vectors", vectors.way), ("by_element", by_element),
+            ("permuted", permuted), *epilogue.options,
+        ),
         features=used_features(features, buffers, epilogue.int64),
     )

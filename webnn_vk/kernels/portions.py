@@ -37,10 +37,13 @@ def bound(
     profile: DeviceProfile,
     access: str = "r",
     data_type: str | None = None,
+    width: int = 1,
+    texels: int = 0,
 ) -> Bound:
     """All of a tensor as the kernel's buffer ``name``, in portions where needed. ``data_type`` is
     that of the elements in the shader where it differs from the tensor's, and always for scratch
-    memory.
+    memory. ``width``: elements that the shader loads and stores at once.
+    ``texels``: up to how many bytes it is read as texels where it can be (``texel_bytes``).
 
     Unsupported when a tensor needs more portions than a kernel can have.
     """
@@ -50,25 +53,40 @@ def bound(
         value, size = target.value, padded(target.value.descriptor.byte_length)
         data_type = data_type or target.data_type
     assert data_type is not None
+    if access == "r" and data_type == "float32" and size <= texels:
+        return Bound(Buffer(name, data_type, width=4, load="texel"), (Binding(value),), {})
     if size <= profile.max_storage_buffer_range:
-        return Bound(Buffer(name, data_type, access), (Binding(value),), {})
+        return Bound(Buffer(name, data_type, access, width), (Binding(value),), {})
     step = profile.max_storage_buffer_range
     step -= step % max(256, profile.min_storage_buffer_offset_alignment)
     starts = range(0, size, step)
     if len(starts) > 64:
         raise Unsupported(f"{size} bytes in bindings of {step}: more than 64 of them")
     return Bound(
-        Buffer(name, data_type, access, portions=len(starts)),
+        Buffer(name, data_type, access, width, len(starts)),
         tuple(Binding(value, start, min(step, size - start)) for start in starts),
         {f"PORTION_{name}": step // DATA_TYPES[data_type].size},
     )
 
 
-def unread(name: str, data_type: str, other: Access | Scratch) -> Bound:
+def unread(
+    name: str, data_type: str, other: Access | Scratch, width: int = 1, texels: int = 0
+) -> Bound:
     """A buffer that the kernel declares but does not read this time. Something has to be bound to
-    it: the first bytes of ``other``."""
+    it: the first bytes of ``other``. ``width`` and ``texels`` as for ``bound``."""
     value = other if isinstance(other, Scratch) else other.value
-    return Bound(Buffer(name, data_type), (Binding(value, 0, 16),), {})
+    if texels and data_type == "float32":
+        buffer = Buffer(name, data_type, width=4, load="texel")
+    else:
+        buffer = Buffer(name, data_type, width=width)
+    return Bound(buffer, (Binding(value, 0, 16),), {})
+
+
+def texel_bytes(profile: DeviceProfile, load: str = "texel") -> int:
+    """Bytes up to which the operands of a schedule with this ``load`` can be read as texels."""
+    if load != "texel" or "texel_buffers" not in profile.features:
+        return 0
+    return min(16 * profile.max_texel_buffer_elements, profile.max_storage_buffer_range)
 
 
 def check_bindings(count: int, what: str, profile: DeviceProfile) -> None:

@@ -6,6 +6,7 @@ chunks first, whose results are reduced again.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from ..access import Access
 from ..data_types import ALL_TYPES, DATA_TYPES, FLOAT_TYPES
 from ..device_profile import DeviceProfile
-from ..integers import ceil_divide
+from ..integers import ceil_divide, round_up
 from ..ops.reduction import ARITHMETIC_TYPES
 from . import rows
 from .dispatch import Dispatch, Scratch
@@ -22,7 +23,7 @@ from .epilogue import Epilogue, build, nothing
 from .expression import used_features
 from .family import Family
 from .node import KernelNode
-from .portions import bound, dispatch
+from .portions import bound, dispatch, texel_bytes
 from .rows import Rows, Split, split
 from .schedule import Schedule
 
@@ -43,11 +44,12 @@ _PARAMS = (
 @dataclass(frozen=True)
 class Reduction:
     """``accumulate`` is applied over the reduced dimensions of ``split``, ``finish`` to the
-    result."""
+    result; ``texels`` as in ``Rows``."""
 
     accumulate: str
     finish: str
     split: Split
+    texels: bool = False
 
     @property
     def passes(self) -> int:
@@ -56,8 +58,8 @@ class Reduction:
 
     def rows(self, chunks: int = 1) -> Rows:
         """The rows of the first dispatch: each row is cut into ``chunks`` of them."""
-        length = ceil_divide(self.split.length, chunks)
-        return Rows(self.split.rows * chunks, length, self.split.contiguous, self.passes)
+        split, length = self.split, ceil_divide(self.split.length, chunks)
+        return Rows(split.rows * chunks, length, split.contiguous, self.passes, self.texels)
 
 
 class ReduceFamily(Family):
@@ -70,8 +72,9 @@ class ReduceFamily(Family):
         lowering = node.lowering
         axes = node.arguments[lowering.axes]
         axes = (axes,) if isinstance(axes, int) else axes
+        x = node.operands["input"]
         return Reduction(
-            lowering.accumulate, lowering.finish, split(node.operands["input"].shape, axes)
+            lowering.accumulate, lowering.finish, split(x.shape, axes), x.data_type == "float32"
         )
 
     def candidates(self, problem: Reduction, profile: DeviceProfile) -> Sequence[Schedule]:
@@ -83,12 +86,14 @@ class ReduceFamily(Family):
         self, node: KernelNode, problem: Reduction, schedule: Schedule, profile: DeviceProfile
     ) -> list[Dispatch]:
         """Two dispatches where rows are cut into chunks."""
+        texels = texel_bytes(profile, schedule.load)
         x, op, finish = node.operands["input"], problem.accumulate, problem.finish
         chunks, lanes = schedule["chunks"], schedule["lanes"]
         if chunks == 1:
             return [
                 _dispatch(
-                    node, x, node.output, op, finish, problem.split, lanes, profile, build(node)
+                    node, x, node.output, op, finish, problem.split, lanes, profile,
+                    build(node, texels), texels=texels,
                 )
             ]
         # Chunks are summed in float32; their extremes fit in the input's own type.
@@ -98,7 +103,7 @@ class ReduceFamily(Family):
         again = Reduction(_AGAIN[op], finish, split((problem.split.rows, chunks), (1,)))
         first = _dispatch(
             node, x, partial, op, "reversed" if finish == "reversed" else "", problem.split, lanes,
-            profile, nothing(inner), chunks=chunks, out_type=inner,
+            profile, nothing(inner), chunks=chunks, out_type=inner, texels=texels,
         )
         second = _dispatch(
             node, partial, node.output, again.accumulate, finish, again.split,
@@ -108,20 +113,22 @@ class ReduceFamily(Family):
         return [first, second]
 
     def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
-        def spec(op: str, x: str, out: str, group: bool) -> KernelSpec:
-            buffers = (Buffer("x", x), Buffer("out", out, "w"))
-            return _spec(op, buffers, group, nothing(out), features)
+        def specs(op: str, x: str, out: str, group: bool) -> Iterator[KernelSpec]:
+            for wide in (False, True) if x in FLOAT_TYPES else (False,):
+                for buffer in rows.inputs("x", x, 4 if wide else 1):
+                    buffers = (buffer, Buffer("out", out, "w"))
+                    yield _spec(op, buffers, group, wide, nothing(out), features)
 
         types = {"log_sum_exp": FLOAT_TYPES, "order": ALL_TYPES, "arg": ALL_TYPES}
         for op in _ACCUMULATE:
-            for group in (False, True):
-                for x in types.get(op, ARITHMETIC_TYPES):
-                    yield spec(op, x, "uint32" if op == "arg" else x, group)
-                # Results of chunks are float32.
-                if op in set(_AGAIN.values()) - {"order"}:
-                    yield spec(op, "float32", "float16", group)
+            for group, x in itertools.product((False, True), types.get(op, ARITHMETIC_TYPES)):
+                yield from specs(op, x, "uint32" if op == "arg" else x, group)
+            # Results of chunks are float32.
+            if op in set(_AGAIN.values()) - {"order"}:
+                for group in (False, True):
+                    yield from specs(op, "float32", "float16", group)
             if op in _AGAIN and op != "order":
-                yield spec(op, "float16", "float32", True)
+                yield from specs(op, "float16", "float32", True)
 
 
 def _dispatch(
@@ -139,17 +146,22 @@ def _dispatch(
     in_type: str | None = None,
     out_type: str | None = None,
     divisor: int | None = None,
+    texels: int = 0,
 ) -> Dispatch:
     if op == "arg" and not node.epilogue:
         out_type = "uint32"
+    chunk = ceil_divide(split.length, chunks)
+    loaded = in_type or x.data_type if isinstance(x, Access) else in_type
+    wide = split.contiguous and split.length % 4 == 0 and loaded in FLOAT_TYPES
+    if wide:
+        chunk = round_up(chunk, 4)
     operands = [
-        bound("x", x, profile, data_type=in_type),
+        bound("x", x, profile, data_type=in_type, width=4 if wide else 1, texels=texels),
         bound("out", out, profile, "w", data_type=out_type),
     ]
-    chunk = ceil_divide(split.length, chunks)
     outputs = split.rows * chunks
     spec = _spec(
-        op, tuple(o.buffer for o in operands), lanes > 1, epilogue, profile.features
+        op, tuple(o.buffer for o in operands), lanes > 1, wide, epilogue, profile.features
     )
     size, groups = rows.launch(outputs, lanes, profile)
     params = split.params | {
@@ -162,9 +174,10 @@ def _dispatch(
         "divisor": float(divisor or split.length),
         "words": DATA_TYPES[node.results[0].data_type].size // 4 or 1,
     }
+    variant = f"{op} {'group' if lanes > 1 else 'invocation'}"
     return dispatch(
         node, spec, operands, epilogue, groups, params, {"LX": size} | split.constants, profile,
-        kernel="reduce", variant=f"{op} {'group' if lanes > 1 else 'invocation'}",
+        kernel="reduce", variant=variant + " texels" * bool(spec.texels) + " vectors" * wide,
         flops=split.rows * split.length,
     )
 
@@ -173,13 +186,17 @@ def _spec(
     op: str,
     buffers: tuple[Buffer, ...],
     group: bool,
+    wide: bool,
     epilogue: Epilogue,
     features: frozenset[str],
 ) -> KernelSpec:
     # An index may be stored without knowing its type, unless it goes through an epilogue.
     plain_index = op == "arg" and not epilogue.options[0][1]
     buffers += epilogue.buffers
-    options = (("op", op), ("group", group), ("plain_index", plain_index))
+    vectors = "read" if wide else ""
+    options = (
+        ("op", op), ("group", group), ("vectors", vectors), ("plain_index", plain_index)
+    )
     return KernelSpec(
         "reduce.comp.j2", buffers, _PARAMS + epilogue.params, rows.CONSTANTS,
         options=options + (() if plain_index else epilogue.options),

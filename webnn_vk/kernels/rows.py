@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
 
-from webnn_vk.codegen.spec import Constant, Param
+from webnn_vk.codegen.spec import Buffer, Constant, Param
 
 from ..access import strides
 from ..device_profile import DeviceProfile
@@ -16,6 +16,7 @@ from ..integers import ceil_divide
 from .choose import choose
 from .dispatch import Unsupported, workgroup
 from .heuristics import rules
+from .portions import texel_bytes
 from .schedule import Schedule
 
 # What `lib/rows.glsl.j2` reads. LINEAR is a specialisation constant: devices that execute both
@@ -110,12 +111,13 @@ def check_iterations(count: float, profile: DeviceProfile) -> None:
 @dataclass(frozen=True)
 class Rows:
     """So many ``rows`` of ``length`` elements; ``contiguous``: they lie side by side; ``passes``:
-    loop iterations per element."""
+    loop iterations per element; ``texels``: whether they can be read as texels."""
 
     rows: int
     length: int
     contiguous: bool
     passes: int = 1
+    texels: bool = False
 
 
 def schedules(problem: Rows, profile: DeviceProfile, **numbers: int) -> list[Schedule]:
@@ -132,8 +134,10 @@ def schedules(problem: Rows, profile: DeviceProfile, **numbers: int) -> list[Sch
     fitting = [n for n in sizes if budget is None or work <= n * budget]
     if not fitting:
         check_iterations(work / sizes[-1], profile)
+    texels = problem.texels and 4 * problem.rows * problem.length <= texel_bytes(profile)
     return [
-        Schedule("group" if n > 1 else "invocation", (*numbers.items(), ("lanes", n)))
+        Schedule("group" if n > 1 else "invocation", (*numbers.items(), ("lanes", n)), load)
+        for load in ("storage", *["texel"] * texels)
         for n in fitting
     ]
 
@@ -158,6 +162,61 @@ def chunked_schedules(problem: Rows, profile: DeviceProfile) -> list[Schedule]:
             chunks=chunks,
         )
     ]
+
+
+# Vectors of a row that an invocation keeps in registers, at most.
+_KEPT = 4
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """How the elements of a row are loaded: one by one, or four at once, each time that they are
+    needed (``read``) or once (``kept`` in registers, so many vectors). ``way`` is the templates'
+    option ``vectors``."""
+
+    way: str = ""
+    kept: int = 0
+
+    @property
+    def width(self) -> int:
+        """Of the buffers that hold the rows."""
+        return 4 if self.way else 1
+
+    def named(self, schedule: Schedule) -> str:
+        """The variant's name in reports."""
+        texels = ["texels"] * (schedule.load == "texel")
+        return " ".join([schedule.kernel, *texels, *["vectors", self.way] * bool(self.way)])
+
+    @property
+    def constants(self) -> tuple[Constant, ...]:
+        """What the kernel has beside its other constants."""
+        return (Constant("KEPT"),) if self.way == "kept" else ()
+
+    @property
+    def values(self) -> dict[str, int]:
+        """Values of ``constants``."""
+        return {"KEPT": self.kept} if self.way == "kept" else {}
+
+
+#: Every way for rows that one invocation computes, and for those that a workgroup shares.
+WAYS = {False: (Vectors(), Vectors("read")), True: (Vectors(), Vectors("read"), Vectors("kept", 1))}
+
+
+def inputs(name: str, data_type: str, width: int) -> list[Buffer]:
+    """The buffer of an operand that is read this wide: a storage buffer, and texels."""
+    buffers = [Buffer(name, data_type, width=width)]
+    if data_type == "float32":
+        buffers.append(Buffer(name, data_type, width=4, load="texel"))
+    return buffers
+
+
+def vectors(problem: Rows, lanes: int) -> Vectors:
+    """How ``lanes`` invocations load each of these rows: by vectors where they begin at multiples
+    of 4 elements, which are kept where they are few."""
+    if not problem.contiguous or problem.length % 4:
+        return Vectors()
+    own = ceil_divide(problem.length // 4, lanes)
+    return Vectors("kept", own) if lanes > 1 and own <= _KEPT else Vectors("read")
 
 
 def launch(count: int, lanes: int, profile: DeviceProfile) -> tuple[int, int]:

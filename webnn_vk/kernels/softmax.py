@@ -15,8 +15,8 @@ from .epilogue import Epilogue, build, nothing
 from .expression import used_features
 from .family import Family
 from .node import KernelNode
-from .portions import bound, dispatch
-from .rows import Rows
+from .portions import bound, dispatch, texel_bytes
+from .rows import Rows, Vectors
 from .schedule import Schedule
 
 _PARAMS = (Param("rows"), Param("len"), Param("inner"))
@@ -33,7 +33,8 @@ class Softmax(Family):
     def problem(self, node: KernelNode) -> Rows:
         x, axis = node.operands["input"], node.arguments["axis"]
         length = x.shape[axis]
-        return Rows(x.size // length, length, prod(x.shape[axis + 1 :]) == 1, _PASSES)
+        contiguous, texels = prod(x.shape[axis + 1 :]) == 1, x.data_type == "float32"
+        return Rows(x.size // length, length, contiguous, _PASSES, texels)
 
     def candidates(self, problem: Rows, profile: DeviceProfile) -> Sequence[Schedule]:
         return rows.schedules(problem, profile)
@@ -42,34 +43,46 @@ class Softmax(Family):
         self, node: KernelNode, problem: Rows, schedule: Schedule, profile: DeviceProfile
     ) -> list[Dispatch]:
         x, axis = node.operands["input"], node.arguments["axis"]
-        operands = bound("x", x, profile), bound("out", node.output, profile, "w")
-        epilogue = build(node)
+        vectors = rows.vectors(problem, schedule["lanes"])
+        texels = texel_bytes(profile, schedule.load)
+        operands = (
+            bound("x", x, profile, width=vectors.width, texels=texels),
+            bound("out", node.output, profile, "w", width=vectors.width),
+        )
+        epilogue = build(node, texels)
         group = schedule["lanes"] > 1
-        spec = _spec(tuple(o.buffer for o in operands), group, epilogue, profile.features)
+        buffers = tuple(o.buffer for o in operands)
+        spec = _spec(buffers, group, vectors, epilogue, profile.features)
         size, groups = rows.launch(problem.rows, schedule["lanes"], profile)
         params = {
             "rows": problem.rows, "len": problem.length, "inner": prod(x.shape[axis + 1 :])
         }
         return [
             dispatch(
-                node, spec, operands, epilogue, groups, params, {"LX": size}, profile,
-                kernel="softmax", variant=schedule.kernel, flops=5 * x.size,
+                node, spec, operands, epilogue, groups, params, {"LX": size} | vectors.values,
+                profile, kernel="softmax", variant=vectors.named(schedule), flops=5 * x.size,
             )
         ]
 
     def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
         for data_type in FLOAT_TYPES:
-            buffers = Buffer("x", data_type), Buffer("out", data_type, "w")
-            for group in (False, True):
-                yield _spec(buffers, group, nothing(data_type), features)
+            for group, ways in rows.WAYS.items():
+                for way in ways:
+                    out = Buffer("out", data_type, "w", way.width)
+                    for x in rows.inputs("x", data_type, way.width):
+                        yield _spec((x, out), group, way, nothing(data_type), features)
 
 
 def _spec(
-    buffers: tuple[Buffer, ...], group: bool, epilogue: Epilogue, features: frozenset[str]
+    buffers: tuple[Buffer, ...],
+    group: bool,
+    vectors: Vectors,
+    epilogue: Epilogue,
+    features: frozenset[str],
 ) -> KernelSpec:
     buffers += epilogue.buffers
     return KernelSpec(
-        "softmax.comp.j2", buffers, _PARAMS + epilogue.params,
-        options=(("group", group), *epilogue.options),
+        "softmax.comp.j2", buffers, _PARAMS + epilogue.params, vectors.constants,
+        options=(("group", group), ("vectors", vectors.way), *epilogue.options),
         features=used_features(features, buffers, epilogue.int64),
     )

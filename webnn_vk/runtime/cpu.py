@@ -23,7 +23,7 @@ from .engine import NUMPY, HostEngine
 from .host import Arrays
 from .observer import Observer, Watch
 from .pace import Cost
-from .storage import Storage, again, heed, poisoned
+from .storage import Storage, again, heed, poisoned, unfound
 from .work import (
     LENT,
     Allocate,
@@ -48,6 +48,7 @@ class CpuExecutable:
         self.program = program
         self.build_seconds: dict[str, float] = {}
         self.on_host = True
+        self.workspace = None
         self.cost = Cost(program.flops)
         self.modules: Mapping[Any, bytes] = {}
         #: Whether ``compute`` is worth leaving the order of work for: the engine copies nothing,
@@ -219,7 +220,7 @@ class CpuDevice:
             case Refuse():
                 raise InvalidStateError(LENT)
             case RunGraph(executable, inputs, outputs):
-                error = poisoned(inputs.values())
+                error = poisoned(inputs.values()) or unfound(outputs.values())
                 if error is not None:
                     batch.failed = True
                     work.fail(error)

@@ -13,6 +13,7 @@ import numpy as np
 
 from webnn_vk.codegen.store import ShaderStore
 
+from ..device_profile import DeviceProfile
 from ..driver import (
     DeviceLost,
     Driver,
@@ -47,11 +48,24 @@ def translated() -> Iterator[None]:
         raise UnknownError(f"{type(error).__name__}: {error}") from error
 
 
+def reads_in_place(profile: DeviceProfile) -> bool:
+    """Whether all memory of a device that tensors may lie in is cached by the host, where the host
+    sees it: reads of other memory take longer than the device's copy to staging memory."""
+    return all(
+        "host_cached" in names
+        for _, names in profile.memory_types
+        if "device_local" in names and "host_visible" in names
+    )
+
+
 class Remembers(Protocol):
     """Something that keeps what belongs to tensors, by the serial numbers of their storages."""
 
     def forget(self, serial: int) -> None:
         """The tensor is gone (the device's ``lock`` is held)."""
+
+    def rest(self) -> None:
+        """Nothing was called for a while, or memory is short: give up what can be made anew."""
 
 
 class DriverMemory:
@@ -67,6 +81,8 @@ class DriverMemory:
         self.shaders = shaders
         self.profile = driver.profile
         self.name = driver.profile.name
+        #: Whether the host reads the memory of tensors, where it sees it, as fast as its own.
+        self.reads_in_place = reads_in_place(driver.profile)
         self.settle: Callable[[], None] = lambda: None
         self.observer: Observer | None = None
         self.packed = PackedForms()
@@ -135,14 +151,19 @@ class DriverMemory:
                 return
             heed(gone)
             if executables is None:
-                alive = [reference() for reference in self._executables.copy()]
-                executables = [executable for executable in alive if executable is not None]
+                executables = self._alive()
             with self.lock:
                 for executable in executables:
                     executable.forget(gone.serial)
 
+    def _alive(self) -> list[Remembers]:
+        alive = [reference() for reference in self._executables.copy()]
+        return [executable for executable in alive if executable is not None]
+
     def rest(self) -> None:
         """See ``device.Device``."""
+        for executable in self._alive():
+            executable.rest()
         self.bury()
         self.driver.reclaim(pipelines=False)
         if self._used:
@@ -151,6 +172,8 @@ class DriverMemory:
 
     def reclaim(self) -> None:
         """See ``reclaim.Keeps``."""
+        for executable in self._alive():
+            executable.rest()
         try:
             self.bury()
             self.driver.reclaim()

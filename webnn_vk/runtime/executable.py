@@ -35,6 +35,7 @@ from .pace import Cost
 from .setup import Setup
 from .storage import Storage
 from .work import Order, Work
+from .workspace import Workspace
 
 #: Recorded command buffers that a graph keeps, one per set of tensors.
 MAX_RECORDINGS = 32
@@ -56,6 +57,7 @@ class DriverExecutable:
         self.device = device
         self.program = program
         self.build_seconds: dict[str, float] = {}
+        self.workspace: Workspace | None = Workspace()
         self.on_host = any(isinstance(part, HostSegment) for part in program.segments)
         self.cost = Cost(program.flops)
         start = time.perf_counter()
@@ -199,6 +201,11 @@ class DriverExecutable:
         """Give up the recordings that name a tensor, which is gone (lock held)."""
         for key in list(self._keys.get(serial, ())):
             self._drop(key)
+
+    def rest(self) -> None:
+        """Give up what only the next run would use."""
+        if self.workspace is not None:
+            self.workspace.clear()
 
     def _drop(self, key: tuple[int, ...]) -> None:
         for serial in key:

@@ -81,6 +81,20 @@ class HostMapping:
             )
 
 
+def fill(storage: Storage, data: np.ndarray) -> bool:
+    """Copy bytes into a storage that no work uses yet; False, and nothing done, where the host does
+    not see its memory."""
+    backing = storage.backing
+    if isinstance(backing, np.ndarray):
+        backing[: data.nbytes] = data
+    elif backing is None or backing.mapped is None:
+        return False
+    else:
+        np.frombuffer(backing.mapped, np.uint8)[: data.nbytes] = data
+        backing.flush()
+    return True
+
+
 def is_host_visible(storage: Storage) -> bool:
     """Whether the host can use a storage's memory in place."""
     backing = storage.backing

@@ -70,6 +70,11 @@ def poisoned(inputs: Iterable[Storage]) -> Exception | None:
     return next((again(s.error) for s in inputs if s.error is not None), None)
 
 
+def unfound(outputs: Iterable[Storage]) -> Exception | None:
+    """The error of the first output for which no memory was found."""
+    return next((again(s.error) for s in outputs if s.backing is None and s.error), None)
+
+
 def again(error: Exception) -> Exception:
     """The same error for one more to raise: raising one object in many places ties them together
     through its traceback."""

@@ -22,6 +22,7 @@ from ..program import GraphReport, Program
 from .pace import Cost
 from .staging import Held
 from .storage import Storage
+from .workspace import Workspace
 
 _log = logging.getLogger("webnn_vk")
 
@@ -72,12 +73,14 @@ class Write:
 @dataclass(slots=True)
 class Read:
     """Copy a tensor's bytes, or a ``part`` (offset, size) of them, out: ``done`` gets them as a
-    uint8 array, or ``failed`` the error."""
+    uint8 array, or ``failed`` the error. ``last``: no work behind it uses the memory, so that the
+    host may read it in place where it can."""
 
     storage: Storage
     done: Callable[[np.ndarray], Any]
     failed: Callable[[Exception], Any]
     part: tuple[int, int] | None = None
+    last: bool = False
 
     def fail(self, error: Exception) -> None:
         self.failed(_as(UnknownError, error))
@@ -93,6 +96,8 @@ class Executable(Protocol):
     cost: Cost
     #: Whether the host computes some of its steps.
     on_host: bool
+    #: Memory for runs that nobody else sees; None where keeping it gains nothing.
+    workspace: Workspace | None
     #: The SPIR-V of its kernels.
     modules: Mapping[KernelSpec, bytes]
     #: The program's, with what computes each CPU step.

@@ -40,6 +40,23 @@ def test_instance_normalization(data_type: str, way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("data_type", FLOAT_TYPES)
+def test_rows_of_vectors(data_type: str, way: str) -> None:
+    """Rows that are loaded four elements at once: kept in registers, or too long for that."""
+    require_vulkan()
+    rng = np.random.default_rng([WAYS.index(way), 4])
+    for shape in ((9, 4), (5, 132), (3, 768), (2, 4100)):
+        for affine in (affine_node(rng, data_type, shape[1:]), {"scale": None, "bias": None}):
+            x = random_array(rng, data_type, shape)
+            node = node_of("layer_normalization", x, **affine, axes=[1], epsilon=1e-3)
+            assert_close(*node, profile_for(way, 1 << 14), 1e-5)
+        x = random_array(rng, data_type, (2, shape[0], 2, shape[1] // 2))
+        affine = affine_node(rng, data_type, (shape[0],))
+        node = node_of("instance_normalization", x, **affine, epsilon=1e-3)
+        assert_close(*node, profile_for(way, 1 << 14), 1e-5)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("data_type", FLOAT_TYPES)
 def test_batch_normalization(data_type: str, way: str) -> None:
     require_vulkan()
     rng = np.random.default_rng([WAYS.index(way), 3])

@@ -39,6 +39,29 @@ def test_random(name: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", [*REDUCTIONS, "arg_min", "arg_max"])
+def test_rows_of_vectors(name: str, way: str) -> None:
+    """Rows that are loaded four elements at once, whole and in chunks that end within a vector's
+    reach of each other."""
+    require_vulkan()
+    profile = profile_for(way, 1 << 15)
+    rng = np.random.default_rng([WAYS.index(way), 3])
+    for data_type in ("float32", "float16"):
+        for shape in ((9, 4), (5, 132), (2, 40004)):
+            x = random_array(rng, data_type, shape)
+            if name == "reduce_product":
+                # Exact in any order.
+                x = np.exp2(rng.choice((-1, 0, 1), shape, p=(0.01, 0.98, 0.01))).astype(data_type)
+            if name == "reduce_log_sum":
+                x = np.asarray(np.abs(x) + 0.5, data_type)
+            if name.startswith("arg"):
+                assert_close(*node_of(name, x, 1), profile)
+            elif data_type == "float32" or shape[1] < 1000:
+                # (Sums of so many overflow float16.)
+                assert_close(*node_of(name, x, axes=[1]), profile, 4e-6)
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["arg_min", "arg_max"])
 def test_random_positions(name: str, way: str) -> None:
     require_vulkan()

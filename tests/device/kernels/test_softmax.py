@@ -21,6 +21,17 @@ def test_random(data_type: str, way: str) -> None:
         assert_close(*node_of("softmax", x, int(rng.integers(len(shape)))), profile_for(way))
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("data_type", FLOAT_TYPES)
+def test_rows_of_vectors(data_type: str, way: str) -> None:
+    """Rows that are loaded four elements at once: kept in registers, or too long for that."""
+    require_vulkan()
+    rng = np.random.default_rng([WAYS.index(way), 2])
+    for shape in ((9, 4), (3, 5, 132), (2, 768), (2, 4100)):
+        x = random_array(rng, data_type, shape, 20)
+        assert_close(*node_of("softmax", x, len(shape) - 1), profile_for(way, 4096))
+
+
 def test_large_inputs_do_not_overflow() -> None:
     require_vulkan()
     x = np.array([[1e38, -1e38, 0], [-3e38, -3e38, -3e38], [-np.inf, 0, 0]], np.float32)

@@ -11,7 +11,7 @@ from tests.support.cases.random_chains import random_graphs
 from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
 from tests.support.profiles import stored_profile
 from webnn_vk.graph import Emitter, Graph
-from webnn_vk.kernels import KernelGraph, KernelNode
+from webnn_vk.kernels import KernelGraph, KernelNode, plan
 from webnn_vk.kernels.fusion import MAX_STEPS, fuse
 from webnn_vk.kernels.lower import kernelize
 
@@ -50,6 +50,16 @@ def test_a_chain_joins_its_producer():
     assert [name for name, access in node.epilogue[1].operands.items() if access is None] == ["b"]
     feeds = random_feeds(graph)
     np.testing.assert_array_equal(evaluate(done, **feeds)["y"], evaluate(graph, **feeds)["y"])
+
+
+def test_a_chain_binds_each_tensor_once():
+    """(x + y) + x + y reads two tensors, whoever of the three additions asks for them."""
+    emit = Emitter()
+    x, y = graph_input("x", (4, 8)), graph_input("y", (4, 8))
+    graph = graph_of(emit, {"z": emit.add(emit.add(emit.add(x, y), x), y)}, x, y)
+    (node,) = fused(graph).nodes
+    (dispatch,) = plan(node, PROFILE)
+    assert [binding.value.name for binding in dispatch.bindings[:-1]] == ["x", "y"]
 
 
 def test_the_graph_stays_as_it_is_and_so_does_what_is_fused():

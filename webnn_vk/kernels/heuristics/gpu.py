@@ -74,6 +74,7 @@ class Gpu(Rules):
     ) -> Schedule:
         """Rows are shared by a workgroup unless they are short, or so many that one invocation
         each fills the device while neighbours read neighbouring elements."""
+        candidates = [c for c in candidates if c.load == "storage"]
         many = problem.rows >= self.many_rows
         alone = problem.length < 32 or (many and not problem.contiguous) or (
             many and problem.length < 64

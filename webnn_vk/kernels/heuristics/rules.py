@@ -32,6 +32,12 @@ class Rules:
         """How many invocations share a row."""
         raise NotImplementedError
 
+    def elementwise(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        """Many invocations of one vector each."""
+        return candidates[0]
+
     def softmax(
         self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
     ) -> Schedule:

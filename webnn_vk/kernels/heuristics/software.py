@@ -35,6 +35,16 @@ class Software(Rules):
         few invocations still occupy all the cores."""
         return 16 if count < 512 else 64
 
+    def elementwise(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        """One SIMD group a workgroup, since each further one costs 35 ns to start, and several
+        vectors for each invocation, as long as all cores have some."""
+        candidates = [c for c in candidates if c.load == "texel"] or candidates
+        small = [c for c in candidates if c["LX"] == 8]
+        many = [c for c in small if problem.size >= self.fill * 4 * c["ITEMS"]]
+        return max(many or small[:1], key=lambda c: c["ITEMS"])
+
     def matmul(
         self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
     ) -> Schedule:
@@ -62,7 +72,9 @@ class Software(Rules):
     def rows(
         self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
     ) -> Schedule:
-        """Only few long rows need sharing."""
+        """Only few long rows need sharing. Texels where they can be had: loads from storage buffers
+        take ten times as long."""
+        candidates = [c for c in candidates if c.load == "texel"] or candidates
         wanted = 32 if problem.rows < 64 and problem.length >= 256 else 1
         return next((c for c in candidates if c["lanes"] >= wanted), candidates[-1])
 
