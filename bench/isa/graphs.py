@@ -73,6 +73,22 @@ def _convolutions(context: Any) -> Any:
     return builder.build(outputs)
 
 
+def _attention(context: Any) -> Any:
+    """Twelve heads of usual sizes over 512 keys: of a whole sequence, and of its next token."""
+    builder = webnn_vk.MLGraphBuilder(context)
+    outputs = {}
+    for data_type, size, rows in itertools.product(("float32", "float16"), (64, 128), (1, 512)):
+        name = f"{data_type}_{size}_{rows}"
+        query, keys, values = (
+            builder.input(f"{name}_{what}", {"data_type": data_type, "shape": [12, steps, size]})
+            for what, steps in (("q", rows), ("k", 512), ("v", 512))
+        )
+        scores = builder.matmul(query, builder.transpose(keys, permutation=[0, 2, 1]))
+        weights = builder.softmax(builder.mul(scores, builder.constant(data_type, size**-0.5)), 2)
+        outputs[name] = builder.matmul(weights, values, label=name)
+    return builder.build(outputs)
+
+
 #: Name → what ends with `MLGraphBuilder.build` on the context that it is given.
 GRAPHS: Mapping[str, Callable[[Any], Any]] = {
     "minilm_1x32": _minilm(1, 32),
@@ -82,6 +98,7 @@ GRAPHS: Mapping[str, Callable[[Any], Any]] = {
     "products_f32": _products("float32"),
     "products_f16": _products("float16"),
     "convolutions": _convolutions,
+    "attention": _attention,
 }
 
 

@@ -54,6 +54,11 @@ def _problems(b: Any, data_type: str) -> Mapping[str, Any]:
     def x(*shape: int, of: str = data_type) -> Any:
         return b.input(f"x{next(count)}", {"data_type": of, "shape": list(shape)})
 
+    def attention(heads: int, rows: int, size: int) -> Any:
+        query, keys, values = x(heads, rows, size), x(heads, 512, size), x(heads, 512, size)
+        turned = b.transpose(keys, permutation=[0, 2, 1])
+        return b.matmul(b.softmax(b.matmul(query, turned), 2), values)
+
     def conv(c_in: int, c_out: int, size: int, side: int, transposed: bool = False, **more: Any):
         groups = more.get("groups", 1)
         last = more.pop("last", False)
@@ -113,6 +118,9 @@ def _problems(b: Any, data_type: str) -> Mapping[str, Any]:
         "batch norm": lambda: b.batch_normalization(
             x(1, 64, 56, 56), x(64), x(64), scale=x(64), bias=x(64)),
         "batch norm last": lambda: b.batch_normalization(x(8, 256), x(256), x(256), axis=1),
+        "attention": lambda: attention(12, 128, 64),
+        "attention, many": lambda: attention(96, 512, 128),
+        "attention, a token": lambda: attention(32, 1, 128),
         "softmax": lambda: b.softmax(x(12, 128, 128), 2),
         "softmax short": lambda: b.softmax(x(4096, 10), 1),
         "softmax long": lambda: b.softmax(x(4, 30000), 1),

@@ -13,7 +13,7 @@ import numpy as np
 from ..device_profile import DeviceProfile
 from ..graph import Emitter, Graph, Node, Value
 from ..ops.attention import MAX_ATTENTION_RANK
-from .patterns import Bindings, Match, Op, Surroundings, Way
+from .patterns import Bindings, Constant, Match, Op, Surroundings, Way
 from .pipeline import Compilation, Pass
 from .rewrite import apply_rewrites, rewrite
 
@@ -213,14 +213,33 @@ class _Attended(_ScoresPattern):
             yield nodes, {**bound, "key heads": _heads(scores.key, graph) if straight else None}
 
 
-@rewrite(
-    Op(
-        "matmul",
-        a=Op("softmax", bind="softmax", single_use=True, input=_Attended()),
-        b=_Repeated("value"),
-    )
-)
+_WEIGHTS = Op("softmax", bind="softmax", single_use=True, input=_Attended())
+
+
+@rewrite(Op(
+    "matmul", b=_Repeated("value"),
+    a=Op(
+        "where", single_use=True, condition="empty", false_value=_WEIGHTS,
+        true_value=Constant(where=lambda v: v.data is not None and not v.data.any()),
+    ),
+))
+def attention_with_empty_rows(match: Match, emit: Emitter) -> Value | None:
+    """The same where the weights of queries that see nothing become 0, as ONNX defines it."""
+    empty = match["empty"]
+    result = _attention(match, emit)
+    if result is None or (empty.data is not None and not empty.data.any()):
+        return result
+    if not empty.shape or empty.shape[-1] != 1 or len(empty.shape) > len(result.shape):
+        return None
+    return emit.where(empty, emit.constant(0, result.data_type), result)
+
+
+@rewrite(Op("matmul", a=_WEIGHTS, b=_Repeated("value")))
 def attention(match: Match, emit: Emitter) -> Value | None:
+    return _attention(match, emit)
+
+
+def _attention(match: Match, emit: Emitter) -> Value | None:
     """softmax(where(seen, scale · q · kᵀ + masks, unseen)) · v, all in one operator."""
     scores: _Scores = match["scores"]
     value, weights = match["value"], match["softmax"].output
@@ -231,6 +250,8 @@ def attention(match: Match, emit: Emitter) -> Value | None:
         return None
     mask = None
     for term in scores.masks:
+        if term.data is not None and not term.data.any():
+            continue
         mask = term if mask is None else emit.add(mask, term)
     seen = scores.seen
     if seen is not None and scores.hidden:
@@ -322,7 +343,7 @@ def _run(graph: Graph, compilation: Compilation) -> Graph:
     if not takes_attention(compilation.profile):
         return graph
     return apply_rewrites(
-        graph, (attention,), kept=compilation.force_cpu,
+        graph, (attention, attention_with_empty_rows), kept=compilation.force_cpu,
         applied=lambda text: compilation.notes.add("fuse_attention", text),
     )
 

@@ -1,0 +1,99 @@
+"""What our importer makes of ONNX's attention operators, and of exports' plain ones, becomes one
+`attention` on GPUs, with the same results."""
+
+import numpy as np
+import pytest
+from onnx import ValueInfoProto, helper
+
+from tests.support.graphs import evaluate, random_feeds
+from tests.support.onnx_models import info, model
+from tests.support.profiles import stored_profile
+from webnn_vk import MLGraphBuilder
+from webnn_vk.graph import Graph
+from webnn_vk.onnx.importing import build_operands
+from webnn_vk.passes import (
+    DEAD_CODE,
+    FOLD,
+    FUSE_ATTENTION,
+    Compilation,
+    remove_dead_code,
+    run_passes,
+)
+
+F = "float32"
+# Operator, shapes of inputs (constants as arrays), attributes, what stands beside movements.
+CASES = {
+    "microsoft Attention": (
+        "Attention", [(2, 3, 8), (8, 24), (24,)], {"num_heads": 2},
+        ["matmul", "add", "split", "attention"],
+    ),
+    "MultiHeadAttention": (
+        "MultiHeadAttention", [(2, 3, 8), (2, 4, 8), (2, 4, 8)], {"num_heads": 2}, ["attention"],
+    ),
+    "MultiHeadAttention with a padding mask": (
+        "MultiHeadAttention",
+        [(2, 3, 8), (2, 4, 8), (2, 4, 8), None, np.array([[1, 1, 1, 0], [1, 0, 0, 0]], np.int32)],
+        {"num_heads": 2}, ["attention"],
+    ),
+    "GroupQueryAttention": (
+        "GroupQueryAttention",
+        [(1, 3, 32), (1, 3, 16), (1, 3, 16), None, None, np.array([2], np.int32),
+         np.array(3, np.int32)],
+        {"num_heads": 4, "kv_num_heads": 2}, ["attention"],
+    ),
+    "opset 23": ("", [(2, 4, 3, 8), (2, 4, 5, 8), (2, 4, 5, 6)], {}, ["attention"]),
+    "opset 23 with a mask": (
+        "", [(2, 4, 3, 8), (2, 4, 5, 8), (2, 4, 5, 6), (3, 5)], {},
+        ["reduce_max", "equal", "attention", "where"],
+    ),
+    "opset 23, causal": (
+        "", [(2, 4, 3, 8), (2, 4, 3, 8), (2, 4, 3, 6)], {"is_causal": 1}, ["attention"],
+    ),
+    "opset 23, grouped heads": (
+        "", [(2, 4, 3, 8), (2, 2, 5, 8), (2, 2, 5, 6)], {}, ["attention"],
+    ),
+    "opset 23, joined heads": (
+        "", [(2, 3, 32), (2, 5, 32), (2, 5, 32)], {"q_num_heads": 4, "kv_num_heads": 4},
+        ["attention"],
+    ),
+}
+
+
+def imported(context, operator: str, inputs: list, attributes: dict) -> Graph:
+    names = [f"i{k}" if x is not None else "" for k, x in enumerate(inputs)]
+    given = dict(zip(names, inputs, strict=True))
+    proto = model(
+        [helper.make_node(
+            operator or "Attention", names, ["y"], domain="com.microsoft" if operator else "",
+            **attributes,
+        )],
+        [info(name, x) for name, x in given.items() if isinstance(x, tuple)],
+        [ValueInfoProto(name="y")],
+        {name: x for name, x in given.items() if isinstance(x, np.ndarray)},
+        opset=17 if operator else 23, microsoft=bool(operator),
+    )
+    builder = MLGraphBuilder(context)
+    return builder._graph(build_operands(proto, builder))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_attention_operators(case, cpu_context):
+    operator, inputs, attributes, expected = CASES[case]
+    graph = imported(cpu_context, operator, inputs, attributes)
+    compilation = Compilation(stored_profile("nvidia_h200"), verify=True)
+    plain = run_passes([DEAD_CODE, FOLD], graph, compilation, clean=remove_dead_code)
+    fused = run_passes([FUSE_ATTENTION], plain, compilation, clean=remove_dead_code)
+    names = [n.operator.name for n in fused.nodes]
+    assert [n for n in names if n not in ("reshape", "transpose")] == expected
+    assert "softmax" in {n.operator.name for n in plain.nodes}
+    (node,) = [n for n in fused.nodes if n.operator.name == "attention"]
+    assert node.arguments["causal"] == ("causal" in case or case == "GroupQueryAttention")
+    if "Group" in case or "grouped" in case:
+        assert len(node.operands["key"].shape) == 5 and node.operands["key"].shape[2] == 1
+    feeds = random_feeds(graph)
+    if case == "opset 23 with a mask":
+        feeds["i3"] = np.where(np.eye(3, 5) > 0, -np.inf, feeds["i3"]).astype(F)
+        feeds["i3"][1] = -np.inf  # a query that sees nothing: zeros
+    (one,), (other,) = (evaluate(g, **feeds).values() for g in (plain, fused))
+    assert np.isfinite(one).all()
+    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
