@@ -266,7 +266,7 @@ def _held(device: Any) -> int:
     """Bytes that a device holds, without having it give back any."""
     driver = getattr(device, "driver", None)
     if driver is None:
-        return sum(gone.size for gone in list(device._graveyard))
+        return device.memory_in_use()
     return sum(block.size for pool in driver._memory._all_pools
                for block in list(pool.blocks.values()))
 

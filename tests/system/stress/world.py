@@ -153,7 +153,7 @@ class World:
             item.destroy()
         for items in (self.buffers, self.tensors, self.graphs, self.constants):
             items.clear()
-        end = time.monotonic() + 5
+        end = time.monotonic() + PATIENCE
         # gc.collect() does nothing while another thread collects: once may be too few.
         while left := self._memory_left():
             if time.monotonic() > end:
