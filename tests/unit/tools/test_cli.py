@@ -58,7 +58,7 @@ def test_help_fits_on_a_screen_and_shows_an_example(command, path, monkeypatch):
     while words and words[0] in getattr(found, "commands", {}):
         found = found.commands[words.pop(0)]
     known = {option for parameter in found.params for option in parameter.opts}
-    # What a command doesn't know it hands on to the generator.
+    # What a command does not know it hands on to the generator.
     if not found.context_settings.get("ignore_unknown_options"):
         assert {word for word in words if word.startswith("-")} <= known
 
