@@ -81,6 +81,32 @@ def test_types_of_8_16_and_64_bits_are_emulated(context, vulkan_context, data_ty
         assert np.array_equal(result, expected[name])
 
 
+def test_parameters_that_exceed_push_constants(context, vulkan_context):
+    """Each kernel's have a tensor of their own."""
+    data = np.random.default_rng(3).standard_normal((2, 3, 2, 3, 2, 3, 2)).astype(np.float32)
+    orders = {"y": [6, 5, 4, 3, 2, 1, 0], "z": [2, 6, 0, 4, 1, 5, 3]}
+
+    def make(builder, operands):
+        return {name: builder.transpose(operands["a"], permutation=order)
+                for name, order in orders.items()}
+
+    builder = MLGraphBuilder(context)
+    operand = builder.input("a", {"data_type": "float32", "shape": data.shape})
+    with builder.build(make(builder, {"a": operand})).result() as graph:
+        assert len({id(storage) for storage in _parameters(graph)}) == 2
+        results = context.compute(graph, {"a": data})
+    for name, expected in compute(vulkan_context, make, {"a": data}).items():
+        assert np.array_equal(results[name], expected)
+        assert np.array_equal(expected, data.transpose(orders[name]))
+
+
+def _parameters(graph):
+    """The storages of a graph's parameters."""
+    executable = graph._executable
+    slots = executable.program.slots
+    return [s for n, s in executable._storages.items() if slots[n].kind == "params"]
+
+
 def test_tensors_that_stay_and_work_on_the_cpu_in_between(vulkan_context):
     require_kompute()
     with open_context(driver="kompute", force_cpu=("softmax",)) as context:
