@@ -194,7 +194,8 @@ def _vulkan_context(
 def _context_over(
     device: DriverDevice, index: int, settings: Settings, accelerated: bool, **options: Any
 ) -> MLContext:
-    info = DeviceInfo.of(device.profile, index, chosen=partial(_is_default, index))
+    number = index if index >= 0 else None  # the null device is none of the machine's
+    info = DeviceInfo.of(device.profile, number, chosen=partial(_is_default, index))
     return _gpu_context(Timeline(device), info, settings, accelerated=accelerated, **options)
 
 

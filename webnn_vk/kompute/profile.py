@@ -30,6 +30,7 @@ def kompute_profile(profile: DeviceProfile) -> DeviceProfile:
         driver_name=f"Kompute on {profile.driver_name}",
         features=profile.features & FREE_FEATURES,
         max_storage_buffer_range=limit,
+        max_texel_buffer_elements=0,  # Kompute makes no views of buffers
         max_buffer_size=limit,
         max_memory_allocation_size=limit,
         max_memory_allocation_count=profile.max_memory_allocation_count // twins,

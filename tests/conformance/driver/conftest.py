@@ -6,6 +6,7 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +32,28 @@ void main() { uint i = gl_GlobalInvocationID.x; if (i < n) b[i] = a[i] * K + c; 
 def open_named(name: str) -> Driver:
     """A new driver of that name, on the device that the tests use."""
     if name == "null":
-        found: Any = NullDevice()
+        return open_device(NullDevice(), Settings(driver="null")).driver
+    if name == "vulkan":
+        require_vulkan()
     else:
-        require_kompute() if name == "kompute" else require_vulkan()
-        found = choose(Settings.from_environment(), power_preference="default").found
-        if found is None or found.index < 0:
-            found = choose(Settings(device="vulkan", validate=True)).found
+        require_kompute()
+    chosen = Settings.from_environment()
+    found: Any = choose(replace(chosen, device=chosen.device or "vulkan", driver="vulkan")).found
+    if name == "kompute with twins":
+        from webnn_vk.kompute.driver import open_driver
+
+        return open_driver(found.profile.replace(device_type="discrete"), found.index)
     return open_device(found, Settings(driver=name)).driver
 
 
-@pytest.fixture(
-    scope="session", params=["vulkan", pytest.param("kompute", marks=pytest.mark.device), "null"]
-)
+#: Kompute also as on a GPU, where tensors have staging twins.
+NAMES = [
+    "vulkan", *(pytest.param(name, marks=pytest.mark.device)
+                for name in ("kompute", "kompute with twins")), "null",
+]
+
+
+@pytest.fixture(scope="session", params=NAMES)
 def name(request: pytest.FixtureRequest) -> str:
     return request.param
 

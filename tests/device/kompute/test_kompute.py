@@ -21,6 +21,7 @@ from tests.support.paths import ROOT
 from tests.support.summary import LINE
 from webnn_vk import MLGraphBuilder, NotSupportedError, OperationError, Settings, ml
 from webnn_vk.driver import CopyCommand, DispatchCommand, FillCommand, PipelineRequest
+from webnn_vk.examples.sentence_encoder import ModelError, Weights, build_encoder, load_model
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +81,32 @@ def test_types_of_8_16_and_64_bits_are_emulated(context, vulkan_context, data_ty
         assert np.array_equal(result, expected[name])
 
 
+def test_parameters_that_exceed_push_constants(context, vulkan_context):
+    """Each kernel's have a tensor of their own."""
+    data = np.random.default_rng(3).standard_normal((2, 3, 2, 3, 2, 3, 2)).astype(np.float32)
+    orders = {"y": [6, 5, 4, 3, 2, 1, 0], "z": [2, 6, 0, 4, 1, 5, 3]}
+
+    def make(builder, operands):
+        return {name: builder.transpose(operands["a"], permutation=order)
+                for name, order in orders.items()}
+
+    builder = MLGraphBuilder(context)
+    operand = builder.input("a", {"data_type": "float32", "shape": data.shape})
+    with builder.build(make(builder, {"a": operand})).result() as graph:
+        assert len({id(storage) for storage in _parameters(graph)}) == 2
+        results = context.compute(graph, {"a": data})
+    for name, expected in compute(vulkan_context, make, {"a": data}).items():
+        assert np.array_equal(results[name], expected)
+        assert np.array_equal(expected, data.transpose(orders[name]))
+
+
+def _parameters(graph):
+    """The storages of a graph's parameters."""
+    executable = graph._executable
+    slots = executable.program.slots
+    return [s for n, s in executable._storages.items() if slots[n].kind == "params"]
+
+
 def test_tensors_that_stay_and_work_on_the_cpu_in_between(vulkan_context):
     require_kompute()
     with open_context(driver="kompute", force_cpu=("softmax",)) as context:
@@ -109,6 +136,46 @@ def test_mobilenet_is_the_raw_drivers(context, vulkan_context):
             assert all(step.device == "vulkan" for step in graph.report().steps)
             results.append(own.compute(graph, {"image": mobilenet_v2.image()})["logits"])
     assert np.array_equal(*results)
+
+
+def test_minilm_is_the_raw_drivers(context, vulkan_context):
+    try:
+        model = load_model()
+    except ModelError as error:
+        pytest.skip(str(error))
+    random = np.random.default_rng(0)
+    inputs = {
+        "ids": random.integers(0, model.config.vocabulary, (2, 16), np.int32),
+        "mask": np.ones((2, 16), np.float32),
+    }
+    results = []
+    for each in (context, vulkan_context):
+        weights = Weights(each, model)
+        weights.upload()
+        with build_encoder(weights, 2, 16).result() as graph:
+            assert all(step.device == "vulkan" for step in graph.report().steps)
+            results.append(each.compute(graph, inputs)["embeddings"])
+        weights.destroy()
+    assert np.array_equal(*results)
+    assert np.allclose(np.linalg.norm(results[0], axis=-1), 1, atol=1e-5)
+
+
+def test_a_process_may_end_with_the_context_open(context):
+    code = """
+import numpy as np
+from webnn_vk import MLGraphBuilder, Settings, ml
+context = ml.create_context(settings=Settings(device="vulkan", driver="kompute")).result()
+builder = MLGraphBuilder(context)
+x = builder.input("x", {"data_type": "float32", "shape": [256, 256]})
+graph = builder.build({"y": builder.matmul(x, x)}).result()
+tensors = [context.create_tensor({"data_type": "float32", "shape": [256, 256]}).result()
+           for _ in range(2)]
+for _ in range(50):
+    context.dispatch(graph, {"x": tensors[0]}, {"y": tensors[1]})
+print("queued")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "queued\n"), done.stderr[-2000:]
 
 
 def test_a_tensor_beyond_a_binding_is_refused(context):

@@ -16,7 +16,8 @@ def test_nothing_that_kompute_lacks(name):
         "external_memory_host", "subgroup_size_control", "cooperative_matrix",
     }
     assert profile.whole_bindings and not device.whole_bindings
-    assert profile.timestamp_valid_bits == 0 and profile.cooperative_matrices == ()
+    assert profile.max_texel_buffer_elements == profile.timestamp_valid_bits == 0
+    assert profile.cooperative_matrices == ()
     assert profile.name == device.name and profile.driver_name != device.driver_name
 
 

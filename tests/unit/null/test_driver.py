@@ -1,6 +1,8 @@
 """What the null driver says would be submitted."""
 
 import struct
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -51,6 +53,7 @@ def test_a_context_without_vulkan_says_what_a_graph_would_run(tmp_path):
     settings = Settings(driver="null", dump=tmp_path)
     with ml.create_context(settings=settings).result() as context:
         assert context.device_info.name == "null device"
+        assert context.device_info.index is None
         builder = MLGraphBuilder(context)
         x = builder.input("x", {"data_type": "float32", "shape": [64, 64]})
         graph = builder.build({"y": builder.matmul(builder.relu(x), x, label="product")}).result()
@@ -60,6 +63,16 @@ def test_a_context_without_vulkan_says_what_a_graph_would_run(tmp_path):
     dispatches = [line for line in path.read_text().splitlines() if "dispatch" in line]
     assert [line.split()[1].split(".")[0] for line in dispatches][-1].startswith("matmul")
     assert len(dispatches) == 2
+
+
+def test_no_vulkan_is_loaded_for_it():
+    code = (
+        "import sys, warnings\nwarnings.simplefilter('ignore')\nfrom webnn_vk import ml\n"
+        "with ml.create_context(driver='null').result(): pass\n"
+        "print([m for m in sys.modules if m.startswith(('vulkan', 'webnn_vk.vulkan', 'kp'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_a_device_that_is_asked_for_as_the_cpu_stays_that():
