@@ -208,33 +208,37 @@ def tree_ensemble(
 
 
 def _from_lists(
-    targets: int, nodes: dict[str, Sequence], leaves: tuple[Sequence[int], ...], weights:
-    Sequence[float],
+    targets: int,
+    places: Sequence[tuple[int, int]],
+    features: Sequence[int],
+    modes: Sequence[str],
+    values: Sequence[float],
+    branches: tuple[Sequence[int], Sequence[int]],
+    missing: Sequence[int] | None,
+    leaves: tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[float]],
 ) -> _Ensemble:
     """An ensemble as opsets before 5 have it: nodes and leaves by numbers of tree and node."""
-    places = list(zip(nodes["treeids"], nodes["nodeids"], strict=True))
     number = {place: n for n, place in enumerate(places)}
-    modes = [str(mode) for mode in nodes["modes"]]
     if not all(mode == "LEAF" or mode in _COMPARISONS for mode in modes):
         raise Unsupported("nodes_modes names no comparison")
 
-    def branch(name: str) -> list[int]:
+    def branch(ids: Sequence[int]) -> list[int]:
         return [
             n if modes[n] == "LEAF" else number.get((tree, to), -1)
-            for n, ((tree, _), to) in enumerate(zip(places, nodes[name], strict=True))
+            for n, ((tree, _), to) in enumerate(zip(places, ids, strict=True))
         ]
 
     roots = {tree: n for n, (tree, _) in reversed(list(enumerate(places)))}
     trees = _Ensemble(
         sorted(roots.values()),
-        [0 if m == "LEAF" else f for f, m in zip(nodes["featureids"], modes, strict=True)],
-        list(nodes["values"]),
+        [0 if m == "LEAF" else f for f, m in zip(features, modes, strict=True)],
+        list(values),
         ["BRANCH_LEQ" if m == "LEAF" else m for m in modes],
-        branch("truenodeids"), branch("falsenodeids"),
-        [bool(m) for m in nodes["missing"] or [0] * len(modes)],
+        branch(branches[0]), branch(branches[1]),
+        [bool(m) for m in missing or [0] * len(modes)],
         targets,
     )
-    for tree, node, target, weight in zip(*leaves, weights, strict=True):
+    for tree, node, target, weight in zip(*leaves, strict=True):
         if (tree, node) not in number or not 0 <= target < targets:
             raise Unsupported("a weight belongs to a leaf or a target that isn't there")
         place = number[tree, node], target
@@ -276,15 +280,13 @@ def tree_ensemble_regressor(
     target_weights: list[float] | None = None,
     target_weights_as_tensor: np.ndarray | None = None,
 ) -> MLOperand:
-    nodes = {
-        "treeids": nodes_treeids, "nodeids": nodes_nodeids, "featureids": nodes_featureids,
-        "modes": nodes_modes, "truenodeids": nodes_truenodeids,
-        "falsenodeids": nodes_falsenodeids, "missing": nodes_missing_value_tracks_true or [],
-        "values": _either(nodes_values, nodes_values_as_tensor),
-    }
-    leaves = target_treeids, target_nodeids, target_ids
     weights = _either(target_weights, target_weights_as_tensor)
-    trees = _from_lists(n_targets, nodes, leaves, weights)
+    trees = _from_lists(
+        n_targets, list(zip(nodes_treeids, nodes_nodeids, strict=True)), nodes_featureids,
+        nodes_modes, _either(nodes_values, nodes_values_as_tensor),
+        (nodes_truenodeids, nodes_falsenodeids), nodes_missing_value_tracks_true,
+        (target_treeids, target_nodeids, target_ids, weights),
+    )
     scores = _scores(c, x, trees, aggregate_function)
     base = _either(base_values, base_values_as_tensor)
     if base:
@@ -319,12 +321,6 @@ def tree_ensemble_classifier(
     nodes_values_as_tensor: np.ndarray | None = None,
     post_transform: str = "NONE",
 ) -> tuple[MLOperand | None, MLOperand]:
-    nodes = {
-        "treeids": nodes_treeids, "nodeids": nodes_nodeids, "featureids": nodes_featureids,
-        "modes": nodes_modes, "truenodeids": nodes_truenodeids,
-        "falsenodeids": nodes_falsenodeids, "missing": nodes_missing_value_tracks_true or [],
-        "values": _either(nodes_values, nodes_values_as_tensor),
-    }
     if classlabels_strings and c.wants(0):
         raise Unsupported("labels that are strings; WebNN has none")
     count = len(classlabels_int64s or classlabels_strings or [])
@@ -334,7 +330,10 @@ def tree_ensemble_classifier(
     sides = set(class_ids) if count == 2 else set()
     one_sided = len(sides) == 1
     trees = _from_lists(
-        1 if sides == {0} else count, nodes, (class_treeids, class_nodeids, class_ids), weights
+        1 if sides == {0} else count, list(zip(nodes_treeids, nodes_nodeids, strict=True)),
+        nodes_featureids, nodes_modes, _either(nodes_values, nodes_values_as_tensor),
+        (nodes_truenodeids, nodes_falsenodeids), nodes_missing_value_tracks_true,
+        (class_treeids, class_nodeids, class_ids, weights),
     )
     if len(base) not in (0, trees.targets):
         raise Unsupported(f"{len(base)} base_values for {trees.targets} scores")
