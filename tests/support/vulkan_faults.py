@@ -33,6 +33,7 @@ ERRORS: dict[str, tuple[str, ...]] = {
     "vkCreateDescriptorSetLayout": _MEMORY,
     "vkCreatePipelineLayout": _MEMORY,
     "vkCreateDescriptorPool": (*_MEMORY, "FRAGMENTATION"),
+    "vkCreateBufferView": _MEMORY,
     "vkAllocateDescriptorSets": (*_MEMORY, "FRAGMENTED_POOL", "OUT_OF_POOL_MEMORY"),
     "vkCreateShaderModule": (*_MEMORY, "INVALID_SHADER_NV"),
     "vkCreateComputePipelines": (*_MEMORY, "INVALID_SHADER_NV"),
