@@ -71,16 +71,6 @@ def fits(value: Value, profile: DeviceProfile, start: int, end: int) -> bool:
     return padded(end - first) <= profile.max_storage_buffer_range
 
 
-def holds_texels(size: int, width: int, profile: DeviceProfile) -> bool:
-    """Whether ``size`` bytes of 32-bit elements can be bound, whole, as a uniform texel buffer
-    with ``width`` elements a texel."""
-    return (
-        "texel_buffers" in profile.features
-        and size <= profile.max_storage_buffer_range
-        and size <= 4 * width * profile.max_texel_buffer_elements
-    )
-
-
 def bind_range(value: Value, part: range, size: int) -> Binding:
     """A binding with just those items of ``size`` bytes of the value."""
     whole = padded(value.descriptor.byte_length)

@@ -8,16 +8,17 @@ from dataclasses import replace
 from webnn_vk.codegen.spec import Buffer
 
 from ..device_profile import DeviceProfile
-from .elements import holds_texels
 
 
 def has_texels(profile: DeviceProfile) -> bool:
-    """Whether whatever one binding holds can be read as uniform texels of float32."""
-    return holds_texels(profile.max_storage_buffer_range, 1, profile)
+    """Whether whatever one binding holds can be read as uniform texels of one float32."""
+    room = 4 * profile.max_texel_buffer_elements
+    return "texel_buffers" in profile.features and room >= profile.max_storage_buffer_range
 
 
 def as_texels(buffers: Iterable[Buffer]) -> tuple[Buffer, ...]:
-    """The buffers, read as texels where they can be: float32, only read and bound whole."""
+    """The buffers, read as texels where they can be: float32, only read and bound whole. Those one
+    element wide stay so: that loads as fast as picking one of four, and compiles faster."""
     return tuple(
         replace(b, load="texel")
         if (b.data_type, b.access, b.portions) == ("float32", "r", 1) else b

@@ -19,9 +19,10 @@ from ..integers import VECTOR_BYTES, ceil_divide, round_up
 from . import epilogue as fused
 from .choose import choose
 from .dispatch import Binding, Dispatch, Packed, Scratch, grid
-from .elements import alignment, holds_texels
+from .elements import alignment
 from .expression import used_features
 from .family import Family
+from .loads import as_texels, has_texels
 from .node import KernelNode
 from .packing import Panels, is_weight
 from .product import BATCH_RANK, Piece, Product, matrix, normalize, pieces, spans
@@ -96,7 +97,10 @@ class Matmul(Family):
             return [s for s in self._tilings(p, profile) if tile_shape(p, s)[1] == p.panel]
         if p.n == 1 and (p.ldb == 1 or p.b_transposed):
             small = (8, 1) if p.a_transposed else (1, 8)
-            return [Schedule("matvec", (("LX", x), ("LY", y))) for x, y in (small, (32, 4))]
+            return [
+                Schedule("matvec", (("LX", x), ("LY", y)), load)
+                for load in _loads(p, profile) for x, y in (small, (32, 4))
+            ]
         return self._tilings(p, profile)
 
     def _tilings(self, p: Product, profile: DeviceProfile) -> list[Schedule]:
@@ -114,7 +118,10 @@ class Matmul(Family):
             and tile_bytes(side, side, steps, not p.a_transposed, p.b_transposed)
             <= profile.max_shared_memory
         ]
-        return direct + tiled + (_texel_tilings() if reads_texels(p, profile) else [])
+        return direct + tiled + [
+            Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", tm), ("TN", tn)), load)
+            for load in _loads(p, profile)[1:] for tm, tn in ((4, 8), (8, 8), (16, 8))
+        ]
 
     def pack(self, node: KernelNode, profile: DeviceProfile, tuned: Tuned) -> KernelNode:
         return pack_panels(self, node, profile, tuned)
@@ -165,14 +172,15 @@ class Matmul(Family):
                     texels=texels,
                 )
 
-            for vector in flags:
-                yield spec("matvec", False, vector, vector)
+            for vector, texels in itertools.product(flags, flags):
+                if data_type == "float32" or not texels:
+                    yield spec("matvec", False, vector, vector, texels=texels)
             for tb in flags:
                 for va, vb in itertools.product(flags, flags):
                     yield spec("matmul", tb, va, vb)
+                    if data_type == "float32":
+                        yield spec("matmul", tb, va, vb, texels=True)
                     yield spec("matmul_tiled", tb, va, vb)
-                if data_type == "float32":
-                    yield spec("matmul", tb, True, True, texels=True)
                 if data_type == "float16":
                     # Sums over parts of the inner dimension.
                     for kernel in ("matmul", *(["matvec"] if not tb else [])):
@@ -182,26 +190,16 @@ class Matmul(Family):
                                 yield spec(kernel, tb, False, False, c_type="float32", out=out)
 
 
-def _texel_tilings() -> list[Schedule]:
-    return [
-        Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", tm), ("TN", tn)), "texel")
-        for tm, tn in ((4, 8), (8, 8), (16, 8), (8, 16), (16, 16))
-    ]
-
-
-def reads_texels(p: Product, profile: DeviceProfile) -> bool:
-    """Whether a and b can be read through uniform texel buffers, four elements a texel."""
-    ends = [start + span for start, span in zip(p.starts, spans(p), strict=True)]
-    return (
-        p.data_type == "float32" and all(_vectors(p, p.starts))
-        and holds_texels(4 * max(ends[:2]), 4, profile)
-    )
-
-
 MATMUL = Matmul()
 
 
 # -- problems
+
+
+def _loads(p: Product, profile: DeviceProfile) -> tuple[str, ...]:
+    """How the device can read a and b, the plainest way first."""
+    texels = p.data_type == "float32" and has_texels(profile)
+    return ("storage", "texel") if texels else ("storage",)
 
 
 def _oriented(node: KernelNode, operand: str) -> Access:
@@ -318,15 +316,15 @@ def _dispatch(
         bases.append(base)
     extra = fused.nothing(out_type) if isinstance(out, Scratch) else fused.build(node)
     plain = data_type == out_type and c_type in (None, data_type)
-    # Where only parts fit into a binding these begin anywhere.
-    texels = schedule.load == "texel" and bindings[0].size is None and bindings[1].size is None
+    # Parts of what exceeds a binding begin where they like.
+    texels = schedule.load == "texel" and all(b.size is None for b in bindings)
     a_vector, b_vector = _vectors(p, bases) if plain or node.epilogue else (False, False)
     if kernel == "matvec":
         b_vector = a_vector and (p.a_transposed or _divides(bases[1], *p.b_batch))
         a_vector = b_vector
     spec = _spec(
         kernel, data_type, c_type, out_type, p.a_transposed, p.b_transposed, a_vector,
-        b_vector, profile.features, extra, texels=texels and a_vector and b_vector,
+        b_vector, profile.features, extra, texels=texels,
     )
     rows, columns = tile_shape(p, schedule)
     groups = p.batches * ceil_divide(p.m, rows) * ceil_divide(p.n, columns)
@@ -343,7 +341,7 @@ def _dispatch(
         "out_batch": pad + p.out_batch[-BATCH_RANK:],
         **extra.values,
     }
-    vectors = "xx" if spec.texels else f"{'sv'[a_vector]}{'sv'[b_vector]}"
+    vectors = f"{'sv'[a_vector]}{'sv'[b_vector]}" + "x" * texels
     transposed = f"{'t' if p.a_transposed else 'n'}{'t' if p.b_transposed else 'n'}"
     return Dispatch(
         spec,
@@ -402,14 +400,15 @@ def _spec(
     else:
         options |= {"vector": a_vector}
         b_vector = a_vector and not a_transposed
-    load = "texel" if texels else "storage"
     buffers = [
-        Buffer("a", data_type, "r", 4 if a_vector else 1, load=load),
-        Buffer("b", data_type, "r", 4 if b_vector else 1, load=load),
+        Buffer("a", data_type, "r", 4 if a_vector else 1),
+        Buffer("b", data_type, "r", 4 if b_vector else 1),
         *([Buffer("c", c_type)] if c_type else []),
         Buffer("out", out_type, "w", 4 if out_vector else 1),
         *extra.buffers,
     ]
+    if texels:
+        buffers = [*as_texels(buffers)]
     return KernelSpec(
         f"{kernel}.comp.j2",
         tuple(buffers),

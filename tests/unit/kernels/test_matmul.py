@@ -33,11 +33,31 @@ def test_plans() -> None:
     (small,) = _planned("nvidia_h200", (64, 64), (64, 64))
     assert small.constants["LX"] * small.constants["TN"] == 32
     (cpu,) = _planned("llvmpipe", (1024, 384), (384, 1536))
-    assert cpu.kernel == "matmul" and math.prod(cpu.groups) == 128 * 24
+    assert cpu.kernel == "matmul" and math.prod(cpu.groups) == 64 * 24
     assert [b.width for b in cpu.spec.buffers] == [4, 4, 4]
-    # An odd row length leaves no vector aligned.
+    assert [b.load for b in cpu.spec.buffers] == ["texel", "texel", "storage"]
+    assert all(binding.size is None for binding in cpu.bindings)
+    # An odd row length leaves no vector aligned: texels are taken apart.
     (odd,) = _planned("llvmpipe", (16, 33), (33, 17))
-    assert [b.width for b in odd.spec.buffers] == [1, 1, 1]
+    assert [b.width for b in odd.spec.buffers] == [4, 4, 1] and odd.variant.startswith("nn ssx")
+
+
+def test_texels_only_where_a_device_reads_whole_operands_so() -> None:
+    """Without the feature, where a texel buffer is smaller than a binding, for halves, and for
+    what is larger than a binding, operands come from storage buffers."""
+    llvmpipe = stored_profile("llvmpipe")
+
+    def loads(profile, data_type: str = "float32") -> set[str]:
+        shapes = (64, 64), (64, 64)
+        node, _ = node_of("matmul", *(MLOperandDescriptor(data_type, s) for s in shapes))
+        return {b.load for d in plan(node, profile) for b in d.spec.buffers if b.name in "ab"}
+
+    assert loads(llvmpipe) == {"texel"}
+    assert loads(llvmpipe.masked(["texel_buffers"])) == {"storage"}
+    assert loads(llvmpipe.replace(max_texel_buffer_elements=65536)) == {"storage"}
+    assert loads(llvmpipe.replace(max_storage_buffer_range=4096)) == {"storage"}
+    assert loads(llvmpipe, "float16") == {"storage"}
+    assert loads(stored_profile("nvidia_h200")) == {"storage"}
 
 
 def test_batches_that_share_b_are_rows() -> None:
