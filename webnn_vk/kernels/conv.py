@@ -116,7 +116,7 @@ class Conv(Family):
             return [choose("matmul", candidates, problem, profile)]
         g = problem
         loads = ["storage"]
-        if has_texels(profile, 1) and g.data_types[0] == "float32":
+        if has_texels(profile) and g.data_types[0] == "float32":
             loads.append("texel")
         direct = [
             Schedule("conv", (

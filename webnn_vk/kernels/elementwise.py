@@ -28,8 +28,9 @@ from ..ops.lowering import Elementwise
 from .dispatch import Binding, Dispatch, Unsupported, grid, workgroup
 from .expression import Chain, lowering, needs_int64, reciprocal, used_features
 from .family import Family
+from .loads import texel_bytes
 from .node import KernelNode
-from .portions import check_bindings, texel_bytes
+from .portions import check_bindings
 from .schedule import Schedule
 
 # Slices begin at multiples of this many elements: 256 bytes or more in every data type.

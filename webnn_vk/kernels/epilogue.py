@@ -51,7 +51,7 @@ def nothing(data_type: str) -> Epilogue:
 
 def build(node: KernelNode, texels: int = 0) -> Epilogue:
     """The epilogue of a node with one output. ``texels``: up to how many bytes float32 operands are
-    read as texels (``portions.texel_bytes``)."""
+    read as texels (``loads.texel_bytes``)."""
     chain = Chain()
     result = node.results[0]
     buffers: list[Buffer] = []

@@ -408,7 +408,7 @@ def _spec(
         *extra.buffers,
     ]
     if texels:
-        buffers = [*as_texels(buffers, 4)]
+        buffers = [*as_texels(buffers)]
     return KernelSpec(
         f"{kernel}.comp.j2",
         tuple(buffers),

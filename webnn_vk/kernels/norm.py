@@ -15,8 +15,9 @@ from .dispatch import Dispatch
 from .epilogue import Epilogue, build, nothing
 from .expression import used_features
 from .family import Family
+from .loads import texel_bytes
 from .node import KernelNode
-from .portions import bound, dispatch, texel_bytes, unread
+from .portions import bound, dispatch, unread
 from .rows import Rows, Split, Vectors
 from .schedule import Schedule
 

@@ -43,7 +43,7 @@ def bound(
     """All of a tensor as the kernel's buffer ``name``, in portions where needed. ``data_type`` is
     that of the elements in the shader where it differs from the tensor's, and always for scratch
     memory. ``width``: elements that the shader loads and stores at once.
-    ``texels``: up to how many bytes it is read as texels where it can be (``texel_bytes``).
+    ``texels``: up to how many bytes it is read as texels where it can be (``loads.texel_bytes``).
 
     Unsupported when a tensor needs more portions than a kernel can have.
     """
@@ -80,13 +80,6 @@ def unread(
     else:
         buffer = Buffer(name, data_type, width=width)
     return Bound(buffer, (Binding(value, 0, 16),), {})
-
-
-def texel_bytes(profile: DeviceProfile, load: str = "texel") -> int:
-    """Bytes up to which the operands of a schedule with this ``load`` can be read as texels."""
-    if load != "texel" or "texel_buffers" not in profile.features:
-        return 0
-    return min(16 * profile.max_texel_buffer_elements, profile.max_storage_buffer_range)
 
 
 def check_bindings(count: int, what: str, profile: DeviceProfile) -> None:

@@ -16,7 +16,7 @@ from ..integers import ceil_divide
 from .choose import choose
 from .dispatch import Unsupported, workgroup
 from .heuristics import rules
-from .portions import texel_bytes
+from .loads import texel_bytes
 from .schedule import Schedule
 
 # What `lib/rows.glsl.j2` reads. LINEAR is a specialisation constant: devices that execute both

@@ -14,8 +14,9 @@ from .dispatch import Dispatch
 from .epilogue import Epilogue, build, nothing
 from .expression import used_features
 from .family import Family
+from .loads import texel_bytes
 from .node import KernelNode
-from .portions import bound, dispatch, texel_bytes
+from .portions import bound, dispatch
 from .rows import Rows, Vectors
 from .schedule import Schedule
 

@@ -69,7 +69,7 @@ class WinogradFilter:
     def pack(self, packed: Packed, profile: DeviceProfile) -> Sequence[Dispatch]:
         lanes = workgroup(profile, 64)
         return [Dispatch(
-            _filter_spec(self.tile, has_texels(profile, 1)),
+            _filter_spec(self.tile, has_texels(profile)),
             (Binding(packed.value), Binding(packed)),
             grid(ceil_divide(self.inputs * self.outputs, lanes), profile),
             {"IC": self.inputs, "OC": self.outputs, "fo": self.fo, "fc": self.fc, "fw": self.fw},
@@ -111,7 +111,7 @@ def candidates(g: Any, profile: DeviceProfile) -> list[Schedule]:
         return []
     return [
         Schedule("winograd", (("TILE", tile), ("LX", 8), ("TM", rows), ("TN", columns)), load)
-        for load in ("storage", *["texel"] * has_texels(profile, 1))
+        for load in ("storage", *["texel"] * has_texels(profile))
         for tile in TILES
         for rows, columns in ((4, 4), (4, 8), (8, 4), (8, 8))
         if 4 * max(_sizes(g, tile)) <= profile.max_storage_buffer_range
