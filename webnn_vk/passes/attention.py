@@ -261,7 +261,11 @@ def _attention(match: Match, emit: Emitter) -> Value | None:
         )
     causal = False
     sees = weights.shape[-2:]
-    if seen is not None and _is_lowest(scores.unseen, value) and _is_triangle(seen, sees):
+    # Where a mask hides the rest of a row, a finite number is what counts in it.
+    counts = scores.unseen > -math.inf and mask is not None
+    if seen is not None and not counts and _is_lowest(scores.unseen, value) and (
+        _is_triangle(seen, sees)
+    ):
         seen, causal = None, True
     elif mask is not None and mask.data is not None and _masks_future(mask, sees):
         mask, causal = None, True

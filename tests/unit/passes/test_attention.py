@@ -138,6 +138,38 @@ def test_causal_masks_are_known(form, low):
     assert not {"mask", "seen"} & node.operands.keys()
 
 
+def test_a_finite_number_for_the_future_counts_where_a_mask_hides_the_past():
+    """Padding on the left: nothing is left of the first queries but what they may not see."""
+    m = graph_input("m", (B, 1, 1, T))
+
+    def change(emit, scores):
+        return emit.where(
+            emit.constant(np.tri(S, T, T - S), "uint8"), emit.add(scores, m), number(emit, LOWEST)
+        )
+
+    graph = attended(change=change, m=m)
+    done = fused(graph)
+    (node,) = [n for n in done.nodes if n.operator.name == "attention"]
+    assert not node.arguments["causal"] and node.arguments["unseen"] == LOWEST
+    feeds = random_feeds(graph)
+    feeds["m"] = np.where(np.arange(T) < T - S + 1, -np.inf, feeds["m"]).astype(np.float32)
+    (one,), (other,) = (evaluate(g, **feeds).values() for g in (graph, done))
+    assert np.isfinite(one).all()
+    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_such_a_mask_and_infinity_are_causal():
+    m = graph_input("m", (B, 1, 1, T))
+
+    def change(emit, scores):
+        triangle = emit.constant(np.tri(S, T, T - S), "uint8")
+        return emit.where(triangle, emit.add(scores, m), number(emit, -math.inf))
+
+    (node,) = [n for n in fused(attended(change=change, m=m)).nodes
+               if n.operator.name == "attention"]
+    assert node.arguments["causal"] and node.operands["mask"] is m
+
+
 @pytest.mark.parametrize("hidden", [False, True])
 def test_scores_that_are_replaced(hidden):
     """A finite number for what is not seen counts where a query sees nothing."""
