@@ -78,6 +78,9 @@ PROBLEMS: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
         "beginning_padding": [0, 0, 1, 1], "ending_padding": [0, 0, 1, 1], "mode": "reflection",
     }),
     ("triangular", [(12, 512, 512)], {}),
+    *(("attention", [(12, m, 64), (12, n, 64), (12, n, 64)], {"scale": 0.125}) for m, n in (
+        (512, 512), (32, 32), (1, 512),
+    )),
 ]
 _INDEXED = {
     "gather": ([("float32", (30522, 384)), ("int32", (4, 32))], {}),

@@ -16,7 +16,7 @@ def test_pooling_everything_is_a_reduction() -> None:
     gpu = stored_profile("nvidia_h200")
     x = np.zeros((1, 8, 112, 112), np.float32)
     (dispatch,) = plan(node_of("average_pool2d", x)[0], gpu)
-    assert (dispatch.kernel, dispatch.variant) == ("reduce", "sum group")
+    assert (dispatch.kernel, dispatch.variant) == ("reduce", "sum group vectors")
     assert dispatch.groups == (8, 1, 1)
     (dispatch,) = plan(node_of("average_pool2d", x, window_dimensions=[7, 7])[0], gpu)
     assert dispatch.kernel == "pool" and dispatch.params["columns"] == 106
