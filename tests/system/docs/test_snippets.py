@@ -18,7 +18,8 @@ from tests.support.paths import ROOT
 
 #: Pages with tests of their own, which know what their snippets need.
 ELSEWHERE = {
-    "adding-an-operator", "architecture", "gpu", "interop", "onnx", "webnn-file",
+    "adding-an-operator", "architecture", "drivers", "gpu", "interop", "onnx", "profiling",
+    "webnn-file",
 }
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 PAGES = {
