@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from . import __version__, background
-from .buffers import as_bytes, is_exactly, writable_bytes
+from .buffers import as_bytes, writable_bytes
+from .computing import checked_arrays, run_once
 from .context_state import ContextBase, ContextState, MLContextLostInfo
 from .data_types import (
     MLOperandDescriptor,
@@ -25,7 +26,6 @@ from .errors import (
     NotSupportedError,
     UnknownError,
     for_want_of,
-    sanitize,
 )
 from .face import AsyncManager, OneOfAKind, PublicDir
 from .gpu.semaphore import GPUSemaphore
@@ -43,7 +43,6 @@ from .limits import op_support_limits
 from .ml_graph import (
     MLGraph,
     check_graph,
-    check_names,
     executable_of,
     match,
     unused_inputs,
@@ -52,20 +51,14 @@ from .profiler import Profile
 from .program import Target
 from .promise import MLPromise
 from .runtime import (
-    Allocate,
-    CpuExecutable,
     Fence,
-    Read,
     Run,
     RunGraph,
-    Storage,
     Timeline,
     Write,
 )
-from .runtime.mapping import fill
-from .runtime.staging import SMALL_BYTES, Held
+from .runtime.staging import Held
 from .runtime.storage import DeviceLostError
-from .runtime.work import Work
 from .saved_graphs import SavedGraphs, check_key
 from .settings import Settings
 from .sharing import exchange_for
@@ -217,7 +210,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
     ) -> MLPromise[MLTensor]:
         promise = self._state.new_promise(f"an MLTensor {descriptor}")
         exportable = exchange is not None and exchange.external
-        storage, works = self._new_storage(descriptor.byte_length, exportable)
+        storage, works = self._state.new_storage(descriptor.byte_length, exportable)
         state = TensorState(
             self._state, descriptor, storage, constant=constant, exchange=exchange
         )
@@ -241,17 +234,6 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         self._state.lane.enqueue(*works, write, Run(allocated, failed))
         return promise
 
-    def _new_storage(self, size: int, exportable: bool) -> tuple[Storage, tuple[Allocate, ...]]:
-        """Memory, found now or, after what was destroyed before is given back, by the work."""
-        try:
-            return self._state.device.create_storage(size, exportable=exportable), ()
-        except MemoryError:
-            storage = self._state.device.promise_storage(size)
-            return storage, (Allocate(storage, exportable),)
-        except DeviceLostError as error:
-            self._state.timeline.lose(str(error))
-            raise InvalidStateError(f"the context is lost: {error}") from error
-
     def write_tensor(self, tensor: MLTensor, input_data: Any) -> None:
         """Replace a writable tensor's contents, in order with other work (§8.3.6).
         ``input_data`` is copied before the call returns, which waits for the device where too much
@@ -270,22 +252,11 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
     def _write(self, state: TensorState, view: np.ndarray) -> None:
         staging = self._state.timeline.staging
-        held, staged = staging.hold_and(view.nbytes, "write_tensor", partial(self._stage, view))
+        stage = partial(self._state.stage, view)
+        held, staged = staging.hold_and(view.nbytes, "write_tensor", stage)
         copied = view.copy() if staged is None else None
         storage = state.use("write_tensor")  # it may have been destroyed or lent meanwhile
         self._state.lane.enqueue(Write(storage, copied, staged, held=held))
-
-    def _writing(self, storage: Storage, view: np.ndarray, held: Held) -> Write:
-        """The work that writes a copy of ``view``, taken now."""
-        staged = None
-        if view.nbytes > SMALL_BYTES:
-            staged = background.shielded(self._stage, view)
-        copied = view.copy() if staged is None else None
-        return Write(storage, copied, staged, held=held)
-
-    def _stage(self, view: np.ndarray) -> Any:
-        with self._state.timeline.building():
-            return self._state.device.stage(view)
 
     def read_tensor(self, tensor: MLTensor, output: Any = None) -> MLPromise[Any]:
         """A readable tensor's contents once all work before is done (§8.3.4): a NumPy array of
@@ -403,12 +374,12 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         TypeError for names and arrays that don't fit, InvalidStateError for a destroyed graph or
         context, OperationError when the run fails."""
         try:
-            at_once, arrays = self._checked_arrays(graph, inputs, "compute")
+            at_once, arrays = checked_arrays(self._state, graph, inputs, "compute")
             if at_once is not None:
                 # It changes nothing that an interrupt could leave half done.
                 self._state.check()
                 return at_once.compute(arrays)
-            return background.shielded(self._compute, graph, arrays)
+            return background.shielded(run_once, self._state, graph, arrays)
         except MemoryError as error:
             raise for_want_of(error, "compute") from None
 
@@ -421,7 +392,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
         def start() -> MLPromise[dict[str, np.ndarray]]:
             what = "compute_async"
-            at_once, arrays = self._checked_arrays(graph, inputs, what)
+            at_once, arrays = checked_arrays(self._state, graph, inputs, what)
             size = sum(array.nbytes for array in arrays.values())
             held = [self._state.timeline.staging.hold(size, what)]
             copies = {name: array.copy() for name, array in arrays.items()}
@@ -433,7 +404,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
                         self._state.check()
                         promise.resolve(at_once.compute(copies))
                     else:
-                        promise.resolve(self._compute(graph, copies, held.pop()))
+                        promise.resolve(run_once(self._state, graph, copies, held.pop()))
                 except Exception as error:
                     promise.reject(for_want_of(error, what))
 
@@ -442,82 +413,6 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
             return promise
 
         return self._state.promised(start)
-
-    def _checked_arrays(
-        self, graph: MLGraph, inputs: Mapping[str, Any], what: str
-    ) -> tuple[CpuExecutable | None, dict[str, np.ndarray]]:
-        """Who computes at once, or None where the run has a place in the order of work, as all have
-        under a profile; and the inputs by name: their elements where they are computed with at
-        once, else bytes."""
-        check_graph(graph, self._state, what)
-        executable = executable_of(graph, what)
-        profiled = self._state.timeline.observer is not None
-        at_once = None
-        if isinstance(executable, CpuExecutable) and executable.at_once and not profiled:
-            # Nobody else sees what it works on.
-            at_once = executable
-        expected = graph.inputs
-        # Asking an abstract class costs more than the rest.
-        if type(inputs) is not dict:
-            inputs = entries(inputs, f"{what}: inputs is a mapping of names to arrays")
-        check_names(inputs, expected, f"{what}: inputs", unused_inputs(graph))
-        arrays = {}
-        for name, descriptor in expected.items():
-            array = inputs[name]
-            if at_once is None or not is_exactly(array, descriptor):
-                array = as_bytes(array, descriptor, f"{what}: input {sanitize(name)!r}")
-                if at_once is not None:
-                    array = array.view(descriptor.numpy_dtype).reshape(descriptor.shape)
-                    array = np.require(array, requirements=["ALIGNED"])
-            arrays[name] = array
-        return at_once, arrays
-
-    def _compute(
-        self, graph: MLGraph, inputs: dict[str, np.ndarray], held: Held | None = None
-    ) -> dict[str, np.ndarray]:
-        """``held``: the room that the inputs take, if they are copies. ``inputs`` is emptied."""
-        executable = executable_of(graph, "compute")
-        self._state.check()
-        if held is None:
-            size = sum(view.nbytes for view in inputs.values())
-            held = self._state.timeline.staging.hold(size, "compute")
-        # Memory of the call's own: nothing before uses it, so that the host may write to it at
-        # once, and nothing behind, so that it need not be zeroed nor copied before it is read.
-        works: list[Work] = []
-        workspace = executable.workspace
-        sources, results = workspace and workspace.take() or ({}, {})
-        sources, results = dict(sources), dict(results)
-        while inputs:
-            name, view = inputs.popitem()
-            if name not in sources:
-                sources[name], before = self._new_storage(view.nbytes, False)
-                works += before
-            with self._state.timeline.building():
-                filled = fill(sources[name], view)
-            if not filled:
-                works.append(self._writing(sources[name], view, held))
-            del view
-        for name, d in graph.outputs.items():
-            if name not in results:
-                results[name], before = self._new_storage(d.byte_length, False)
-                works += before
-        works.append(RunGraph(executable, sources, results))
-        promises = {}
-        for name, d in graph.outputs.items():
-            promises[name] = promise = self._state.new_promise(f"an array {d}")
-
-            def done(data: np.ndarray, d: Any = d, promise: MLPromise[Any] = promise) -> None:
-                promise.resolve(data.view(d.numpy_dtype)[: d.size].reshape(d.shape))
-
-            works.append(Read(results[name], done, promise.reject, last=True))
-        self._state.lane.enqueue(*works)
-        del works
-        # (Of several that are rejected each is looked at.)
-        errors = [promise.exception() for promise in promises.values()]
-        if workspace is not None and not any(errors):
-            workspace.keep((sources, results))
-        del sources, results
-        return {name: promise.result() for name, promise in promises.items()}
 
     def _build(
         self, graph: Graph, begun: Callable[[], None], undo: Callable[[], None]

@@ -9,11 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from . import background
 from .device_info import DeviceInfo
 from .errors import DOMException, InvalidStateError, UnknownError
 from .promise import MLPromise
-from .runtime import Device, Timeline
+from .runtime import Allocate, Device, Storage, Timeline
+from .runtime.storage import DeviceLostError
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,24 @@ class ContextState:
         error = self.loss()
         if error is not None:
             raise error
+
+    def new_storage(self, size: int, exportable: bool) -> tuple[Storage, tuple[Allocate, ...]]:
+        """Memory of ``size`` bytes, found now or, after what was destroyed before is given back, by
+        the work. InvalidStateError when the device is lost."""
+        try:
+            return self.device.create_storage(size, exportable=exportable), ()
+        except MemoryError:
+            storage = self.device.promise_storage(size)
+            return storage, (Allocate(storage, exportable),)
+        except DeviceLostError as error:
+            self.timeline.lose(str(error))
+            raise InvalidStateError(f"the context is lost: {error}") from error
+
+    def stage(self, view: np.ndarray) -> Any:
+        """A copy of bytes in memory that the device reads, None where it needs none. Not for the
+        main thread, but under ``background.shielded``."""
+        with self.timeline.building():
+            return self.device.stage(view)
 
     def lose(self, message: str) -> None:
         """Tell everyone that the context is lost, once: its members are destroyed, what is pending

@@ -35,6 +35,7 @@ LAYERS = (
     ("sharing",),
     ("tensor",),
     ("ml_graph",),
+    ("computing",),
     ("saved_graphs",),
     ("graph_making",),
     ("profiler",),
