@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,14 @@ from tests.support.paths import ROOT
 MISTAKES = Path(__file__).with_name("mistakes.py")
 
 
-def run(name):
+@pytest.fixture
+def run(tmp_path):
+    # In a folder of its own: it would check the modules of the whole run, once more each time.
+    variables = {**os.environ, "WEBNN_VK_DUMP_SPIRV": str(tmp_path)}
+    return partial(run_mistake, env=variables)
+
+
+def run_mistake(name, **options):
     if os.environ["WEBNN_VK_VALIDATE"] in ("", "0"):
         pytest.skip("validation layer off: not installed, or WEBNN_VK_VALIDATE=0")
     require_vulkan()
@@ -22,6 +30,7 @@ def run(name):
         capture_output=True,
         text=True,
         cwd=ROOT,
+        **options,
     )
 
 
@@ -32,7 +41,7 @@ def run(name):
         ("test_two_writes_without_a_barrier", "SYNC-HAZARD-WRITE-AFTER-WRITE"),
     ],
 )
-def test_mistake_fails_the_test(name, message):
+def test_mistake_fails_the_test(run, name, message):
     done = run(name)
     assert done.returncode == 1, done.stdout + done.stderr
     assert message in done.stdout
@@ -41,7 +50,7 @@ def test_mistake_fails_the_test(name, message):
 @pytest.mark.parametrize(
     "name", ["test_a_hazard_inside_a_command_buffer", "test_a_hazard_across_two_submits"]
 )
-def test_hazards_of_dispatches_fail_the_test(name):
+def test_hazards_of_dispatches_fail_the_test(run, name):
     """Although they are found on the timeline, as the error of work that nobody reads."""
     done = run(name)
     assert done.returncode == 1, done.stdout + done.stderr
@@ -50,6 +59,6 @@ def test_hazards_of_dispatches_fail_the_test(name):
 
 
 @pytest.mark.parametrize("name", ["test_no_mistake", "test_no_hazard"])
-def test_without_a_mistake_it_passes(name):
+def test_without_a_mistake_it_passes(run, name):
     done = run(name)
     assert done.returncode == 0, done.stdout + done.stderr
