@@ -67,7 +67,7 @@ def bench(options: Options, runs: int | None, seconds: float, compare: str | Non
         bar.begin("measuring throughput")
         count = max(1, min(QUEUED, round(seconds / np.median(latencies["webnn_vk"]))))
         rate = throughput(tensors, count)
-        flops = executable_of(model.model.graph).flops
+        flops = executable_of(model.model.graph).cost.flops
         rows = [figures("webnn_vk", latencies["webnn_vk"], rate, memory=model.memory(),
                         gflops=flops * rate / 1e9)]
         difference = None
@@ -174,7 +174,7 @@ def _print(
     if options.json:
         emit({
             "model": title, "device": model.device, "build_seconds": model.build_seconds,
-            "flops": executable_of(model.model.graph).flops,
+            "flops": executable_of(model.model.graph).cost.flops,
             "arena_bytes": report.arena_bytes, "weight_bytes": report.weight_bytes,
             "engines": [asdict(row) for row in rows], "largest_difference": difference,
         })

@@ -34,9 +34,9 @@ def attention(context):
         return r.standard_normal(shape).astype(np.float32) / np.float32(np.sqrt(shape[-2]))
 
     x = b.input("x", {"data_type": "float32", "shape": [1, 16, 16, 8]})
-    filters = b.constant(weight(3, 3, 8, 32) / 3)
+    filters = b.constant(weight(32, 3, 3, 8) / 3)
     h = b.conv2d(
-        x, filters, input_layout="nhwc", filter_layout="hwio", padding=[1, 1, 1, 1],
+        x, filters, input_layout="nhwc", filter_layout="ohwi", padding=[1, 1, 1, 1],
         strides=[2, 2],
     )
     h = b.reshape(b.relu(h), [64, 32])

@@ -103,8 +103,8 @@ print(sum("w_tanh" in str(spec.options) and "w_softplus" in str(spec.options)
     assert signature == (
         "(self, /, input: 'MLOperand', *, beta: 'float' = 1.0, label: 'str' = '') -> 'MLOperand'"
     )
-    # One module for each of the two data types.
-    assert (in_table, kernels) == ("True", "2")
+    # One module for each of the two data types, and one that reads float32 as texels.
+    assert (in_table, kernels) == ("True", "3")
 
 
 def test_random_examples_come_from_the_record(package):

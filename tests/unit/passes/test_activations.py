@@ -140,7 +140,8 @@ def mixtures(draw):
                 case 2:
                     x = e.mul(x, e.sigmoid(x))
                 case 3:
-                    x = norm(e, x, n, axes=(draw(st.integers(0, 2)),))
+                    # Of two or three numbers alike little more than the rounding would be left.
+                    x = norm(e, x, n, axes=draw(st.sampled_from([(2,), (1, 2)])))
                 case 4:
                     x = e.add(x, e.neg(x)) if draw(st.booleans()) else e.neg(x)
                 case _:

@@ -21,8 +21,10 @@ class Software(Rules):
     #: Outputs below each other that an invocation of a depthwise convolution computes: powers of 2
     #: would leave a part of the usual 7, 14, 28 ... rows idle.
     depthwise_rows = (7, 4, 1)
-    #: Channels from which on Winograd's transforms cost less than the multiplications they save.
+    #: Channels from which on Winograd's transforms cost less than the multiplications they save,
+    #: and pixels below which reading a filter twice as large costs more.
     winograd_channels = 16
+    winograd_pixels = 32
     #: Multiply-adds from which on tiles of 16 channels, a third faster, are worth twice the time
     #: that tiles of 8 take to compile (0.4 s).
     large_convolution = 1 << 25
@@ -94,7 +96,9 @@ class Software(Rules):
                 if candidate["TP"] == tall:
                     return candidate
         winograd = [c for c in candidates if c.kernel == "winograd"]
-        if winograd and min(problem.IC, problem.OC) >= self.winograd_channels:
+        pixels = problem.N * problem.OH * problem.OW
+        channels = min(problem.IC, problem.OC)
+        if winograd and channels >= self.winograd_channels and pixels >= self.winograd_pixels:
             return self._winograd(winograd, problem)
         wide = [c for c in candidates if c.kernel == "conv_wide"]
         if wide:
