@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from webnn_vk import kernels
 from webnn_vk.codegen.spec import KernelSpec
-from webnn_vk.program import Program
-from webnn_vk.program.program import DeviceSegment, DispatchStep
+from webnn_vk.program import DeviceSegment, DeviceStep, DispatchStep, Program
 
 # Enough for the three tiles of matrix products.
 _BORROWED = 3
@@ -60,13 +59,25 @@ class Kernel:
 
 def of_program(program: Program) -> list[Kernel]:
     """The distinct pipelines of a program, in order of first use."""
+    return _distinct(program, (
+        step
+        for segment in program.segments if isinstance(segment, DeviceSegment)
+        for step in segment.steps
+    ))
+
+
+def of_setup(program: Program) -> list[Kernel]:
+    """The distinct pipelines that pack a program's constants, in order of first use."""
+    return _distinct(program, (step for part in program.setup for step in part.steps))
+
+
+def _distinct(program: Program, steps: Iterable[DeviceStep]) -> list[Kernel]:
     found: dict[tuple[KernelSpec, Constants], Kernel] = {}
-    for segment in program.segments:
-        for step in segment.steps if isinstance(segment, DeviceSegment) else ():
-            if isinstance(step, DispatchStep):
-                use = " + ".join(program.origins[step.origin].operators)
-                kernel = Kernel(step.spec, step.constants, use)
-                found.setdefault((step.spec, step.constants), kernel)
+    for step in steps:
+        if isinstance(step, DispatchStep):
+            use = " + ".join(program.origins[step.origin].operators)
+            kernel = Kernel(step.spec, step.constants, use)
+            found.setdefault((step.spec, step.constants), kernel)
     return list(found.values())
 
 

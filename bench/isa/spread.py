@@ -10,30 +10,59 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 import webnn_vk
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.graph import Graph
+from webnn_vk.kernels import KernelNode
+from webnn_vk.kernels.families import family_of
+from webnn_vk.kernels.schedule import NOTHING_TUNED, Tuned, problem_class
 from webnn_vk.program import Target, compile_program
 
-from .kernels import Kernel, of_program
+from .kernels import Kernel, of_program, of_setup
 
 #: The least that a device has to bind: products and copies larger than this are cut in pieces.
 SMALLEST_BINDING = 1 << 27
+#: Kernels that the rules for CPUs alone choose: planned with each of their schedules.
+UNCHOSEN = ("winograd", "conv_wide")
 
 
 def plans(profile: DeviceProfile) -> list[Kernel]:
-    """The distinct kernels of all problems on a device, and of large ones also as if it bound no
-    more than it has to."""
+    """The distinct kernels of all problems on a device, of large ones also as if it bound no more
+    than it has to, and of the schedules that only CPUs get (`UNCHOSEN`)."""
     cut = profile.replace(max_storage_buffer_range=SMALLEST_BINDING)
+    # The pack has the kernels that read texels for every device.
+    texels = cut.replace(
+        features=cut.features | {"texel_buffers"}, max_texel_buffer_elements=SMALLEST_BINDING
+    )
     found: dict[Any, Kernel] = {}
+
+    def add(name: str, graph: Graph, device: DeviceProfile, tuned: Tuned = NOTHING_TUNED) -> None:
+        program, _ = compile_program(graph, Target(device, skip=("fold", "fuse"), tuned=tuned))
+        for kernel in (*of_program(program), *of_setup(program)):
+            key = kernel.spec, kernel.constants
+            found.setdefault(key, Kernel(*key, name))
+
     with webnn_vk.ml.create_context(accelerated=False).result() as context:
         for problems, device in ((_problems, profile), (_large, cut)):
             for name, graph in _graphs(context, problems):
-                program, _ = compile_program(graph, Target(device, skip=("fold", "fuse")))
-                for kernel in of_program(program):
-                    key = kernel.spec, kernel.constants
-                    found.setdefault(key, Kernel(*key, name))
+                add(name, graph, device)
+        for name, graph in _graphs(context, _unchosen):
+            for tuned in _schedules(graph, texels):
+                add(name, graph, texels, tuned)
     return list(found.values())
+
+
+def _schedules(graph: Graph, profile: DeviceProfile) -> Iterator[Tuned]:
+    """For each schedule of `UNCHOSEN` that could compute the graph's only node, what has it
+    chosen."""
+    (node,) = map(KernelNode.of, graph.nodes)
+    family = family_of(node)
+    problem = family.problem(node)
+    for schedule in family.candidates(problem, profile):
+        if schedule.kernel in UNCHOSEN:
+            yield {(family.name, problem_class(problem)): schedule}
 
 
 def _graphs(context: Any, problems: Any) -> Iterator[tuple[str, Graph]]:
@@ -191,3 +220,25 @@ def _large(b: Any, data_type: str) -> Mapping[str, Any]:
             b_transpose=True),
         "sum in pieces": lambda: b.reduce_sum(x("a", 1 << 27)),
     }
+
+
+def _unchosen(b: Any, data_type: str) -> Mapping[str, Any]:
+    """Convolutions with constant filters, which the kernels of `UNCHOSEN` transform and reorder."""
+
+    def conv(c_in: int, size: int, side: int, last: bool = False, bias: bool = True) -> Any:
+        x = [1, side, side, c_in] if last else [1, c_in, side, side]
+        more = {"bias": b.input("c", {"data_type": data_type, "shape": [64]})} if bias else {}
+        return b.conv2d(
+            b.input("x", {"data_type": data_type, "shape": x}),
+            b.constant(np.ones((64, c_in, size, size), data_type)),
+            padding=[size // 2] * 4, input_layout="nhwc" if last else "nchw", **more,
+        )
+
+    problems: dict[str, Any] = {"conv 7×7 of a constant": lambda: conv(3, 7, 224)}
+    for bias in (False, True):
+        problems |= {
+            f"conv 3×3 of a constant{text}{', bias' * bias}": lambda given=given, bias=bias: conv(
+                64, 3, *given, bias=bias)
+            for text, given in (("", (56,)), (", odd", (55,)), (", last", (56, True)))
+        }
+    return problems
