@@ -167,7 +167,10 @@ class TensorState:
             # destroy() rejects what it finds pending; after that nothing may be written.
             if not self._end_read(pending):
                 return
-            if view is None:
+            if self.storage is None:
+                # destroy() is on its way to tell it.
+                promise.reject(self._destroyed())
+            elif view is None:
                 promise.resolve(data.view(d.numpy_dtype)[: d.size].reshape(d.shape))
             else:
                 view[...] = data[: d.byte_length]
@@ -211,8 +214,11 @@ class TensorState:
             except KeyError:
                 return
             if promise is not None:
-                message = "the tensor was destroyed before it was read"
-                promise.reject(self.context.loss() or InvalidStateError(message))
+                promise.reject(self._destroyed())
+
+    def _destroyed(self) -> InvalidStateError:
+        message = "the tensor was destroyed before it was read"
+        return self.context.loss() or InvalidStateError(message)
 
     def __repr__(self) -> str:
         descriptor = self.descriptor

@@ -5,6 +5,7 @@ import asyncio
 import copy
 import gc
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -17,8 +18,10 @@ from webnn_vk import (
     MLTensorDescriptor,
     NotSupportedError,
     Settings,
+    background,
     ml,
 )
+from webnn_vk.runtime import Run
 
 F4 = MLOperandDescriptor("float32", (4,))
 
@@ -629,3 +632,23 @@ def test_nothing_that_a_device_has_once_is_copied(context):
         for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
             with pytest.raises(TypeError, match=f"this {name} can't be pickled"):
                 pickle.dumps(given, protocol)
+
+
+def test_a_read_that_ends_amid_destroy_is_rejected(context, monkeypatch):
+    """destroy() comes after it in the order of the calls, but its effect is immediate."""
+    descriptor = {"data_type": "int32", "shape": [2], "readable": True}
+    tensor = context.create_tensor(descriptor).result()
+    go_on, shielded = threading.Event(), background.shielded
+    context._state.lane.enqueue(Run(lambda: go_on.wait(30), print))
+    promise = context.read_tensor(tensor)
+
+    def late(function, *arguments):
+        if function == tensor._state._end:
+            go_on.set()
+            assert context.fence().wait(30)
+        return shielded(function, *arguments)
+
+    monkeypatch.setattr(background, "shielded", late)
+    tensor.destroy()
+    with pytest.raises(InvalidStateError, match="destroyed before it was read"):
+        promise.result(30)
