@@ -44,7 +44,7 @@ class ContextState:
         self.handover = threading.RLock()
         #: Resolves when the context is lost or destroyed.
         self.lost: MLPromise[MLContextLostInfo] = MLPromise("an MLContextLostInfo")
-        # The reason, once it is lost: one step for the first, who then tells all below.
+        # The reason, once it is lost, and who tells all below: a step each, for the first.
         self._loss: dict[str, tuple[str]] = {}
         # Sets of references, changed by single calls into C: a signal handler may come between any
         # two steps here, and call in.
@@ -121,8 +121,9 @@ class ContextState:
     def lose(self, message: str) -> None:
         """Tell everyone that the context is lost, once: its members are destroyed, what is pending
         rejects with InvalidStateError."""
-        reason = (message,)
-        if self._loss.setdefault("reason", reason) is not reason:
+        message = self._loss.setdefault("reason", (message,))[0]
+        told = (message,)
+        if self._loss.setdefault("told", told) is not told:
             return
         self.lost.resolve(MLContextLostInfo(message))
         for member in self._members.copy():
@@ -135,6 +136,8 @@ class ContextState:
     def destroy(self) -> None:
         """Lose the context on purpose and let go of the device. Calling it again does nothing."""
         self.timeline.check_fork()
+        # At once: what ends until everyone is told comes too late.
+        self._loss.setdefault("reason", ("destroy() was called",))
         background.shielded(self._destroy)
 
     def _destroy(self) -> None:

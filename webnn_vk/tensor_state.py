@@ -167,7 +167,7 @@ class TensorState:
             # destroy() rejects what it finds pending; after that nothing may be written.
             if not self._end_read(pending):
                 return
-            if self.storage is None:
+            if self.storage is None or self.context.loss() is not None:
                 # destroy() is on its way to tell it.
                 promise.reject(self._destroyed())
             elif view is None:

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import webnn_vk
+from tests.support.contexts import open_context
+from tests.support.drivers import require_vulkan
 from webnn_vk import (
     InvalidStateError,
     MLGraphBuilder,
@@ -634,21 +636,29 @@ def test_nothing_that_a_device_has_once_is_copied(context):
                 pickle.dumps(given, protocol)
 
 
-def test_a_read_that_ends_amid_destroy_is_rejected(context, monkeypatch):
+@pytest.mark.parametrize("what", ["tensor", "context"])
+@pytest.mark.parametrize("device", ["cpu", "vulkan"])
+def test_a_read_that_ends_amid_destroy_is_rejected(device, what, monkeypatch):
     """destroy() comes after it in the order of the calls, but its effect is immediate."""
+    if device == "vulkan":
+        require_vulkan()
     descriptor = {"data_type": "int32", "shape": [2], "readable": True}
-    tensor = context.create_tensor(descriptor).result()
-    go_on, shielded = threading.Event(), background.shielded
-    context._state.lane.enqueue(Run(lambda: go_on.wait(30), print))
-    promise = context.read_tensor(tensor)
+    with open_context(device) as context:
+        tensor = context.create_tensor(descriptor).result()
+        go_on, shielded = threading.Event(), background.shielded
+        context._state.lane.enqueue(Run(lambda: go_on.wait(30), print))
+        promise, fence = context.read_tensor(tensor), context.fence()
+        destroyed = {"tensor": tensor, "context": context}[what]
+        last_steps = (tensor._state._end, context._state._destroy)
 
-    def late(function, *arguments):
-        if function == tensor._state._end:
-            go_on.set()
-            assert context.fence().wait(30)
-        return shielded(function, *arguments)
+        def late(function, *arguments):
+            if function in last_steps:
+                go_on.set()
+                assert fence.wait(30)
+            return shielded(function, *arguments)
 
-    monkeypatch.setattr(background, "shielded", late)
-    tensor.destroy()
-    with pytest.raises(InvalidStateError, match="destroyed before it was read"):
-        promise.result(30)
+        monkeypatch.setattr(background, "shielded", late)
+        destroyed.destroy()
+        monkeypatch.undo()
+        with pytest.raises(InvalidStateError, match="destroy"):
+            promise.result(30)
