@@ -18,7 +18,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests.support import drivers, judges, selection, spirv_count, summary
+from tests.support import drivers, judges, selection, spirv_count, summary, watchdog
 from tests.support.contexts import open_context
 from tests.support.drivers import NO_DRIVER, require_vulkan
 from tests.support.golden import golden  # noqa: F401 - a fixture
@@ -38,7 +38,7 @@ _SYNCHRONISATION = (
 )
 
 hypothesis.settings.register_profile("dev", deadline=None, max_examples=50)
-hypothesis.settings.register_profile("ci", deadline=None, max_examples=200, derandomize=True)
+hypothesis.settings.register_profile("ci", deadline=None, max_examples=100, derandomize=True)
 hypothesis.settings.register_profile("long", deadline=None, max_examples=5000)
 
 
@@ -59,6 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.long:
         by_default = "long"
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or by_default)
+    watchdog.configure(config)
     if _is_worker(config):
         return  # the process that started this one has set the environment
     selection.seed()
@@ -128,6 +129,35 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             item.add_marker(pytest.mark.timeout(4 * 3600), append=False)
 
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
+    watchdog.watch(item)
+    try:
+        return (yield)
+    finally:
+        watchdog.unwatch()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    watchdog.watch(item)  # pytest has put an end to it where the test failed
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if _terminal is not None:
+        watchdog.show_failure(report, _terminal)
+
+
+@pytest.hookimpl(trylast=True)  # after pytest has made its own
+def pytest_sessionstart(session: pytest.Session) -> None:
+    global _terminal
+    if not _is_worker(session.config):
+        _terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+
+
+#: What prints the run, in the process that reports.
+_terminal: Any = None
 
 #: Lines for the end of the run that this process adds itself.
 _lines: list[str] = []

@@ -43,7 +43,7 @@ def portions_context(vulkan):
 @pytest.mark.device
 @pytest.mark.parametrize("name", sorted(ALL_OPERATORS))
 @pytest.mark.parametrize("way", [
-    pytest.param(way, marks=pytest.mark.sample(0.5 if way == "native" else 0.3)) for way in LEAST
+    pytest.param(way, marks=pytest.mark.sample(0.25 if way == "native" else 0.15)) for way in LEAST
 ])
 @pytest.mark.timeout(1800)
 def test_as_the_reference(name, way, request, cpu_context, record_property):

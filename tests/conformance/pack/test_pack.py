@@ -52,6 +52,7 @@ def test_it_has_kernels_for_native_and_for_emulated_types(known):
     assert set(catalogue(frozenset())) <= known
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("mask", ["", ",".join(TYPES)], ids=["native", "masked"])
 @pytest.mark.skipif(not suite.PRESENT, reason="the web-platform-tests are not beside this checkout")
 @pytest.mark.timeout(900)
@@ -75,6 +76,7 @@ def test_conformance_without_a_compiler(pack, mask, tmp_path, record_property, v
     record_property(LINE, f"without a compiler{', masked' if mask else ''}: {last}")
 
 
+@pytest.mark.sample(0.3)
 @pytest.mark.parametrize("name", sorted(ALL_OPERATORS))
 def test_random_examples_need_no_other_kernel(name, cpu_context, known):
     """For the stored profiles, whose plans differ: nothing is run."""

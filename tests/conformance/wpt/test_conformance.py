@@ -50,7 +50,9 @@ def contexts():
 @pytest.mark.parametrize(
     ("device", "variant"),
     [
-        ("cpu", "default"), ("vulkan", "default"), ("vulkan", "unfolded"), ("vulkan", "inputs"),
+        ("cpu", "default"), ("vulkan", "default"),
+        pytest.param("vulkan", "unfolded", marks=pytest.mark.sample(0.3)),
+        pytest.param("vulkan", "inputs", marks=pytest.mark.sample(0.3)),
         pytest.param("cpu", "saved", marks=pytest.mark.long),
         pytest.param("vulkan", "saved", marks=pytest.mark.long),
     ],

@@ -51,6 +51,7 @@ PRODUCERS: dict[str, Callable[[Chain], Value]] = {
 }
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("masked", [False, True], ids=["native", "emulated"])
 @pytest.mark.parametrize("producer", PRODUCERS)
 def test_fused_chains_equal_their_operators(producer: str, masked: bool) -> None:

@@ -650,6 +650,7 @@ CASES |= {
 }
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("name", CASES)
 def test_operators(context, name):
     operator, inputs, attributes, outputs, domain, bound = CASES[name]

@@ -82,6 +82,7 @@ def test_on_the_cpu_device(cpu_context, name):
     compare(cpu_context, name)
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("name", MODELS)
 def test_on_vulkan_without_a_step_on_the_cpu(vulkan_context, name):
     report = compare(vulkan_context, name)

@@ -32,6 +32,7 @@ def environment(tmp_path: Path, vulkan: None) -> dict[str, str]:
     return {"WEBNN_VK_CACHE": str(tmp_path / "cache"), "WEBNN_VK_DEVICE": "vulkan"}
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("kind", ENTRIES)
 def test_anything_as_a_cache_entry(child, environment, kind):
     """It is a miss, never waited for, and no reason to give up the rest of the cache."""

@@ -39,6 +39,7 @@ def places(call, method, request):
     return sorted({0, total - 1, *chosen.sample(range(total), SAMPLE - 2)})
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.device
 @pytest.mark.parametrize("method", METHODS)
 def test_an_interrupt_at_any_place(world, method, request):

@@ -88,6 +88,7 @@ def test_command(command):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.sample(0.34)
 @pytest.mark.parametrize("command", [c for c in PRINTS if c.startswith("pip install ")])
 def test_install_command(command, tmp_path):
     """In an environment of its own; the dependencies, which are here already, are seen there."""
