@@ -11,6 +11,7 @@ from typing import Any
 
 from webnn_vk import forks
 from webnn_vk.device_profile import DeviceProfile
+from webnn_vk.driver import loading
 from webnn_vk.driver.checks import check_command
 from webnn_vk.driver.commands import Command, DispatchCommand
 from webnn_vk.driver.dumping import dump_spirv
@@ -45,7 +46,9 @@ def open_driver(profile: DeviceProfile, index: int) -> KomputeDriver:
     DriverUnavailable where `kp` or the device can't be had."""
     kp = load()
     forks.prepare_to_leave()
-    return KomputeDriver(kp, open_manager(kp, profile.name, index), kompute_profile(profile))
+    with loading.alone:
+        manager = open_manager(kp, profile.name, index)
+    return KomputeDriver(kp, manager, kompute_profile(profile))
 
 
 class KomputeDriver:
@@ -175,12 +178,13 @@ class KomputeDriver:
         self._pipelines.sweep(everything=True)
         self._memory.close()
         # Destroys what is left of sequences, algorithms and tensors before the device.
-        self._manager.destroy()
+        with loading.alone:
+            self._manager.destroy()
         del self._mover, self._pipelines, self._manager
 
     def __del__(self) -> None:
         if hasattr(self, "_forked"):
-            self.close()
+            loading.from_destructor(self.close)
 
     def leave_to_parent(self) -> None:
         """In a forked child: nothing of Kompute's is touched any more, not even to end it."""

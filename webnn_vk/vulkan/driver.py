@@ -12,6 +12,7 @@ from typing import Any
 
 from webnn_vk import forks
 from webnn_vk.device_profile import DeviceProfile
+from webnn_vk.driver import loading
 from webnn_vk.driver.commands import BarrierCommand, Command, DispatchCommand
 from webnn_vk.driver.errors import (
     DeviceLost,
@@ -85,7 +86,7 @@ class VulkanDriver:
                 # All or nothing: the device goes, with what it has so far.
                 for made in reversed(self._equipment):
                     made()
-                vk.lib.vkDestroyDevice(self.handle, vk.NULL)
+                _destroy_device(self.handle)
                 raise
         _open.add(self)
 
@@ -287,11 +288,11 @@ class VulkanDriver:
         self._submission.close()
         self._pipelines.close()
         self._memory.close()
-        vk.lib.vkDestroyDevice(self.handle, vk.NULL)
+        _destroy_device(self.handle)
 
     def __del__(self) -> None:
         if hasattr(self, "_submission"):
-            self.close()
+            loading.from_destructor(self.close)
 
     def _rest(self) -> bool:
         if self._lost:
@@ -427,7 +428,13 @@ def _create_device(physical: PhysicalDevice, profile: DeviceProfile) -> Any:
     info = vk.struct("VkDeviceCreateInfo", "DEVICE_CREATE_INFO", pNext=chained,
                      queueCreateInfoCount=1, pQueueCreateInfos=queue,
                      enabledExtensionCount=len(names), ppEnabledExtensionNames=name_array)
-    return vk.create(vk.lib.vkCreateDevice, physical.handle, info, "VkDevice")
+    with loading.alone:
+        return vk.create(vk.lib.vkCreateDevice, physical.handle, info, "VkDevice")
+
+
+def _destroy_device(handle: Any) -> None:
+    with loading.alone:
+        vk.lib.vkDestroyDevice(handle, vk.NULL)
 
 
 @atexit.register

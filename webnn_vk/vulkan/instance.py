@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from webnn_vk import environment, forks
+from webnn_vk.driver import loading
 from webnn_vk.driver.errors import DriverError, ForkedProcess
 from webnn_vk.vulkan import quirks
 from webnn_vk.vulkan.drivers import Drivers
@@ -83,7 +84,8 @@ class Instance:
         messenger_info = self._messenger_info(vk) if validate else None
         if messenger_info:
             info.pNext = messenger_info
-        result = vk.lib.vkCreateInstance(info, vk.NULL, out)
+        with loading.alone:
+            result = vk.lib.vkCreateInstance(info, vk.NULL, out)
         if vk.result_name(result) == "VK_ERROR_INCOMPATIBLE_DRIVER":
             if drivers.verdict.manifests:
                 reason = "it doesn't come up (vkCreateInstance); is its device here?"
@@ -94,9 +96,11 @@ class Instance:
         self.handle = out[0]
         try:
             # Now, while they are watched: the first time is when drivers look for their devices.
-            vk.listed(vk.lib.vkEnumeratePhysicalDevices, "VkPhysicalDevice", self.handle)
+            with loading.alone:
+                vk.listed(vk.lib.vkEnumeratePhysicalDevices, "VkPhysicalDevice", self.handle)
         except BaseException:
-            vk.lib.vkDestroyInstance(self.handle, vk.NULL)
+            with loading.alone:
+                vk.lib.vkDestroyInstance(self.handle, vk.NULL)
             raise
         if messenger_info:
             create = vk.instance_function(self.handle, "vkCreateDebugUtilsMessengerEXT")
@@ -133,6 +137,10 @@ class Instance:
 
     def _collect(self, severity: int, kinds: int, data: Any, user: Any) -> int:
         # An exception raised here would be lost: collect only, raise at the next driver call.
+        with loading.message():
+            return self._note(kinds, data)
+
+    def _note(self, kinds: int, data: Any) -> int:
         identifier = self._text(data.pMessageIdName) if data.pMessageIdName else ""
         # The loader speaks of other drivers on the machine, drivers of what their calls return.
         if not kinds & ~self._general and not identifier.startswith(("VUID-", "UNASSIGNED-")):

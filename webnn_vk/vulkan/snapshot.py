@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from webnn_vk.device_profile import CooperativeMatrix, DeviceProfile
+from webnn_vk.driver import loading
 from webnn_vk.driver.errors import DriverError
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan.errors import VulkanUnavailable
@@ -90,7 +91,9 @@ def enumerate_devices(source: Instance | None = None) -> list[PhysicalDevice]:
     owner = source or instance()
     with owner.drivers.asking():
         try:
-            handles = vk.listed(vk.lib.vkEnumeratePhysicalDevices, "VkPhysicalDevice", owner.handle)
+            with loading.alone:
+                handles = vk.listed(
+                    vk.lib.vkEnumeratePhysicalDevices, "VkPhysicalDevice", owner.handle)
         except DriverError as error:
             raise VulkanUnavailable(f"the Vulkan drivers list no devices: {error}") from error
         found = [_read(owner, index, handle) for index, handle in enumerate(handles)]
@@ -123,10 +126,10 @@ def _read(owner: Instance, index: int, handle: Any) -> PhysicalDevice:
 
 
 def _snapshot(owner: Instance, index: int, handle: Any) -> PhysicalDevice:
-    extensions = frozenset(
-        vk.text(item.extensionName)
-        for item in vk.listed(vk.lib.vkEnumerateDeviceExtensionProperties,
-                              "VkExtensionProperties", handle, vk.NULL))
+    with loading.alone:
+        listed = vk.listed(vk.lib.vkEnumerateDeviceExtensionProperties, "VkExtensionProperties",
+                           handle, vk.NULL)
+    extensions = frozenset(vk.text(item.extensionName) for item in listed)
     families = vk.listed(vk.lib.vkGetPhysicalDeviceQueueFamilyProperties,
                          "VkQueueFamilyProperties", handle)
     family = choose_queue_family([(item.queueFlags, item.queueCount) for item in families])

@@ -178,6 +178,39 @@ print("queued")
     assert (done.returncode, done.stdout) == (0, "queued\n"), done.stderr[-2000:]
 
 
+#: A device is destroyed that says a lot meanwhile, in Python, while Kompute destroys its own.
+BOTH_AT_ONCE = """
+import faulthandler, sys, threading
+faulthandler.dump_traceback_later(100, exit=True)
+from tests.conformance.driver.conftest import open_named
+from webnn_vk.vulkan import binding as vk
+from webnn_vk.vulkan.instance import drain_validation_messages
+sys.setswitchinterval(1e-4)
+info = vk.struct("VkBufferCreateInfo", "BUFFER_CREATE_INFO", size=64, usage=0x20)
+for _ in range(15):
+    left, other = open_named("vulkan"), open_named("kompute")
+    for _ in range(200):
+        vk.lib.vkCreateBuffer(left.handle, info, vk.NULL, vk.new("VkBuffer *"))
+    closing = threading.Thread(target=left.close)
+    closing.start()
+    other.close()
+    closing.join()
+    assert len(drain_validation_messages()) == 200
+print("closed")
+"""
+
+
+def test_closing_beside_a_device_that_says_something():
+    """Kompute's calls hold the interpreter's lock, which a message needs: once in five tries the
+    two waited for each other."""
+    require_kompute()
+    if os.environ["WEBNN_VK_VALIDATE"] in ("", "0"):
+        pytest.skip("validation layer off: nobody says anything")
+    done = subprocess.run([sys.executable, "-c", BOTH_AT_ONCE], cwd=ROOT, capture_output=True,
+                          text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "closed\n"), done.stderr[-2000:]
+
+
 def test_a_tensor_beyond_a_binding_is_refused(context):
     limit = context.op_support_limits()["max_tensor_byte_length"]
     profile = context._state.device.profile
