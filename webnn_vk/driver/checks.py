@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.driver.commands import (
     BarrierCommand,
@@ -15,7 +13,7 @@ from webnn_vk.driver.commands import (
     ResolveCommand,
     TimestampCommand,
 )
-from webnn_vk.driver.resources import PipelineRequest
+from webnn_vk.driver.resources import TEXEL_BYTES, Allocation, PipelineRequest
 
 _SPIRV_MAGIC = 0x07230203
 
@@ -29,6 +27,12 @@ def check_pipeline(request: PipelineRequest, profile: DeviceProfile) -> None:
     if request.binding_count > limit:
         raise ValueError(f"{what}: {request.binding_count} storage buffers, the device binds at "
                          f"most {limit}")
+    if request.texels and "texel_buffers" not in profile.features:
+        raise ValueError(f"{what}: uniform texel buffers, which the device does not have")
+    if any(not 0 <= binding < request.binding_count or form not in TEXEL_BYTES
+           for binding, form in request.texels):
+        raise ValueError(f"{what}: texels {request.texels}; bindings below "
+                         f"{request.binding_count} of {', '.join(TEXEL_BYTES)} are possible")
     if request.push_size % 4 or not 0 <= request.push_size <= profile.max_push_constants_size:
         raise ValueError(f"{what}: {request.push_size} bytes of push constants, a multiple of 4 up "
                          f"to {profile.max_push_constants_size} is possible")
@@ -41,8 +45,8 @@ def check_pipeline(request: PipelineRequest, profile: DeviceProfile) -> None:
 
 
 def check_command(command: Command, profile: DeviceProfile) -> None:
-    """ValueError for a command that leaves its memory or exceeds the device, and for one of a facet
-    that the driver lacks; TypeError for what is no command."""
+    """ValueError for a command that leaves its memory or exceeds the device, and for any of a
+    facet: who has it checks these; TypeError for what is no command."""
     match command:
         case DispatchCommand():
             _check_dispatch(command, profile)
@@ -65,10 +69,13 @@ def check_command(command: Command, profile: DeviceProfile) -> None:
             raise TypeError(f"not a command: {command!r}")
 
 
-def check_within(what: str, allocation: Any, offset: int, size: int) -> None:
-    """ValueError unless `size` bytes from `offset` on, more than none, lie in an allocation."""
+def check_within(what: str, allocation: Allocation, offset: int, size: int) -> None:
+    """ValueError unless `size` bytes from `offset` on, more than none, lie in an allocation that
+    was not freed."""
+    if allocation.freed:
+        raise ValueError(f"{what}: {allocation!r} was freed")
     if offset < 0 or size < 1 or offset + size > allocation.size:
-        raise ValueError(f"{what}: {size} bytes from {offset} on leave {allocation!r}")
+        raise ValueError(f"{what}: bytes {offset} to {offset + size} are outside of {allocation!r}")
 
 
 def _check_dispatch(command: DispatchCommand, profile: DeviceProfile) -> None:
@@ -84,6 +91,7 @@ def _check_dispatch(command: DispatchCommand, profile: DeviceProfile) -> None:
            in zip(command.groups, profile.max_workgroup_count, strict=True)):
         raise ValueError(f"{what}: {command.groups} workgroups, the device runs at most "
                          f"{profile.max_workgroup_count}")
+    texels = dict(request.texels)
     for index, (allocation, offset, size) in enumerate(command.bindings):
         place = f"{what}, binding {index}"
         check_within(place, allocation, offset, size)
@@ -93,6 +101,19 @@ def _check_dispatch(command: DispatchCommand, profile: DeviceProfile) -> None:
         if profile.whole_bindings and offset:
             raise ValueError(f"{place}: offset {offset}, but the driver binds allocations from "
                              "their first byte on")
-        if offset % profile.min_storage_buffer_offset_alignment:
+        start = allocation.offset + offset
+        if start % profile.min_storage_buffer_offset_alignment:
             raise ValueError(f"{place}: offset {offset} is not a multiple of "
                              f"{profile.min_storage_buffer_offset_alignment}")
+        if index in texels:
+            _check_texels(place, start, size, TEXEL_BYTES[texels[index]], profile)
+
+
+def _check_texels(place: str, offset: int, size: int, texel: int, profile: DeviceProfile) -> None:
+    most = profile.max_texel_buffer_elements
+    if size % texel or size // texel > most:
+        raise ValueError(f"{place}: {size} bytes; texels of {texel} bytes, at most {most}, are "
+                         "possible")
+    step = max(profile.min_texel_buffer_offset_alignment, texel)
+    if offset % step:
+        raise ValueError(f"{place}: a texel buffer's offset is a multiple of {step}")

@@ -43,11 +43,18 @@ class Allocation(Protocol):
     uses it any more either.
 
     `mapped` is a writable memoryview when the host can see the memory, else None; it must not be
-    used after `free`.
+    used after `free`. `offset`: bytes before it in the buffer that is bound.
     """
 
     size: int
     mapped: memoryview | None
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def freed(self) -> bool:
+        """Whether `free` was called."""
 
     def flush(self) -> None:
         """Makes the host's writes through `mapped` visible to the device."""

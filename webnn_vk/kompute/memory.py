@@ -62,13 +62,21 @@ class KomputeAllocation:
 
     __slots__ = ("__weakref__", "_hold", "label", "mapped", "size")
 
+    #: each is a tensor of its own
+    offset = 0
+
     def __init__(self, buffer: Buffer, label: str) -> None:
         self._hold: Hold | None = Hold(buffer)
         self.size, self.label = buffer.size, label
         self.mapped: memoryview | None = None if buffer.twin else memoryview(buffer.bytes)
 
     def __repr__(self) -> str:
-        return f"<Allocation {self.label!r} {self.size} bytes{' freed' * (self._hold is None)}>"
+        return f"<Allocation {self.label!r} {self.size} bytes{' freed' * self.freed}>"
+
+    @property
+    def freed(self) -> bool:
+        """Whether `free` was called."""
+        return self._hold is None
 
     @property
     def hold(self) -> Hold:

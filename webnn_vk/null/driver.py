@@ -55,6 +55,8 @@ class _Bytes:
 class NullAllocation:
     """See `driver.resources.Allocation`."""
 
+    offset = 0
+
     def __init__(self, memory: _Bytes) -> None:
         self._memory: _Bytes | None = memory
         self.size = len(memory.view)
@@ -63,6 +65,11 @@ class NullAllocation:
     def __repr__(self) -> str:
         name = "freed" if self._memory is None else self._memory.name
         return f"<Allocation {name!r} {self.size} bytes>"
+
+    @property
+    def freed(self) -> bool:
+        """Whether `free` was called."""
+        return self._memory is None
 
     @property
     def memory(self) -> Any:

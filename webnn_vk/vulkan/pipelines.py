@@ -12,12 +12,12 @@ from typing import Any
 from weakref import KeyedRef
 
 from webnn_vk.device_profile import DeviceProfile
+from webnn_vk.driver.checks import check_pipeline
 from webnn_vk.driver.dumping import dump_spirv
-from webnn_vk.driver.resources import TEXEL_BYTES, PipelineRequest
+from webnn_vk.driver.resources import PipelineRequest
 from webnn_vk.parallel import spread
 from webnn_vk.vulkan import binding as vk
 
-_SPIRV_MAGIC = 0x07230203
 #: VkPipelines of a device kept that nobody uses: 0.3 to 0.8 GB on lavapipe with Mesa 22.3, where
 #: one takes 1.2 MB (element-wise) to 3 MB (convolution) and is made again in some 10 ms (0.1 s
 #: where Mesa's cache on disk is off).
@@ -79,7 +79,7 @@ class PipelineStore:
         pipelines: list[VulkanPipeline | Future[VulkanPipeline]] = []
         jobs = []
         for request in requests:
-            self._validate(request)
+            check_pipeline(request, self._profile)
             key = (hashlib.sha256(request.spirv).digest(), request.constants,
                    request.binding_count, request.push_size, request.subgroup_size,
                    request.entry_point, request.texels)
@@ -166,32 +166,6 @@ class PipelineStore:
             future.set_exception(error)
             if not isinstance(error, Exception):
                 raise
-
-    def _validate(self, request: PipelineRequest) -> None:
-        what = f"pipeline {request.name!r}"
-        code = request.spirv
-        if (len(code) < 20 or len(code) % 4
-                or int.from_bytes(code[:4], "little") != _SPIRV_MAGIC):
-            raise ValueError(f"{what}: not a SPIR-V module ({len(code)} bytes)")
-        limits = self._profile
-        if request.binding_count > limits.max_storage_buffers_per_stage:
-            raise ValueError(f"{what}: {request.binding_count} storage buffers, the device binds "
-                             f"at most {limits.max_storage_buffers_per_stage}")
-        if request.texels and "texel_buffers" not in limits.features:
-            raise ValueError(f"{what}: uniform texel buffers, which the device does not have")
-        if any(not 0 <= binding < request.binding_count or form not in TEXEL_BYTES
-               for binding, form in request.texels):
-            raise ValueError(f"{what}: texels {request.texels}; bindings below "
-                             f"{request.binding_count} of {', '.join(TEXEL_BYTES)} are possible")
-        if request.push_size % 4 or request.push_size > limits.max_push_constants_size:
-            raise ValueError(f"{what}: {request.push_size} bytes of push constants, a multiple of "
-                             f"4 up to {limits.max_push_constants_size} is possible")
-        size = request.subgroup_size
-        if size and ("subgroup_size_control" not in limits.features or size & (size - 1)
-                     or not limits.min_subgroup_size <= size <= limits.max_subgroup_size):
-            raise ValueError(f"{what}: the device can't run it with subgroups of {size}")
-        if any(len(value) != 4 for _, value in request.constants):
-            raise ValueError(f"{what}: specialisation constants have 4 bytes each")
 
     def _layout(self, kinds: tuple[str, ...], push_size: int) -> tuple[Any, Any]:
         with self._lock:

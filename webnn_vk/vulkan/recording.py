@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from webnn_vk.device_profile import DeviceProfile
+from webnn_vk.driver.checks import check_command, check_within
 from webnn_vk.driver.commands import (
     BarrierCommand,
     Command,
@@ -23,7 +24,6 @@ from webnn_vk.driver.commands import (
     ResolveCommand,
     TimestampCommand,
 )
-from webnn_vk.driver.resources import TEXEL_BYTES
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan.descriptors import DescriptorSets
 from webnn_vk.vulkan.memory import Allocation
@@ -149,7 +149,7 @@ class Recorder:
     def record(self, commands: Sequence[Command]) -> NativeRecording:
         """Records commands; ValueError when one exceeds its allocation or the device."""
         for command in commands:
-            self._validate(command)
+            self._check(command)
         native = NativeRecording(self._device, *self._take_pool())
         try:
             self._fill(native, commands)
@@ -201,72 +201,23 @@ class Recorder:
         return new_command_buffer(self._device, self._family, "SECONDARY")
 
     # -- checks -------------------------------------------------------------------------------
-    def _validate(self, command: Command) -> None:
+    def _check(self, command: Command) -> None:
+        """What is not left to the other drivers' checks: the facets' commands."""
         match command:
-            case DispatchCommand():
-                self._validate_dispatch(command)
-            case CopyCommand():
-                _within("copy source", command.source, command.source_offset, command.size)
-                _within("copy destination", command.destination, command.destination_offset,
-                        command.size)
-            case FillCommand():
-                _within("fill", command.destination, command.offset, command.size)
-                if command.offset % 4 or command.size % 4:
-                    raise ValueError(f"fill: offset {command.offset} and size {command.size} must "
-                                     "be multiples of 4")
             case TimestampCommand(index, queries):
                 if "timestamps" not in self._profile.features:
                     raise ValueError("the device has no timestamps")
                 if queries is not None:
-                    _slots("timestamp", queries, index, 1)
+                    _check_slots("timestamp", queries, index, 1)
             case ResolveCommand(queries, first, count, destination, offset):
-                _slots("resolve", queries, first, count)
-                _within("resolve", destination, offset, 8 * count)
+                _check_slots("resolve", queries, first, count)
+                check_within("resolve", destination, offset, 8 * count)
                 if offset % 8:
                     raise ValueError(f"resolve: offset {offset} is not a multiple of 8")
-            case BarrierCommand():
-                pass
             case OwnershipCommand(allocation):
-                _within("change of ownership", allocation, 0, allocation.size)
+                check_within("change of ownership", allocation, 0, allocation.size)
             case _:
-                raise TypeError(f"not a command: {command!r}")
-
-    def _validate_dispatch(self, command: DispatchCommand) -> None:
-        request, limits = command.pipeline.request, self._profile
-        what = f"dispatch of {request.name!r}"
-        if len(command.bindings) != request.binding_count:
-            raise ValueError(f"{what}: {len(command.bindings)} bindings, the pipeline has "
-                             f"{request.binding_count}")
-        if len(command.push) != request.push_size:
-            raise ValueError(f"{what}: {len(command.push)} bytes of push constants, the pipeline "
-                             f"has {request.push_size}")
-        if any(not 0 <= count <= limit for count, limit
-               in zip(command.groups, limits.max_workgroup_count, strict=True)):
-            raise ValueError(f"{what}: {command.groups} workgroups, the device runs at most "
-                             f"{limits.max_workgroup_count}")
-        texels = dict(request.texels)
-        for index, (allocation, offset, size) in enumerate(command.bindings):
-            _within(f"{what}, binding {index}", allocation, offset, size)
-            if size > limits.max_storage_buffer_range:
-                raise ValueError(f"{what}, binding {index}: {size} bytes, the device binds at most "
-                                 f"{limits.max_storage_buffer_range}")
-            if (allocation.offset + offset) % limits.min_storage_buffer_offset_alignment:
-                raise ValueError(
-                    f"{what}, binding {index}: offset {offset} is not a multiple of "
-                    f"{limits.min_storage_buffer_offset_alignment}")
-            if index in texels:
-                self._validate_texels(f"{what}, binding {index}", allocation.offset + offset, size,
-                                      TEXEL_BYTES[texels[index]])
-
-    def _validate_texels(self, what: str, offset: int, size: int, texel: int) -> None:
-        step, most = (self._profile.min_texel_buffer_offset_alignment,
-                      self._profile.max_texel_buffer_elements)
-        if size % texel or size // texel > most:
-            raise ValueError(f"{what}: {size} bytes; texels of {texel} bytes, at most {most}, are "
-                             "possible")
-        if offset % max(step, texel):
-            raise ValueError(f"{what}: a texel buffer's offset is a multiple of "
-                             f"{max(step, texel)}")
+                check_command(command, self._profile)
 
     # -- recording ----------------------------------------------------------------------------
     def _fill(self, native: NativeRecording, commands: Sequence[Command]) -> None:
@@ -338,14 +289,7 @@ class Recorder:
         vk.lib.vkCmdPipelineBarrier(buffer, stages, stages, 0, 0, vk.NULL, 1, barrier, 0, vk.NULL)
 
 
-def _within(what: str, allocation: Allocation, offset: int, size: int) -> None:
-    if allocation.freed:
-        raise ValueError(f"{what}: {allocation!r} was freed")
-    if offset < 0 or size <= 0 or offset + size > allocation.size:
-        raise ValueError(f"{what}: bytes {offset} to {offset + size} are outside of {allocation!r}")
-
-
-def _slots(what: str, queries: VulkanQueries, first: int, count: int) -> None:
+def _check_slots(what: str, queries: VulkanQueries, first: int, count: int) -> None:
     if not 0 <= first < first + count <= queries.count:
         raise ValueError(f"{what}: {count} slots from {first} on; there are {queries.count}")
 

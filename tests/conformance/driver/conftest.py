@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 import struct
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.drivers import require_vulkan
+from tests.support.glsl import SCALE, compiled
 from tests.support.kompute import require_kompute
 from webnn_vk.driver import Driver, Pipeline, PipelineRequest
 from webnn_vk.opening import NullDevice, choose, open_device
 from webnn_vk.settings import Settings
-
-# b[i] = a[i] * K + c for i < n
-SHADER = """#version 450
-layout(local_size_x_id = 0) in;
-layout(constant_id = 1) const uint K = 1;
-layout(push_constant) uniform P { uint n; uint c; };
-layout(binding = 0) readonly buffer A { uint a[]; };
-layout(binding = 1) buffer B { uint b[]; };
-void main() { uint i = gl_GlobalInvocationID.x; if (i < n) b[i] = a[i] * K + c; }
-"""
 
 
 def open_named(name: str) -> Driver:
@@ -90,20 +78,13 @@ def computes(name: str) -> bool:
 
 @pytest.fixture(scope="session")
 def spirv(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """`SHADER` compiled."""
-    if shutil.which("glslangValidator") is None:
-        pytest.skip("glslangValidator is not installed")
-    source: Path = tmp_path_factory.mktemp("spirv") / "scale.comp"
-    source.write_text(SHADER)
-    target = source.with_suffix(".spv")
-    subprocess.run(["glslangValidator", "--target-env", "vulkan1.2", "-V", source, "-o", target],
-                   check=True, stdout=subprocess.DEVNULL)
-    return target.read_bytes()
+    """`SCALE` compiled."""
+    return compiled(SCALE, tmp_path_factory.mktemp("spirv"))
 
 
 @pytest.fixture
 def request_for(spirv: bytes) -> Callable[..., PipelineRequest]:
-    """The request of `SHADER` for a factor K."""
+    """The request of `SCALE` for a factor K."""
 
     def make(factor: int = 1, **changes: Any) -> PipelineRequest:
         constants = ((0, struct.pack("<I", 64)), (1, struct.pack("<I", factor)))
@@ -115,5 +96,5 @@ def request_for(spirv: bytes) -> Callable[..., PipelineRequest]:
 
 @pytest.fixture
 def pipeline(request_for: Callable[..., PipelineRequest]) -> Callable[..., Pipeline]:
-    """Makes the pipeline of `SHADER` for a driver and a factor K."""
+    """Makes the pipeline of `SCALE` for a driver and a factor K."""
     return lambda driver, factor=1: driver.pipelines([request_for(factor)])[0]

@@ -16,6 +16,7 @@ import pytest
 from bench.models import mobilenet_v2
 from tests.support import kompute
 from tests.support.contexts import open_context
+from tests.support.glsl import SCALE, compiled
 from tests.support.kompute import require_kompute
 from tests.support.paths import ROOT
 from tests.support.summary import LINE
@@ -398,18 +399,8 @@ def test_synchronisation_validation_finds_nothing(context, tmp_path):
 
 
 def test_dependent_dispatches_in_one_sequence_would_be_found(context, tmp_path):
-    source = tmp_path / "step.comp"
-    source.write_text(
-        "#version 450\nlayout(local_size_x_id = 0) in;\n"
-        "layout(constant_id = 1) const uint K = 1;\n"
-        "layout(push_constant) uniform P { uint n; uint c; };\n"
-        "layout(binding = 0) readonly buffer A { uint a[]; };\n"
-        "layout(binding = 1) buffer B { uint b[]; };\n"
-        "void main() { uint i = gl_GlobalInvocationID.x; if (i < n) b[i] = a[i] * K + c; }\n"
-    )
-    target = source.with_suffix(".spv")
-    subprocess.run(["glslangValidator", "--target-env", "vulkan1.2", "-V", source, "-o", target],
-                   check=True, stdout=subprocess.DEVNULL)
+    target = tmp_path / "scale.spv"
+    target.write_bytes(compiled(SCALE, tmp_path))
     code = UNORDERED.replace("SPIRV", json.dumps(str(target)))
     assert "SYNC-HAZARD" in synchronisation(code, tmp_path)
 

@@ -239,60 +239,6 @@ def test_the_whole_heap_limits(own_driver: VulkanDriver) -> None:
         own_driver.allocate(own_driver.profile.max_memory_allocation_size + 1)
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    ({"bindings": 1}, "1 bindings, the pipeline has 2"),
-    ({"push": b"\0" * 4}, "4 bytes of push constants, the pipeline has 8"),
-    ({"groups": (70_000_000_000, 1, 1)}, "workgroups"),
-    ({"groups": (-1, 1, 1)}, "workgroups"),
-    ({"size": 2048}, "outside of"),
-    ({"size": 0}, "outside of"),
-    ({"offset": -256}, "outside of"),
-    ({"offset": 1}, "not a multiple of"),
-])
-def test_bad_dispatch(driver: VulkanDriver, pipeline: MakePipeline, change: dict,
-                      message: str) -> None:
-    data = driver.allocate(1024)
-    binding = (data, change.get("offset", 0), change.get("size", 512))
-    command = DispatchCommand(pipeline(driver), (binding,) * change.get("bindings", 2),
-                              change.get("push", b"\0" * 8), change.get("groups", (1, 1, 1)))
-    with pytest.raises(ValueError, match=message):
-        driver.record([command])
-
-
-def test_binding_larger_than_the_device_binds(physical: PhysicalDevice,
-                                              pipeline: MakePipeline) -> None:
-    driver = open_driver(physical, profile=physical.profile.replace(max_storage_buffer_range=4096))
-    data = driver.allocate(8192)
-    with pytest.raises(ValueError, match="binds at most 4096"):
-        driver.record([DispatchCommand(pipeline(driver), ((data, 0, 4096), (data, 0, 4100)),
-                                       bytes(8))])
-    driver.close()
-
-
-def test_bad_copies_fills_and_commands(driver: VulkanDriver) -> None:
-    data = driver.allocate(1024)
-    for command in (CopyCommand(data, 0, data, 512, 513), CopyCommand(data, 1020, data, 0, 8),
-                    FillCommand(data, 1020, 8)):
-        with pytest.raises(ValueError, match="outside of"):
-            driver.record([command])
-    with pytest.raises(ValueError, match="multiples of 4"):
-        driver.record([FillCommand(data, 2, 4)])
-    with pytest.raises(TypeError, match="not a command: 3"):
-        driver.record([3])
-
-
-def test_bad_pipelines(driver: VulkanDriver, spirv: bytes) -> None:
-    for code in (b"", b"text that is no SPIR-V..", spirv[:-1]):
-        with pytest.raises(ValueError, match="not a SPIR-V module"):
-            driver.pipeline(code, binding_count=2)
-    with pytest.raises(ValueError, match="push constants"):
-        driver.pipeline(spirv, binding_count=2, push_size=1 << 20)
-    with pytest.raises(ValueError, match="storage buffers"):
-        driver.pipeline(spirv, binding_count=1 << 30, push_size=8)
-    with pytest.raises(ValueError, match="4 bytes"):
-        driver.pipeline(spirv, binding_count=2, push_size=8, constants=((0, b"\0\0"),))
-
-
 def test_dump_of_modules(physical: PhysicalDevice, spirv: bytes, pipeline: MakePipeline,
                          tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "new" / "folder"

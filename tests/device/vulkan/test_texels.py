@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import struct
-import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.device.vulkan.test_device import download, run, upload
+from tests.support.glsl import compiled
 from webnn_vk.driver import BarrierCommand, CopyCommand, DispatchCommand, PipelineRequest
 from webnn_vk.vulkan.driver import VulkanDriver, open_driver
 from webnn_vk.vulkan.snapshot import PhysicalDevice
@@ -29,14 +27,7 @@ void main() {
 
 @pytest.fixture(scope="module")
 def doubles(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    if shutil.which("glslangValidator") is None:
-        pytest.skip("glslangValidator is not installed")
-    source: Path = tmp_path_factory.mktemp("texels") / "double.comp"
-    source.write_text(SHADER)
-    target = source.with_suffix(".spv")
-    subprocess.run(["glslangValidator", "--target-env", "vulkan1.2", "-V", source, "-o", target],
-                   check=True, stdout=subprocess.DEVNULL)
-    return target.read_bytes()
+    return compiled(SHADER, tmp_path_factory.mktemp("texels"))
 
 
 def test_ranges_and_memory_that_change_hands(own_driver: VulkanDriver, doubles: bytes) -> None:
