@@ -12,11 +12,10 @@ from tests.support.trained import packaged
 from webnn_vk.onnx import Session, requirements
 
 ort = pytest.importorskip("onnxruntime")
-RNG = np.random.default_rng(0)
 
 
 def normal(*shape):
-    return (RNG.normal(size=shape) * 0.3).astype(np.float32)
+    return (np.random.default_rng(0).normal(size=shape) * 0.3).astype(np.float32)
 
 
 def page():
@@ -40,7 +39,7 @@ MODELS = {
     ),
     "file type": (
         "magika", "model.onnx",
-        lambda: {"bytes": RNG.integers(0, 256, (1, 2048)).astype(np.int32)},
+        lambda: {"bytes": np.random.default_rng(0).integers(0, 256, (1, 2048), np.int32)},
     ),
     "notes": (
         "basic-pitch", "nmp.onnx", lambda: {"serving_default_input_2:0": normal(1, 43844, 1)},
