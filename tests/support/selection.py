@@ -46,7 +46,8 @@ def needs_device(item: pytest.Item) -> bool:
 
 def left_out(config: pytest.Config, items: list[pytest.Item]) -> set[pytest.Item]:
     """What doesn't run today: tests marked `long`, and of those marked `sample(share)` all but
-    that share of each function's. Nothing with --long, nor of what the command line names."""
+    that share of each function's; a function with one case runs on that share of the days. Nothing
+    with --long, nor of what the command line names."""
     if config.option.long:
         return set()
     skipped = {item for item in items if item.get_closest_marker("long")}
@@ -59,8 +60,11 @@ def left_out(config: pytest.Config, items: list[pytest.Item]) -> set[pytest.Item
             function = item.nodeid.split("[")[0]
             groups[function, marker.args[0]].append(item)
     for (function, share), members in groups.items():
+        chance = random.Random(f"{seed()} {function} {share}")
         count = max(1, round(share * len(members)))
-        kept = random.Random(f"{seed()} {function} {share}").sample(range(len(members)), count)
+        if len(members) == 1:
+            count = int(chance.random() < share)
+        kept = chance.sample(range(len(members)), count)
         skipped.update(item for i, item in enumerate(members) if i not in set(kept))
     return skipped
 

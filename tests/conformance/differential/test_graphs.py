@@ -16,7 +16,7 @@ _SETTINGS = dict(
     suppress_health_check=list(HealthCheck),
     print_blob=False,
 )
-EXAMPLES = 150
+EXAMPLES = 75
 WAYS = (("fuse",), ("fold",), ("pack",), ALL_PASSES)
 
 

@@ -98,6 +98,7 @@ def command(*arguments: str, **environment: str) -> tuple[int, str]:
 
 
 @needs_suite
+@pytest.mark.sample(0.5)
 @pytest.mark.timeout(900)
 def test_with_native_types_masked(tmp_path, vulkan):
     status, text = command(

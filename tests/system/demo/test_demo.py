@@ -11,6 +11,8 @@ import pytest
 
 from tests.support.drivers import require_vulkan
 
+pytestmark = pytest.mark.sample(0.4)
+
 SENTENCES = """
 The cat sleeps on the warm windowsill.
 

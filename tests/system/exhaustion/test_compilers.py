@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.sample(0.5)
+
 #: What fails, as a script; each writes down that it was run.
 BROKEN = {
     "exits 1": "exit 1",

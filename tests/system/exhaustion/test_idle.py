@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+pytestmark = pytest.mark.sample(0.5)
+
 #: Reads what the process holds, and waits for it to go back: by the clock of the promise, a second,
 #: times ten for a machine that has other things to do.
 MEASURE = '''

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytestmark = pytest.mark.sample(0.5)
+
 #: Functions entered in one call, of which so many get MemoryError in an ordinary run.
 SAMPLE = 10
 

@@ -6,6 +6,8 @@ import os
 
 import pytest
 
+pytestmark = pytest.mark.sample(0.5)
+
 #: `Starts(k)`: from the k-th start on no thread can be started. In use threads go on.
 STARTS = '''
 import _thread, gc

@@ -19,6 +19,8 @@ from tests.support.profiles import stored_profile
 from webnn_vk.kernels import catalogue
 from webnn_vk.tools import ToolError
 
+pytestmark = pytest.mark.sample(0.5)
+
 #: Seconds of processor time a chip: half of it on two processors that do nothing else.
 BUDGET = 60
 #: Kernels of the models that spill, by `title`. It may only shrink.

@@ -188,7 +188,7 @@ def test_memory_that_is_still_in_use_is_waited_for(over):
         assert context.read_tensor(made.result()).result(30).tolist() == [4, 3, 2, 1]
 
 
-@pytest.mark.sample(0.5)
+@pytest.mark.sample(0.34)
 @pytest.mark.parametrize(
     ("kind", "cycles"), [("tensors", 10_000), ("graphs", 400), ("contexts", 100)]
 )

@@ -12,7 +12,10 @@ import pytest
 
 from tests.support.paths import ROOT
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+pytestmark = [
+    pytest.mark.sample(0.4),
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system"),
+]
 
 START = """
 import faulthandler, gc, multiprocessing, os, sys, threading, time

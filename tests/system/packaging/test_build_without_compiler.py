@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.sample(0.4)
+
 
 @pytest.fixture
 def python(tmp_path):

@@ -20,6 +20,8 @@ from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.examples.text_reader import DETECTION, ORIENTATION, RECOGNITION
 from webnn_vk.tools.devices import vulkan_problem
 
+pytestmark = pytest.mark.sample(0.4)
+
 TEN_LINES = """
 import json, sys
 import numpy as np, webnn_vk as webnn

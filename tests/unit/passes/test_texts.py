@@ -14,6 +14,8 @@ from webnn_vk.ops import ALL_OPERATORS
 from webnn_vk.ops.lowering import Decompose
 from webnn_vk.passes import DEAD_CODE, DECOMPOSE, FOLD, ORDER, PLACE, Compilation, run_passes
 
+pytestmark = pytest.mark.sample(0.5)
+
 OBSTACLES = {"tanh": "no tanh", "add": "no add"}
 DEVICE = Compilation(
     stored_profile(), verify=True, obstacle=lambda node: OBSTACLES.get(node.operator.name)

@@ -58,6 +58,15 @@ def test_a_sample_is_of_its_seed(items, monkeypatch):
     assert drawn[0] == drawn[1] != drawn[2]
 
 
+def test_a_function_of_one_case_runs_on_some_days(monkeypatch):
+    runs = 0
+    for day in range(200):
+        monkeypatch.setenv(selection.SEED, str(day))
+        items = [Item("tests/system/x.py::test_x", [pytest.mark.sample(0.25).mark])]
+        runs += not selection.left_out(config(), items)
+    assert 30 < runs < 70
+
+
 def test_everything_runs_on_demand(items):
     assert not selection.left_out(config(long=True), items)
     for asked in (config(keyword="x"), config(args=["tests/conformance/x.py::test_x[3]"])):
