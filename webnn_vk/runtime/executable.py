@@ -108,11 +108,19 @@ class DriverExecutable:
                     spec.param_bytes if spec.param_storage == "push" else 0,
                     step.constants,
                     spec.template,
+                    self._subgroup_size(step),
                     texels=spec.texels,
                 ),
             )
         made = self.device.driver.pipelines(list(requests.values()))
         return dict(zip(requests, made, strict=True))
+
+    def _subgroup_size(self, step: DispatchStep) -> int:
+        """The size that a kernel's subgroups must have; 0 where it needs none, or the device has no
+        other."""
+        if "subgroup_size_control" not in self.device.profile.features:
+            return 0
+        return step.spec.subgroup_size(step.constants)
 
     def _allocate(self) -> None:
         find = self.device.find
