@@ -83,7 +83,7 @@ class PipelineStore:
             self._validate(request)
             key = (hashlib.sha256(request.spirv).digest(), request.constants,
                    request.binding_count, request.push_size, request.subgroup_size,
-                   request.entry_point, request.texels)
+                   request.entry_point, request.texels, request.full_subgroups)
             with self._lock:
                 there = self._find(key) or self._making.get(key)
                 if there is None:
@@ -234,7 +234,7 @@ class PipelineStore:
         data_chars = vk.ffi.from_buffer(data)
         special = vk.new("VkSpecializationInfo *", (len(entries), entries, len(data), data_chars))
         entry_point = vk.new("char[]", request.entry_point.encode())
-        full = request.subgroup_size and "subgroup_full" in self._profile.features
+        full = request.full_subgroups and "subgroup_full" in self._profile.features
         required = vk.struct(
             "VkPipelineShaderStageRequiredSubgroupSizeCreateInfo",
             "PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO",

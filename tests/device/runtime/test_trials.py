@@ -163,6 +163,6 @@ def test_the_real_form_asks_for_its_subgroup_size(name: str, subgroup: int) -> N
     with pytest.raises(ComputesWrongly, match="of a small product are wrong"):
         device.try_out(program)
     (request,) = asked
-    assert request.subgroup_size == subgroup
+    assert request.subgroup_size == subgroup and request.full_subgroups
     constants = {i: int.from_bytes(data, "little") for i, data in request.constants}
     assert constants[0] == 4 * subgroup
