@@ -3,13 +3,15 @@ the real form is all of the tiling, indexing, staging and storing."""
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 from tests.support.comparing import random_array
 from tests.support.drivers import require_vulkan
 from tests.support.matrices import SHAPES, emulating
-from tests.support.running import node_of, run, schedules_of
+from tests.support.running import device_profile, node_of, run, schedules_of
 from webnn_vk.data_types import FLOAT_TYPES
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.kernels import coopmat
@@ -17,6 +19,19 @@ from webnn_vk.kernels import coopmat
 # Roundings of the output, and of sums of up to 100 products of numbers up to 2.
 _TOLERANCES = {"float16": 2.0**-10, "float32": 2e-5}
 _TRANSPOSES = [(False, False), (False, True), (True, False), (True, True)]
+
+
+def test_the_real_form_where_the_device_has_it() -> None:
+    """Newer lavapipes list shapes, and so do GPUs."""
+    require_vulkan()
+    profile = device_profile()
+    data_types = [t for t in FLOAT_TYPES if coopmat.shape_for(t, profile)]
+    if not data_types:
+        pytest.skip(f"{profile.name} lists no cooperative matrices")
+    rng = np.random.default_rng(8)
+    for data_type, (m, n, k) in itertools.product(data_types, ((40, 72, 80), (131, 145, 51))):
+        a, b = random_array(rng, data_type, (m, k)), random_array(rng, data_type, (k, n))
+        _assert_right(*node_of("gemm", a, b), profile)
 
 
 def _assert_right(node, arrays, profile: DeviceProfile) -> None:
