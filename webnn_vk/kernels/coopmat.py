@@ -175,9 +175,9 @@ def catalogue(params: tuple[Param, ...], features: frozenset[str]) -> Iterator[K
         if not needed(data_type) <= features:
             continue
         extra = fused.nothing(data_type)
-        for addend, *rest in itertools.product(flags, repeat=6):
-            c_type = data_type if addend else None
+        for addend, ta, tb, *by_vectors in itertools.product(flags, repeat=6):
+            a_vector, b_vector, out_vector = by_vectors
             yield spec(
-                params, data_type, c_type, data_type, tuple(rest[:2]), tuple(rest[2:]), features,
-                extra,
+                params, data_type, data_type if addend else None, data_type, (ta, tb),
+                (a_vector, b_vector, out_vector), features, extra,
             )

@@ -118,7 +118,7 @@ def _available(
 ) -> list[Dispatch]:
     """A node's dispatches, such that their shaders can be had. Compilers that don't know
     cooperative matrices make the others."""
-    for way in dict.fromkeys((profile, profile.masked(["cooperative_matrix"]))):
+    for way in _ways(profile):
         planned = family_of(node).plan(node, way, compilation.tuned)
         missing = next(
             (d.kernel for d in (*planned, *_packing(planned, way))
@@ -127,6 +127,13 @@ def _available(
         if missing is None:
             return planned
     raise Unsupported(f"no shader for {missing} in the pack and no GLSL compiler")
+
+
+def _ways(profile: DeviceProfile) -> Iterator[DeviceProfile]:
+    yield profile
+    without = profile.masked(["cooperative_matrix"])
+    if without is not profile:
+        yield without
 
 
 def _packing(dispatches: Iterable[Dispatch], profile: DeviceProfile) -> Iterator[Dispatch]:

@@ -3,6 +3,8 @@ kernels, on the thread that builds."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from webnn_vk.codegen.store import ShaderUnavailable
@@ -59,7 +61,7 @@ def _result(device: DriverMemory, trial: Trial) -> np.ndarray:
     held = {name: _storage(device, data) for name, data in trial.inputs.items()}
     # What the device doesn't write differs from what is expected.
     out = _storage(device, np.full_like(trial.expected, np.nan))
-    recordings = executable.recordings(held, {"out": out})
+    recordings: list[Any] = executable.recordings(held, {"out": out})
     device.wait_value(device.driver.submit(recordings))
     out.backing.invalidate()
     raw = np.frombuffer(out.backing.mapped, np.uint8)[: trial.expected.nbytes]

@@ -51,6 +51,17 @@ def test_large_halves_go_by_matrices_where_those_are_known_to_be_fast(name: str)
         assert _planned(profile, *sizes).kernel != coopmat.KERNEL
 
 
+def test_software_never_chooses_them() -> None:
+    """Newer lavapipes list shapes, which they compute on the CPU."""
+    llvmpipe = stored_profile("llvmpipe")
+    software = llvmpipe.replace(
+        features=llvmpipe.features | {"cooperative_matrix"}, cooperative_matrices=(shape(8, 8, 8),)
+    )
+    for sizes in ((64, 64, 64), (1024, 1024, 1024), (4096, 4096, 1024)):
+        assert _tilings(software, *sizes)
+        assert _planned(software, *sizes).kernel == "matmul"
+
+
 def test_the_plan_of_a_large_product() -> None:
     dispatch = _planned(NVIDIA, 4096, 2048, 1024)
     assert dispatch.constants == {
