@@ -80,7 +80,8 @@ def _with_shaders(
 
 
 def loaded(saved: SavedGraphs, key: str) -> GraphParts:
-    """A graph that was saved under a key; see ``SavedGraphs.load``."""
+    """A graph that was saved under a key; see ``SavedGraphs.load``. The device was tried out when
+    it was built: another, or another driver, would not get it."""
     start = time.perf_counter()
     parts, unused = saved.load(key)
     parts.program.report.build_seconds["load"] = time.perf_counter() - start
