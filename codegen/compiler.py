@@ -135,6 +135,13 @@ def _found(mode: str) -> Iterator[Compiler]:
         yield from (ProcessCompiler(path) for path in programs if path)
 
 
+def knows(compiler: Compiler, extension: str) -> bool:
+    """Whether a compiler knows an extension of GLSL. Raises CompilerUnavailable."""
+    text = f"#version 450\n#extension {extension} : require\nvoid main() {{}}\n"
+    (result,) = compiler.compile([Source(text, f"probe of {extension}")])
+    return not isinstance(result, GlslError)
+
+
 def find_compiler(mode: str | None = None) -> Compiler | None:
     """The GLSL compiler of this machine, or None; nothing is loaded or run yet.
 

@@ -285,6 +285,13 @@ class KernelSpec:
             parts.append(_scalar_bytes(f"{self.template}: constant {c.name!r}", c.type, value))
         return tuple(range(len(parts))), b"".join(parts)
 
+    def subgroup_size(self, constants: Iterable[tuple[int, bytes]]) -> int:
+        """The size that the kernel's subgroups must have for these constants (id, 4 bytes): that of
+        cooperative matrices, SUBGROUP; 0: any will do."""
+        if "cooperative_matrix" not in self.features or "SUBGROUP" not in self.constant_ids:
+            return 0
+        return int.from_bytes(dict(constants)[self.constant_ids["SUBGROUP"]], "little")
+
     # -- bindings
 
     @property

@@ -23,7 +23,7 @@ from typing import Any
 from webnn_vk import environment
 
 from . import spirv, spirv_check
-from .compiler import FLAGS, Compiler, find_compiler
+from .compiler import FLAGS, Compiler, find_compiler, knows
 from .files import is_shortage, read_regular, write_atomically
 from .glsl import CompilerUnavailable, GlslError, Source
 from .pack import PACK_PATH, Pack, PackError, PackStats, write_pack
@@ -36,6 +36,8 @@ _MAGIC = b"WNNVKSPV"
 _ENTRY = struct.Struct("<8sII32s32s")
 _LARGEST = 64 << 20
 _DEFAULT = "default"
+#: What kernels with cooperative matrices ask of a compiler: glslang from 14 on has it.
+MATRIX_EXTENSION = "GL_KHR_cooperative_matrix"
 #: Modules that a store remembers, some 14 kB each.
 MAX_REMEMBERED = 1024
 
@@ -90,6 +92,8 @@ class ShaderStore:
         self._compiler = find_compiler() if compiler == _DEFAULT else compiler
         self._memo: OrderedDict[str, bytes] = OrderedDict()
         self._lock = threading.Lock()
+        # Whether the compiler knows cooperative matrices, once it was asked.
+        self._knows_matrices: bool | None = None
         #: Where the modules came from so far: {"pack": n, "cache": n, "compiler": n}.
         self.origins = {"pack": 0, "cache": 0, "compiler": 0}
 
@@ -133,10 +137,22 @@ class ShaderStore:
     def available(self, spec: KernelSpec, *, compiling: bool = True) -> bool:
         """Whether `get` can supply it: memory, pack, cache, or, when ``compiling``, a compiler to
         try with."""
-        if compiling and self._compiler is not None:
+        if compiling and self._compiler is not None and self._compiles(spec):
             return True
         with self._lock:
             return self._look_up(spec) is not None
+
+    def _compiles(self, spec: KernelSpec) -> bool:
+        """Whether the compiler knows what a kernel needs: older ones know no cooperative matrices.
+        One that can't be asked may be tried with, as for other kernels."""
+        if "cooperative_matrix" not in spec.features:
+            return True
+        if self._knows_matrices is None:
+            try:
+                self._knows_matrices = knows(self._compiler, MATRIX_EXTENSION)
+            except CompilerUnavailable:
+                return True
+        return self._knows_matrices
 
     def _look_up(self, spec: KernelSpec) -> bytes | None:
         module = self._memo.get(spec.key())

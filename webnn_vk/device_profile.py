@@ -38,6 +38,7 @@ FEATURES: dict[str, str] = {
     "subgroup_shuffle": "subgroup operations in compute: shuffle",
     "subgroup_extended_types": "shaderSubgroupExtendedTypes",
     "subgroup_size_control": "subgroupSizeControl for the compute stage",
+    "subgroup_full": "computeFullSubgroups",
     "cooperative_matrix": "VK_KHR_cooperative_matrix",
     "integer_dot_product": "shaderIntegerDotProduct",
     "integer_dot_product_accelerated": "4x8-bit packed signed dot product in hardware",
@@ -179,9 +180,9 @@ class DeviceProfile:
         for name in names:
             check_feature(name)
             gone.update(MASK_GROUPS.get(name, (name,)))
-        if not gone & self.features:
-            return self
         shapes = () if "cooperative_matrix" in gone else self.cooperative_matrices
+        if not gone & self.features and shapes == self.cooperative_matrices:
+            return self
         return dataclasses.replace(self, features=self.features - gone,
                                    cooperative_matrices=shapes)
 

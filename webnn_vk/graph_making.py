@@ -23,7 +23,7 @@ from .program import Constants, Program, Target, TensorStorage, compile_program,
 from .program.settled import settled
 from .promise import MLPromise
 from .runtime import Device, Executable, Read, Run, Storage
-from .runtime.storage import DeviceLostError, ShadersMissing
+from .runtime.storage import ComputesWrongly, DeviceLostError, ShadersMissing
 from .saved_graphs import SavedGraphs
 
 
@@ -44,6 +44,24 @@ def compiled(
     """A graph compiled, to kernels that need no shader compiler where that fails. ``fall_back``
     gets the target to use from now on where it always will."""
     unused = graph.unused
+    try:
+        program, constants = _with_shaders(graph, target, device, fall_back)
+        device.try_out(program)
+    except ComputesWrongly as error:
+        say_once(
+            f"{error.feature} of {device.name} is left alone, since {error}; other kernels compute "
+            "in its place"
+        )
+        target = replace(target, profile=target.profile.masked([error.feature]))
+        fall_back(target)
+        program, constants = _with_shaders(graph, target, device, fall_back)
+    return GraphParts(program, constants, unused)
+
+
+def _with_shaders(
+    graph: Graph, target: Target, device: Device, fall_back: Callable[[Target], None]
+) -> tuple[Program, Constants]:
+    """The program, whose shaders are at hand, and its constants."""
     program, constants = compile_program(graph, target)
     start = time.perf_counter()
     try:
@@ -58,11 +76,12 @@ def compiled(
             fall_back(target)
         program, constants = compile_program(graph, target)
     program.report.build_seconds["shaders"] = time.perf_counter() - start
-    return GraphParts(program, constants, unused)
+    return program, constants
 
 
 def loaded(saved: SavedGraphs, key: str) -> GraphParts:
-    """A graph that was saved under a key; see ``SavedGraphs.load``."""
+    """A graph that was saved under a key; see ``SavedGraphs.load``. The device was tried out when
+    it was built: another, or another driver, would not get it."""
     start = time.perf_counter()
     parts, unused = saved.load(key)
     parts.program.report.build_seconds["load"] = time.perf_counter() - start

@@ -123,6 +123,9 @@ def run(
             push_size=len(push),
             constants=tuple((i, data[4 * n : 4 * n + 4]) for n, i in enumerate(ids)),
             name=spec.template,
+            subgroup_size=spec.subgroup_size(
+                [(i, data[4 * n : 4 * n + 4]) for n, i in enumerate(ids)]
+            ),
             texels=spec.texels,
         )
         commands += [DispatchCommand(pipeline, tuple(bindings), push, dispatch.groups)]

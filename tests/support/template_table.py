@@ -15,5 +15,8 @@ from webnn_vk.profiler import roofline
 
 
 def files() -> dict[Path, str]:
-    specs = [*kernels.catalogue(frozenset()), nanoseconds.spec(), *roofline.specs()]
+    plain = kernels.catalogue(frozenset())
+    matrices = kernels.catalogue(kernels.MATRIX_FEATURES)
+    products = [spec for spec in matrices if spec.template == "matmul_coopmat.comp.j2"]
+    specs = [*plain, *products, nanoseconds.spec(), *roofline.specs()]
     return {TABLE: json.dumps(summarise(specs), indent=1) + "\n"}

@@ -18,6 +18,8 @@ class PipelineRequest:
 
     binding_count: buffers at bindings 0, 1, … of set 0. push_size: bytes of push constants.
     constants: (id, 4 bytes) per specialisation constant. subgroup_size: required size, 0: any.
+    full_subgroups: no invocation of one may be missing, where the device has "subgroup_full"; the
+    workgroup's x size is then a multiple of the size.
     texels: (binding, format) of those that are uniform texel buffers, the others being storage
     buffers; for devices with the feature "texel_buffers". `TEXEL_BYTES` has the formats.
     """
@@ -30,6 +32,7 @@ class PipelineRequest:
     subgroup_size: int = 0
     entry_point: str = "main"
     texels: tuple[tuple[int, str], ...] = ()
+    full_subgroups: bool = False
 
 
 class Pipeline(Protocol):

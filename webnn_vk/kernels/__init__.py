@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from ..device_profile import DeviceProfile
 from ..graph import Node
+from .coopmat import FEATURES as MATRIX_FEATURES
 from .dispatch import Binding, Dispatch, Packed, Packing, Scratch, Unsupported
 from .families import FAMILIES, catalogue, family_of
 from .lower import KERNEL_PASSES, lower_graph
@@ -21,6 +22,7 @@ from .schedule import Schedule
 __all__ = [
     "FAMILIES",
     "KERNEL_PASSES",
+    "MATRIX_FEATURES",
     "Alias",
     "Binding",
     "DeviceWork",

@@ -102,13 +102,7 @@ def _plan(
         if not isinstance(node, KernelNode):
             continue
         try:
-            planned = family_of(node).plan(node, profile, compilation.tuned)
-            for dispatch in (*planned, *_packing(planned, profile)):
-                if not compilation.available(dispatch.spec):
-                    raise Unsupported(
-                        f"no shader for {dispatch.kernel} in the pack and no GLSL compiler"
-                    )
-            dispatches[node] = planned
+            dispatches[node] = _available(node, profile, compilation)
         except Unsupported as error:
             if len(node.sources) > 1 or not _is_plain(node):
                 retry.apart.update(node.sources)
@@ -117,6 +111,29 @@ def _plan(
             else:
                 retry.obstacles[node.sources[0]] = str(error)
     return dispatches
+
+
+def _available(
+    node: KernelNode, profile: DeviceProfile, compilation: Compilation
+) -> list[Dispatch]:
+    """A node's dispatches, such that their shaders can be had. Compilers that don't know
+    cooperative matrices make the others."""
+    for way in _ways(profile):
+        planned = family_of(node).plan(node, way, compilation.tuned)
+        missing = next(
+            (d.kernel for d in (*planned, *_packing(planned, way))
+             if not compilation.available(d.spec)), None,
+        )
+        if missing is None:
+            return planned
+    raise Unsupported(f"no shader for {missing} in the pack and no GLSL compiler")
+
+
+def _ways(profile: DeviceProfile) -> Iterator[DeviceProfile]:
+    yield profile
+    without = profile.masked(["cooperative_matrix"])
+    if without is not profile:
+        yield without
 
 
 def _packing(dispatches: Iterable[Dispatch], profile: DeviceProfile) -> Iterator[Dispatch]:

@@ -1,7 +1,8 @@
 """Matrix products: matmul, gemm, and convolutions that can be computed as such.
 
-Three templates: ``matmul`` (register tiles straight from the buffers: CPUs), ``matmul_tiled``
-(shared memory: GPUs) and ``matvec`` (M or N is 1). All accumulate in float32.
+Four templates: ``matmul`` (register tiles straight from the buffers: CPUs), ``matmul_tiled``
+(shared memory: GPUs), ``matmul_coopmat`` (cooperative matrices: GPUs that have them, see
+``coopmat``) and ``matvec`` (M or N is 1). All accumulate in float32.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ..access import Access, collapse
 from ..data_types import DATA_TYPES, FLOAT_TYPES
 from ..device_profile import DeviceProfile
 from ..integers import VECTOR_BYTES, ceil_divide, round_up
+from . import coopmat
 from . import epilogue as fused
 from .choose import choose
 from .dispatch import Binding, Dispatch, Packed, Scratch, grid
@@ -118,7 +120,7 @@ class Matmul(Family):
             and tile_bytes(side, side, steps, not p.a_transposed, p.b_transposed)
             <= profile.max_shared_memory
         ]
-        return direct + tiled + [
+        return direct + tiled + coopmat.schedules(p, profile) + [
             Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", tm), ("TN", tn)), load)
             for load in _loads(p, profile)[1:] for tm, tn in ((4, 8), (8, 8), (16, 8))
         ]
@@ -153,12 +155,13 @@ class Matmul(Family):
                 if not last:
                     part = replace(piece.product, ldo=piece.product.n)
                     out, piece = scratch[i % 2], replace(piece, product=part, out=0)
-                whole = len(group) == 1
-                way = schedule if whole or schedule.kernel != "matmul_tiled" else _DIRECT
+                by_parts = len(group) > 1 and schedule.kernel in ("matmul_tiled", coopmat.KERNEL)
+                way = _DIRECT if by_parts else schedule
                 dispatches.append(_dispatch(piece, node, a, b, addend, out, way, profile))
         return dispatches
 
     def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
+        yield from coopmat.catalogue(_PARAMS, features)
         flags = (False, True)
         for data_type, addend, ta in itertools.product(FLOAT_TYPES, flags, flags):
             c_type = data_type if addend else None
@@ -288,6 +291,8 @@ def tile_shape(p: Product, schedule: Schedule) -> tuple[int, int]:
     """Rows and columns of the output that a workgroup computes."""
     if schedule.kernel == "matvec":
         return 4 * schedule["LX" if p.a_transposed else "LY"], 1
+    if schedule.kernel == coopmat.KERNEL:
+        return schedule["BM"], schedule["BN"]
     return schedule["LY"] * schedule["TM"], schedule["LX"] * schedule["TN"]
 
 
@@ -318,14 +323,23 @@ def _dispatch(
     plain = data_type == out_type and c_type in (None, data_type)
     # Parts of what exceeds a binding begin where they like.
     texels = schedule.load == "texel" and all(b.size is None for b in bindings)
-    a_vector, b_vector = _vectors(p, bases) if plain or node.epilogue else (False, False)
-    if kernel == "matvec":
-        b_vector = a_vector and (p.a_transposed or _divides(bases[1], *p.b_batch))
-        a_vector = b_vector
-    spec = _spec(
-        kernel, data_type, c_type, out_type, p.a_transposed, p.b_transposed, a_vector,
-        b_vector, profile.features, extra, texels=texels,
-    )
+    aligned = plain or bool(node.epilogue)
+    if kernel == coopmat.KERNEL:
+        by_vectors = coopmat.vectors(p, bases) if aligned else (False,) * 3
+        a_vector, b_vector, _ = by_vectors
+        spec = coopmat.spec(
+            _PARAMS, data_type, c_type, out_type, (p.a_transposed, p.b_transposed), by_vectors,
+            profile.features, extra,
+        )
+    else:
+        a_vector, b_vector = _vectors(p, bases) if aligned else (False, False)
+        if kernel == "matvec":
+            b_vector = a_vector and (p.a_transposed or _divides(bases[1], *p.b_batch))
+            a_vector = b_vector
+        spec = _spec(
+            kernel, data_type, c_type, out_type, p.a_transposed, p.b_transposed, a_vector,
+            b_vector, profile.features, extra, texels=texels,
+        )
     rows, columns = tile_shape(p, schedule)
     groups = p.batches * ceil_divide(p.m, rows) * ceil_divide(p.n, columns)
     missing = BATCH_RANK - len(p.batch[-BATCH_RANK:])

@@ -173,6 +173,9 @@ class CpuDevice:
     def find_shaders(self, program: Program) -> None:
         pass
 
+    def try_out(self, program: Program) -> None:
+        pass
+
     def available(self, spec: KernelSpec) -> bool:
         return False
 

@@ -80,6 +80,10 @@ class Device(Protocol):
         """Have a program's shaders at hand, compiled if need be. ShadersMissing when the compiler
         failed: a program of those that need none may still be had."""
 
+    def try_out(self, program: Program) -> None:
+        """Have the device show, at the first program that has such kernels, that it computes by
+        them what it should: those that drivers are known to get wrong. ComputesWrongly."""
+
     def available(self, spec: KernelSpec) -> bool:
         """Whether a shader is there without a compiler."""
 

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from webnn_vk.codegen.spec import KernelSpec
-from webnn_vk.codegen.store import ShaderUnavailable
+from webnn_vk.codegen.store import ShaderStore, ShaderUnavailable
 
 from ..driver import (
     BarrierCommand,
     Command,
     CopyCommand,
     DeviceLost,
+    Driver,
     DriverError,
     FillCommand,
     OutOfDeviceMemory,
@@ -29,9 +30,11 @@ from ..program import Constants, HostSegment, Program
 from . import reclaim
 from .device import Batch
 from .driver_memory import DriverMemory, translated
+from .engine import NUMPY, HostEngine
 from .executable import DriverExecutable
 from .host import Arrays
 from .storage import DeviceLostError, ShadersMissing, again, poisoned, unfound
+from .trials import Trials
 from .work import (
     LENT,
     Allocate,
@@ -56,6 +59,12 @@ STAGED_BYTES = 64 << 20
 class DriverDevice(DriverMemory):
     """See ``device.Device``. One driver, one queue."""
 
+    def __init__(
+        self, driver: Driver, shaders: ShaderStore, engine: HostEngine = NUMPY
+    ) -> None:
+        super().__init__(driver, shaders, engine)
+        self._trials = Trials()
+
     def stage(self, data: np.ndarray) -> Any:
         if data.nbytes > PIECE_BYTES:
             return None
@@ -75,6 +84,10 @@ class DriverDevice(DriverMemory):
             if not error.failed:
                 raise
             raise ShadersMissing(str(error), not self.shaders.has_compiler) from error
+
+    def try_out(self, program: Program) -> None:
+        with translated():
+            self._trials.require(self, program)
 
     def available(self, spec: KernelSpec) -> bool:
         return self.shaders.available(spec, compiling=False)

@@ -100,6 +100,9 @@ class DriverExecutable:
         requests: dict[Any, PipelineRequest] = {}
         for step in self.program.dispatches:
             spec = step.spec
+            subgroup_size = spec.subgroup_size(step.constants)
+            # A device that can't be told the size has no other, or such a kernel wasn't chosen.
+            required = "subgroup_size_control" in self.device.profile.features
             requests.setdefault(
                 (spec, step.constants),
                 PipelineRequest(
@@ -108,7 +111,9 @@ class DriverExecutable:
                     spec.param_bytes if spec.param_storage == "push" else 0,
                     step.constants,
                     spec.template,
+                    subgroup_size if required else 0,
                     texels=spec.texels,
+                    full_subgroups=subgroup_size > 0,
                 ),
             )
         made = self.device.driver.pipelines(list(requests.values()))

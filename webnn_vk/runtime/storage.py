@@ -23,6 +23,15 @@ class ShadersMissing(Exception):
         super().__init__(message)
 
 
+class ComputesWrongly(Exception):
+    """The device computes wrongly by kernels that a program has; the message says what showed it.
+    ``feature``: what is to be left alone on that device."""
+
+    def __init__(self, message: str, feature: str) -> None:
+        self.feature = feature
+        super().__init__(message)
+
+
 class Gone(weakref.ref["Storage"]):
     """What a device is told, by one call into C, when a storage was collected. A destructor in
     Python could be interrupted by a signal handler, and the memory would be lost."""

@@ -18,6 +18,7 @@ from webnn_vk.driver.resources import PipelineRequest
 from webnn_vk.parallel import spread
 from webnn_vk.vulkan import binding as vk
 
+_FULL_SUBGROUPS = "VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT"
 #: VkPipelines of a device kept that nobody uses: 0.3 to 0.8 GB on lavapipe with Mesa 22.3, where
 #: one takes 1.2 MB (element-wise) to 3 MB (convolution) and is made again in some 10 ms (0.1 s
 #: where Mesa's cache on disk is off).
@@ -82,7 +83,7 @@ class PipelineStore:
             check_pipeline(request, self._profile)
             key = (hashlib.sha256(request.spirv).digest(), request.constants,
                    request.binding_count, request.push_size, request.subgroup_size,
-                   request.entry_point, request.texels)
+                   request.entry_point, request.texels, request.full_subgroups)
             with self._lock:
                 there = self._find(key) or self._making.get(key)
                 if there is None:
@@ -207,6 +208,7 @@ class PipelineStore:
         data_chars = vk.ffi.from_buffer(data)
         special = vk.new("VkSpecializationInfo *", (len(entries), entries, len(data), data_chars))
         entry_point = vk.new("char[]", request.entry_point.encode())
+        full = request.full_subgroups and "subgroup_full" in self._profile.features
         required = vk.struct(
             "VkPipelineShaderStageRequiredSubgroupSizeCreateInfo",
             "PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO",
@@ -216,6 +218,7 @@ class PipelineStore:
         try:
             stage = {"sType": vk.const("VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO"),
                      "stage": vk.const("VK_SHADER_STAGE_COMPUTE_BIT"), "module": module,
+                     "flags": vk.const(_FULL_SUBGROUPS) if full else 0,
                      "pName": entry_point, "pSpecializationInfo": special,
                      "pNext": required if request.subgroup_size else vk.NULL}
             info = vk.struct("VkComputePipelineCreateInfo", "COMPUTE_PIPELINE_CREATE_INFO",

@@ -32,7 +32,8 @@ FEATURES_12 = {"int8": "storageBuffer8BitAccess", "int8_arithmetic": "shaderInt8
                "subgroup_extended_types": "shaderSubgroupExtendedTypes"}
 FEATURES_13 = {"synchronization2": "synchronization2", "maintenance4": "maintenance4",
                "integer_dot_product": "shaderIntegerDotProduct",
-               "subgroup_size_control": "subgroupSizeControl"}
+               "subgroup_size_control": "subgroupSizeControl",
+               "subgroup_full": "computeFullSubgroups"}
 EXTENSIONS = {"external_memory_fd": "VK_KHR_external_memory_fd",
               "external_memory_host": "VK_EXT_external_memory_host",
               "external_semaphore_fd": "VK_KHR_external_semaphore_fd",

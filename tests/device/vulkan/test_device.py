@@ -6,6 +6,7 @@ import gc
 import hashlib
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -316,3 +317,54 @@ def test_failed_calls_name_the_result() -> None:
     assert vk.check(vk.TIMEOUT, "waiting") == vk.TIMEOUT
     with pytest.raises(OutOfDeviceMemory):
         vk.check(vk.const("VK_ERROR_OUT_OF_DEVICE_MEMORY"), "something")
+
+
+def _enabled(physical: PhysicalDevice, mask: list[str], monkeypatch) -> tuple[set[str], dict]:
+    """What the device of a GPU with cooperative matrices is asked for: extensions, and the members
+    of feature structs that are on. No such device is made."""
+    extensions: set[str] = set()
+    members: dict[str, set[str]] = {}
+    kinds = {
+        vk.const(f"VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_{stype}_FEATURES{end}"): f"VkPhysicalDevice{c}"
+        for stype, end, c in (
+            ("VULKAN_1_2", "", "Vulkan12Features"), ("VULKAN_1_3", "", "Vulkan13Features"),
+            ("COOPERATIVE_MATRIX", "_KHR", "CooperativeMatrixFeaturesKHR"),
+        )
+    }
+
+    def refuse(call, parent, info, handle):
+        assert handle == "VkDevice"
+        names = info.ppEnabledExtensionNames
+        extensions.update(vk.text(names[i]) for i in range(info.enabledExtensionCount))
+        link = info.pNext
+        while link != vk.NULL:
+            link = vk.ffi.cast("VkBaseInStructure *", link)
+            kind = kinds.get(link.sType)
+            if kind:
+                struct = vk.ffi.cast(f"{kind} *", link)
+                on = {m for m in dir(struct) if m not in ("sType", "pNext") and getattr(struct, m)}
+                members[kind.removeprefix("VkPhysicalDevice")] = on
+            link = link.pNext
+        raise VulkanError("refused", "VK_ERROR_FEATURE_NOT_PRESENT")
+
+    profile = physical.profile.replace(
+        features=physical.profile.features | {"cooperative_matrix", "subgroup_size_control"})
+    monkeypatch.setattr(vk, "create", refuse)
+    with pytest.raises(VulkanError, match="refused"):
+        open_driver(replace(physical, profile=profile), profile=profile.masked(mask))
+    monkeypatch.undo()
+    return extensions, members
+
+
+def test_cooperative_matrices_are_switched_on_with_what_they_need(
+        physical: PhysicalDevice, monkeypatch) -> None:
+    extensions, members = _enabled(physical, [], monkeypatch)
+    assert "VK_KHR_cooperative_matrix" in extensions
+    assert members["CooperativeMatrixFeaturesKHR"] == {"cooperativeMatrix"}
+    assert members["Vulkan12Features"] >= {
+        "vulkanMemoryModel", "vulkanMemoryModelDeviceScope", "shaderFloat16"}
+    assert members["Vulkan13Features"] >= {"subgroupSizeControl", "computeFullSubgroups"}
+    extensions, members = _enabled(physical, ["cooperative_matrix", "subgroup"], monkeypatch)
+    assert "VK_KHR_cooperative_matrix" not in extensions
+    assert "CooperativeMatrixFeaturesKHR" not in members
+    assert not members["Vulkan13Features"] & {"subgroupSizeControl", "computeFullSubgroups"}

@@ -7,6 +7,7 @@ import random
 import struct
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,13 @@ def test_required_subgroup_size(own_driver: VulkanDriver, spirv: bytes) -> None:
     pipeline = own_driver.pipeline(spirv, binding_count=2, push_size=8, subgroup_size=size)
     assert pipeline.request.subgroup_size == size
     assert own_driver.pipeline(spirv, binding_count=2, push_size=8) is not pipeline
+    constants = ((0, struct.pack("<I", 2 * size)),)  # x
+    full = PipelineRequest(
+        spirv, 2, 8, constants, subgroup_size=size, full_subgroups=True)
+    (found,) = own_driver.pipelines([full])
+    assert found.request.full_subgroups
+    (another,) = own_driver.pipelines([replace(full, full_subgroups=False)])
+    assert another.request != found.request
     for wrong in (3, 2 * own_driver.profile.max_subgroup_size):
         with pytest.raises(ValueError, match=f"subgroups of {wrong}"):
             own_driver.pipeline(spirv, binding_count=2, push_size=8, subgroup_size=wrong)

@@ -18,7 +18,15 @@ from webnn_vk.codegen.glsl import CompilerUnavailable, GlslError, Source
 from webnn_vk.codegen.pack import Pack, PackError, write_pack
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.codegen.spirv import capabilities
-from webnn_vk.codegen.store import ShaderStore, ShaderUnavailable, address, build_pack
+from webnn_vk.codegen.store import (
+    MATRIX_EXTENSION,
+    ShaderStore,
+    ShaderUnavailable,
+    address,
+    build_pack,
+)
+from webnn_vk.kernels import MATRIX_FEATURES
+from webnn_vk.kernels.matmul import MATMUL
 
 
 class Counting:
@@ -307,3 +315,32 @@ def test_blocks_and_both_codecs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for name in ("lzma", "zlib"):
         pack = Pack(tmp_path / name)
         assert {key: pack.get(key) for key in reversed(modules)} == modules
+
+
+class KnowsNoMatrices(Counting):
+    """A compiler as old as Debian's."""
+
+    def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
+        return [
+            GlslError(source.name, "extension not supported", source.text)
+            if MATRIX_EXTENSION in source.text else result
+            for source, result in zip(sources, super().compile(sources), strict=True)
+        ]
+
+
+def test_a_compiler_that_knows_no_cooperative_matrices_offers_no_kernel_with_them(tmp_path):
+    old, new = (
+        ShaderStore(tmp_path, pack=None, compiler=compiler)
+        for compiler in (KnowsNoMatrices(), Counting())
+    )
+    products = MATMUL.catalogue(MATRIX_FEATURES | {"float16"})
+    by_matrices = next(spec for spec in products if "cooperative_matrix" in spec.features)
+    assert old.available(_spec()) and not old.available(by_matrices)
+    assert not old.available(by_matrices, compiling=False)
+    if not new.available(by_matrices):
+        pytest.skip("this machine's compiler knows no cooperative matrices either")
+    # From a pack they can be had all the same.
+    build_pack([by_matrices], tmp_path / "pack.bin", Counting())
+    old = ShaderStore(None, pack=tmp_path / "pack.bin", compiler=KnowsNoMatrices())
+    assert old.available(by_matrices) and len(old.get([by_matrices])) == 1
+    assert old.origins["pack"] == 1

@@ -1,4 +1,7 @@
-"""Qualcomm Adreno GPUs: the rules for any GPU, until measurements on such devices say otherwise."""
+"""Qualcomm Adreno GPUs: the rules for any GPU, until measurements on such devices say otherwise.
+
+Cooperative matrices are left to tuning: ncnn turned them off there (its issue 6719).
+"""
 
 from __future__ import annotations
 

@@ -20,6 +20,9 @@ class Gpu(Rules):
     fill = 1 << 16
     #: Tiles of a matrix product that keep it busy: about one for each multiprocessor.
     product_tiles = 64
+    #: Whether cooperative matrices are known to be faster than other kernels, and the sizes of a
+    #: product from which on they are used.
+    fast_matrices, matrix_side = False, 32
     #: Rows from which on an invocation a row fills the device.
     many_rows = 8192
     #: Workgroups that few long rows are cut into, and the shortest piece worth it, in elements.
@@ -38,13 +41,26 @@ class Gpu(Rules):
     ) -> Schedule:
         """A matrix times a vector by rows; else the largest tile of which enough are left to fill
         the device, since large tiles reuse more of what they load."""
+        by_matrices = [c for c in candidates if c.kernel == "matmul_coopmat"]
+        if by_matrices and self._matrices_pay(problem):
+            return self._filling(by_matrices, problem)
         by_rows = [c for c in candidates if c.kernel == "matvec" and c["LX"] * c["LY"] > 8]
         if by_rows:
             return by_rows[0]
         tiled = [c for c in candidates if c.kernel == "matmul_tiled"]
+        return self._filling(tiled, problem)
+
+    def _matrices_pay(self, problem: Any) -> bool:
+        """Whether a product fills the smallest tile by cooperative matrices, on devices where these
+        are faster."""
+        return self.fast_matrices and min(problem.m, problem.n, problem.k) >= self.matrix_side
+
+    def _filling(self, tiled: Sequence[Schedule], problem: Any) -> Schedule:
+        """The largest of several square tiles, given in order, of which enough are left."""
         best = tiled[0]
         for candidate in tiled[1:]:
-            side = candidate["LX"] * candidate["TN"]
+            by_matrices = candidate.kernel == "matmul_coopmat"
+            side = candidate["BN"] if by_matrices else candidate["LX"] * candidate["TN"]
             if problem.batches * ceil_divide(problem.m, side) * ceil_divide(problem.n, side) >= (
                 self.product_tiles
             ):

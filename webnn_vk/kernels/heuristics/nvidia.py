@@ -7,3 +7,6 @@ from .gpu import Gpu
 
 class Nvidia(Gpu):
     """Preferences of NVIDIA GPUs."""
+
+    #: llama.cpp on an RTX 3090 (its issue 12767): 3 times its kernels without them.
+    fast_matrices = True

@@ -1,0 +1,125 @@
+"""The real form of products by cooperative matrices, which no driver here runs: it compiles, and a
+spirv-val that knows the extension finds no fault with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.kernels import compile_spec
+from tests.support.profiles import stored_profile
+from tests.support.running import node_of
+from tests.support.spirv_validator import fault, validator
+from webnn_vk.codegen import spirv_check
+from webnn_vk.codegen.compiler import find_compiler, knows
+from webnn_vk.codegen.glsl import Source
+from webnn_vk.codegen.render import render
+from webnn_vk.codegen.spec import KernelSpec
+from webnn_vk.codegen.spirv import capabilities
+from webnn_vk.codegen.store import MATRIX_EXTENSION
+from webnn_vk.data_types import FLOAT_TYPES, MLOperandDescriptor
+from webnn_vk.graph import Emitter, Graph, Value
+from webnn_vk.kernels import MATRIX_FEATURES, catalogue, coopmat, lower_graph, plan
+from webnn_vk.passes import Compilation
+from webnn_vk.tools import pack
+
+NVIDIA = stored_profile("nvidia_h200")
+
+
+def _products(data_type: str) -> list[KernelSpec]:
+    return [
+        spec for spec in catalogue(MATRIX_FEATURES | {"float16"})
+        if spec.template == "matmul_coopmat.comp.j2" and spec.option("operand") == data_type
+    ]
+
+
+def _fused() -> list[KernelSpec]:
+    """Kernels with element-wise operators of several types behind the product."""
+    specs = []
+    for finish in (
+        lambda b, v, c: b.relu(b.add(v, c)),
+        lambda b, v, c: b.cast(b.gelu(v), "uint8"),
+        lambda b, v, c: b.cast(v, "int64"),
+        lambda b, v, c: b.cast(b.add(v, c), "float32"),
+    ):
+        emit = Emitter()
+        x = Value(MLOperandDescriptor("float16", (2, 128, 256)), name="x")
+        product = emit.matmul(x, emit.constant([[0.5] * 384] * 256, "float16"))
+        out = finish(emit, product, emit.constant([1.0] * 384, "float16"))
+        graph = Graph({"x": x}, {"out": out}, tuple(emit.nodes))
+        (work,) = lower_graph(graph, Compilation(NVIDIA)).works
+        assert [d.kernel for d in work.dispatches] == [coopmat.KERNEL]
+        specs += [dispatch.spec for dispatch in work.dispatches]
+    return specs
+
+
+@pytest.mark.sample(0.5)
+@pytest.mark.parametrize("addend", [False, True])
+@pytest.mark.parametrize("data_type", FLOAT_TYPES)
+def test_every_variant_is_valid(data_type: str, addend: bool) -> None:
+    program = validator()
+    specs = [spec for spec in _products(data_type) if spec.option("addend") is addend]
+    assert len(specs) == 32
+    for spec in specs:
+        module = compile_spec(spec)
+        spirv_check.check(module)
+        assert not fault(program, module), spec.key()
+
+
+def test_fused_kernels_are_valid() -> None:
+    program = validator()
+    for spec in _fused():
+        module = compile_spec(spec)
+        spirv_check.check(module)
+        assert not fault(program, module), spec.key()
+
+
+def test_the_validator_finds_what_is_wrong() -> None:
+    """A product of fragments that don't fit together."""
+    program = validator()
+    text = render(_products("float16")[0])
+    assert "coopmat<float16_t, gl_ScopeSubgroup, FK, FN, gl_MatrixUseB>" in text
+    # In numbers: sizes that are specialised may still be anything.
+    text = text.replace("FM, FK, gl_MatrixUseA", "16, 16, gl_MatrixUseA").replace(
+        "FK, FN, gl_MatrixUseB", "16, 16, gl_MatrixUseB").replace(
+        "FM, FN, gl_MatrixUseAccumulator", "16, 16, gl_MatrixUseAccumulator")
+    (right,) = find_compiler().compile([Source(text)])
+    assert not fault(program, right)
+    raw = bytearray(right)
+    opcode = (4459 | 6 << 16).to_bytes(4, "little")  # OpCooperativeMatrixMulAddKHR
+    at = raw.index(opcode)
+    # a and b change places.
+    raw[at + 12 : at + 16], raw[at + 16 : at + 20] = raw[at + 16 : at + 20], raw[at + 12 : at + 16]
+    assert "ooperative" in fault(program, bytes(raw))
+
+
+def test_capabilities() -> None:
+    validator()
+    needed = {"CooperativeMatrixKHR", "VulkanMemoryModel", "GroupNonUniform"}
+    real = _products("float16")[0]
+    assert capabilities(compile_spec(real)) >= needed | {"Float16"}
+    assert "Float16" not in capabilities(compile_spec(_products("float32")[0]))
+    emulated = KernelSpec(
+        real.template, real.buffers, real.params, real.constants, real.options,
+        real.features - MATRIX_FEATURES,
+    )
+    assert not capabilities(compile_spec(emulated)) & (needed | {"Float16"})
+
+
+def test_the_pack_has_them_where_the_compiler_knows_them(monkeypatch) -> None:
+    # Of all others those for one kind of device: to list all takes long.
+    monkeypatch.setattr(pack, "FEATURES", ("float16",))
+    with_matrices, without = set(pack.specs()), set(pack.specs(matrices=False))
+    assert with_matrices - without == {*_products("float16"), *_products("float32")}
+    for a, b in (((512, 256), (256, 384)), ((33, 256), (256, 383))):
+        node, _ = node_of("matmul", *(MLOperandDescriptor("float16", s) for s in (a, b)))
+        assert plan(node, NVIDIA)[0].spec in with_matrices - without
+
+
+def test_knows() -> None:
+    compiler = find_compiler("process")
+    if compiler is None:
+        pytest.skip("no GLSL compiler on this machine")
+    assert knows(compiler, "GL_EXT_control_flow_attributes")
+    assert not knows(compiler, "GL_NONE_such_thing")
+    validator()
+    assert knows(find_compiler(), MATRIX_EXTENSION)
