@@ -422,12 +422,13 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         del graph
 
         def prepare() -> GraphParts:
-            return compiled(graphs.pop(), self._target, self._state.device, self._fall_back)
+            target = replace(self._target, watch=self._state.watch)
+            return compiled(graphs.pop(), target, self._state.device, self._fall_back)
 
         return self._state.promised(lambda: make_graph(self._state, prepare, "build", begun, undo))
 
     def _fall_back(self, target: Target) -> None:
-        self._target = target
+        self._target = replace(target, watch=None)
 
     # -- saved graphs --------------------------------------------------------------------------
     def save_graph(self, key: str, graph: MLGraph) -> MLPromise[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from .. import background
 from ..context_state import ContextState
 from ..errors import InvalidStateError
 from ..face import OneOfAKind, PublicDir
+from ..pictures import Picture
 from .collect import Collector
 from .page import page
 from .report import ProfileReport, Recorded, recorded, report_of
@@ -82,9 +84,11 @@ class Profile(PublicDir, OneOfAKind):
         ``report``."""
         return trace(self._recorded())
 
-    def html(self) -> str:
-        """What was found as a page of its own. At once; InvalidStateError as ``report``."""
-        return page(self._recorded(), self.report)
+    def html(self, passes: Sequence[tuple[Picture, Picture]] = ()) -> str:
+        """What was found as a page of its own, with the graphs where igraph is installed (the extra
+        ``pictures``). ``passes``: further pictures of a graph, before and after each pass. At once;
+        InvalidStateError as ``report``."""
+        return page(self._recorded(), self.report, passes)
 
     def save(self, path: str | Path) -> None:
         """Write ``NAME.json``, a trace for Perfetto or chrome://tracing, or ``NAME.html``, a page

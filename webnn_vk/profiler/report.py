@@ -237,6 +237,8 @@ class Recorded:
     hosts: list[tuple[Slice, int]] = field(default_factory=list)
     #: (kind, bytes, start, end)
     transfers: list[tuple[str, int, float, float]] = field(default_factory=list)
+    #: What ran, by the numbers of the graphs.
+    programs: list[Program] = field(default_factory=list)
 
     def host_line(self, graph: int, first: int, last: int) -> ReportLine:
         """The lines of CPU steps as one."""
@@ -263,6 +265,7 @@ def recorded(
          for r in collector.runs],
         [BatchTimes(b.works, b.begun - begin, b.submitted - begin, b.done - begin, b.host)
          for b in collector.batches],
+        programs=list(collector.programs),
     )
     for times in (times for batch in collector.batches for times in batch.device):
         stamps = [t + shift - begin for t in times.times]
