@@ -72,7 +72,7 @@ function settle(svg) {
     if (panels.length) panel.setAttribute("transform", `translate(${left} 0)`);
     left += size.width; width = Math.max(left, width); height = Math.max(size.height, height);
   }
-  if (panels.length) { width = Math.max(width, 500); height += 2 * HEAD + MARGIN; }
+  if (panels.length) { width = Math.max(width, svg.dataset.least); height += 2 * HEAD + MARGIN; }
   const scale = Number(svg.dataset.scale || 1);
   svg.setAttribute("width", width * scale);
   svg.setAttribute("height", height * scale);

@@ -93,7 +93,8 @@ def of_graph(graph: Graph | KernelGraph, title: str, keys: Keys | None = None) -
 
     boxes = [_port("input", name, writes=(key(v),)) for name, v in graph.inputs.items()]
     for node in graph.nodes:
-        boxes.append(_kernel(node, key) if isinstance(node, KernelNode) else _node(node, key, graph))
+        is_kernel = isinstance(node, KernelNode)
+        boxes.append(_kernel(node, key) if is_kernel else _node(node, key, graph))
     boxes += [
         _port("output", name, reads=() if v.is_constant else (key(v),))
         for name, v in graph.outputs.items()

@@ -164,7 +164,7 @@ class _Scene:
             _cut(text) for text in (group.title, *summary(self.picture, boxes)) if text
         )
         if share is not None:
-            texts = (f"{_cut(texts[0], CHARACTERS - 8)}  {share:.1%}", *texts[1:])
+            texts = (*texts, f"{share:.1%} of the time")
         about = "\n".join(["click to open", *dict.fromkeys(b.label for b in inner)][:16])
         return Item("group", texts, 12 + LINE * len(texts), device=_device(inner),
                     mark=_mark(inner), about=about, share=share, inner=self.level(group))
@@ -213,7 +213,8 @@ def _edges(
     items: Sequence[Item], links: Sequence[tuple[int, int, int]],
     bends: Sequence[tuple[tuple[float, int], ...]],
 ) -> Iterator[Edge]:
-    """Edges that begin and end side by side: by value below a box, by where they come from above."""
+    """Edges that begin and end side by side: below a box by value, above by where they come from.
+    """
     leaving: dict[int, list[int]] = defaultdict(list)
     coming: dict[int, list[tuple[float, int]]] = defaultdict(list)
     for number, (source, target, value) in enumerate(links):

@@ -23,16 +23,19 @@ _RULES = """
 .picture { font: 12px system-ui, sans-serif; background: var(--p-ground); }
 .picture text { fill: var(--p-ink); font-size: 12px; }
 .picture .flow, .picture .head, .picture .legend text { fill: var(--p-faint); font-size: 11px; }
-.picture .flow { text-anchor: middle; stroke: var(--p-ground); stroke-width: 3px; paint-order: stroke; }
+.picture .flow { text-anchor: middle; stroke: var(--p-ground); stroke-width: 3px;
+  paint-order: stroke; }
 .picture .frame ~ g .flow { stroke: var(--p-card); }
 .picture .title { font-weight: 600; font-size: 14px; }
 .picture .edge { fill: none; stroke: var(--p-edge); }
 .picture .box { fill: var(--p-plain); stroke: var(--p-edge); }
 .picture .vulkan > .box, .picture .vulkan > .shut > .box { fill: var(--p-vulkan); }
-.picture .cpu > .box, .picture .cpu > .shut > .box { fill: var(--p-cpu); stroke: var(--p-cpu-line); }
+.picture .cpu > .box, .picture .cpu > .shut > .box { fill: var(--p-cpu);
+  stroke: var(--p-cpu-line); }
 .picture .both > .shut > .box { fill: var(--p-vulkan); stroke: var(--p-cpu-line); }
 .picture .kernel > .box { stroke: var(--p-vulkan-line); stroke-width: 2; }
-.picture .view > .box, .picture .from > .box, .picture .to > .box { fill: none; stroke-dasharray: 3 3; }
+.picture .view > .box, .picture .from > .box, .picture .to > .box { fill: none;
+  stroke-dasharray: 3 3; }
 .picture .copy > .box { fill: var(--p-card); stroke: var(--p-cpu-line); stroke-dasharray: 6 3; }
 .picture .group > .shut, .picture .group > .open > .bar { cursor: pointer; }
 .picture .group > .shut > .under { fill: var(--p-plain); stroke: var(--p-edge); }
@@ -68,13 +71,14 @@ def svg(*pictures: Picture, fold: bool = True) -> str:
     groups open where scripts run (in a browser). ``PicturesUnavailable`` without the library that
     lays out."""
     levels = [scene(picture, fold) for picture in pictures]
-    width = max(sum(level.width for level in levels), 500.0)
+    explained, least = _legend(pictures, levels)
+    width = max(sum(level.width for level in levels), least)
     height = max(level.height for level in levels) + 2 * HEAD + MARGIN
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="picture" width="{_n(width)}" '
-        f'height="{_n(height)}" viewBox="0 0 {_n(width)} {_n(height)}">',
+        f'height="{_n(height)}" viewBox="0 0 {_n(width)} {_n(height)}" data-least="{_n(least)}">',
         f"<style>{style('@media (prefers-color-scheme: dark)')}</style>",
-        *_legend(pictures, levels),
+        explained,
         f'<g class="panels" transform="translate(0 {2 * HEAD})">',
     ]
     at = 0.0
@@ -107,21 +111,22 @@ def legend() -> tuple[tuple[str, str], ...]:
     )
 
 
-def _legend(pictures: Sequence[Picture], levels: Sequence[Level]) -> Iterator[str]:
+def _legend(pictures: Sequence[Picture], levels: Sequence[Level]) -> tuple[str, float]:
+    """What the colours mean that occur, and its width."""
     boxes = [box for picture in pictures for box in picture.boxes]
     seen = {word for box in boxes for word in (box.mark, box.kind, box.device)}
     seen |= {item.kind for level in levels for item in level.items}
-    yield f'<g class="legend" transform="translate({MARGIN} {MARGIN})">'
+    parts = [f'<g class="legend" transform="translate({MARGIN} {MARGIN})">']
     at = 0
     for classes, text in legend():
         if classes in seen:
             if classes == "group":
-                yield (f'<g class="group"><g class="shut"><rect class="under" x="{at + 3}" y="-5" '
-                       'width="18" height="12" rx="2"/></g></g>')
-            yield (f'<g class="{classes}"><rect class="box" x="{at}" y="-8" width="18" '
-                   f'height="12" rx="2"/></g><text x="{at + 24}" y="3">{text}</text>')
+                parts.append(f'<g class="group"><g class="shut"><rect class="under" x="{at + 3}" '
+                             'y="-5" width="18" height="12" rx="2"/></g></g>')
+            parts.append(f'<g class="{classes}"><rect class="box" x="{at}" y="-8" width="18" '
+                         f'height="12" rx="2"/></g><text x="{at + 26}" y="3">{text}</text>')
             at += 40 + 7 * len(text)
-    yield "</g>"
+    return "".join([*parts, "</g>"]), 2.0 * MARGIN + at
 
 
 def _level(level: Level, hover: bool) -> Iterator[str]:

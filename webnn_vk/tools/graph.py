@@ -1,9 +1,10 @@
-"""``webnn-vk graph``: the kernels that a model becomes, as a list, a picture, or a page of the passes
-that lead there."""
+"""``webnn-vk graph``: the kernels that a model becomes, as a list, a picture, or a page of the
+passes that lead there."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,9 @@ def _around(seen: PassPictures, name: str, model: str) -> tuple[Picture, Picture
         raise ToolError(
             f"--pass {name}: it changed nothing in {model}; those that did: {changed}"
         ) from None
+    if name != "kernels":
+        before, after = (replace(p, title=f"{when} {name}")
+                         for when, p in (("before", before), ("after", after)))
     return before, after
 
 
