@@ -17,8 +17,8 @@ from .picture import Picture
 SHOWN = 36
 #: About so many members a group gets where nothing repeats.
 MEMBERS = 12
-#: A value that is read so far behind its writer, in boxes, says nothing about where to divide: a
-#: mask that all layers read, the skip connection around half of the network.
+#: A value that is read so far behind its writer, in boxes (or a third of all), says nothing about
+#: where to divide: a mask that all layers read, the skip connection around half of the network.
 FAR = 48
 
 
@@ -92,12 +92,15 @@ def _flows(picture: Picture, boxes: Sequence[int]) -> list[int]:
     """How many values flow across the boundary behind each of the boxes."""
     place = {number: at for at, number in enumerate(boxes)}
     ends: dict[tuple[int, int], int] = {}
+    far = min(FAR, max(len(boxes) // 3, MEMBERS))
     for source, target, value in picture.edges():
-        if source in place and target in place and place[target] - place[source] < FAR:
+        if source in place and target in place:
             key = place[source], value
             ends[key] = max(ends.get(key, 0), place[target])
     change = [0] * (len(boxes) + 1)
     for (start, _), end in ends.items():
+        if end - start >= far:
+            continue
         change[start] += 1
         change[end] -= 1
     flows, flow = [], 0

@@ -112,7 +112,7 @@ class _Scene:
                 place[t] for _, t, v in self.edges if v == value and t in place
             ):
                 links[len(items), reader, value] = None
-            items.append(Item("from", (_cut(text),), 22, about=text))
+            items.append(Item("from", (cut(text),), 22, about=text))
         for value, targets in leaving.items():
             text = f"to {self.picture.boxes[targets[0]].label}"
             if len(targets) > 1:
@@ -121,7 +121,7 @@ class _Scene:
                 place[s] for s, _, v in self.edges if v == value and s in place
             ):
                 links[writer, len(items), value] = None
-            items.append(Item("to", (_cut(text),), 22, about=text))
+            items.append(Item("to", (cut(text),), 22, about=text))
         return items, links
 
     def _with_flows(
@@ -132,7 +132,7 @@ class _Scene:
             flows[source][value] = self.picture.values.get(value, "")
         made = []
         for number, item in enumerate(items):
-            texts = [_cut(text) for text in flows[number].values()]
+            texts = [cut(text) for text in flows[number].values()]
             if len(texts) > LINES:
                 texts = [*texts[: LINES - 1], f"and {len(texts) - LINES + 1} more"]
             made.append(replace(item, flows=tuple(texts)))
@@ -145,14 +145,14 @@ class _Scene:
         about = "\n".join([box.label, *box.about])
         if box.kind == "kernel":
             if share is not None:
-                title = f"{_cut(title, CHARACTERS - 8)}  {share:.1%}"
-            operators = [_cut(text) for text in box.operators]
+                title = f"{cut(title, CHARACTERS - 8)}  {share:.1%}"
+            operators = [cut(text) for text in box.operators]
             if len(operators) > LINES:
                 operators = [*operators[: LINES - 1], f"and {len(operators) - LINES + 1} more"]
-            texts = (_cut(title), *operators)
+            texts = (cut(title), *operators)
         else:
-            texts = (_cut(title),) if share is None else \
-                (f"{_cut(title, CHARACTERS - 8)}  {share:.1%}",)
+            texts = (cut(title),) if share is None else \
+                (f"{cut(title, CHARACTERS - 8)}  {share:.1%}",)
         return Item(box.kind, texts, 12 + LINE * len(texts), device=box.device, mark=box.mark,
                     about=about, share=share)
 
@@ -161,7 +161,7 @@ class _Scene:
         inner = [self.picture.boxes[n] for n in boxes]
         share = sum(b.seconds or 0.0 for b in inner) / self.total if self.total else None
         texts = tuple(
-            _cut(text) for text in (group.title, *summary(self.picture, boxes)) if text
+            cut(text) for text in (group.title, *summary(self.picture, boxes)) if text
         )
         if share is not None:
             texts = (*texts, f"{share:.1%} of the time")
@@ -179,8 +179,11 @@ def _mark(boxes: Sequence[Box]) -> str:
     return next((box.mark for box in boxes if box.mark), "")
 
 
-def _cut(text: str, most: int = CHARACTERS) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+def cut(text: str, most: int = CHARACTERS) -> str:
+    """The text, its middle left out where it is longer than ``most`` characters: names often begin
+    alike."""
+    half = most // 2
+    return text if len(text) <= most else f"{text[: most - 1 - half]}…{text[-half:]}"
 
 
 def _placed(
