@@ -8,7 +8,7 @@ network) become a group each; else boundaries are where the least flows across.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .picture import Picture
@@ -55,34 +55,33 @@ def _divided(picture: Picture, boxes: Sequence[int], most: int) -> tuple[Group |
     if len(boxes) <= most:
         return tuple(boxes)
     flows = _flows(picture, boxes)
-    narrow = min(flows[:-1], default=0)
-    # Blocks end where the least flows on.
-    ends = [n + 1 for n, flow in enumerate(flows[:-1]) if flow == narrow] + [len(boxes)]
-    blocks = [boxes[a:b] for a, b in zip([0, *ends], ends, strict=False)]
-    if len(blocks) == 1:
-        ends = list(range(MEMBERS, len(boxes), MEMBERS)) + [len(boxes)]
-        blocks = [boxes[a:b] for a, b in zip([0, *ends], ends, strict=False)]
-    made: list[tuple[str, Sequence[int]]] = []
-    repeat = _repeat([tuple(picture.boxes[n].names for n in block) for block in blocks])
-    if repeat is None:
-        made = [("", stretch) for stretch in _even(blocks, len(boxes))]
-    else:
+    narrow = min(flows[:-1])
+    # Blocks, which may repeat, end where the least flows on.
+    ends = [0, *(n + 1 for n, flow in enumerate(flows[:-1]) if flow == narrow), len(boxes)]
+    repeat = _repeat([
+        tuple(picture.boxes[n].names for n in boxes[a:b])
+        for a, b in zip(ends, ends[1:], strict=False)
+    ])
+    size = max(-(-len(boxes) // MEMBERS), 4)
+    made: list[tuple[str, int, int]] = []
+    at = 0
+    if repeat is not None:
         start, period, count = repeat
-        before, after = blocks[:start], blocks[start + period * count :]
-        made += [("", stretch) for stretch in _even(before, len(boxes))]
+        # Of very many turns several together are one group.
+        together = -(-count // (2 * MEMBERS))
+        period, count = period * together, count // together
+        made += [("", a, b) for a, b in _even(flows, 0, ends[start], size)]
         for turn in range(count):
-            at = start + turn * period
-            stretch = [n for block in blocks[at : at + period] for n in block]
-            made.append((f"{turn + 1} of {count} alike", stretch))
-        made += [("", stretch) for stretch in _even(after, len(boxes))]
+            at = ends[start + period * (turn + 1)]
+            title = f"{turn + 1} of {count} alike"
+            made.append((title, ends[start + period * turn], at))
+    made += [("", a, b) for a, b in _even(flows, at, len(boxes), size)]
     members: list[Group | int] = []
-    for title, stretch in made:
+    for title, begin, end in made:
+        stretch = boxes[begin:end]
         # A few boxes are no less clear than a group of them.
         if len(stretch) <= 3 and not title:
             members += stretch
-        elif len(stretch) == len(boxes):
-            members += [Group(title, tuple(stretch[i : i + MEMBERS]))
-                        for i in range(0, len(stretch), MEMBERS)]
         else:
             members.append(Group(title, _divided(picture, stretch, most)))
     return tuple(members)
@@ -110,15 +109,20 @@ def _flows(picture: Picture, boxes: Sequence[int]) -> list[int]:
     return flows
 
 
-def _even(blocks: Sequence[Sequence[int]], total: int) -> list[Sequence[int]]:
-    """Blocks joined to stretches of about equal size: few enough to be shown at once."""
-    size = max(-(-total // MEMBERS), 4)
-    stretches: list[list[int]] = []
-    for block in blocks:
-        if not stretches or len(stretches[-1]) + len(block) > size:
-            stretches.append([])
-        stretches[-1] += block
-    return [s for s in stretches if s]
+def _even(flows: Sequence[int], begin: int, end: int, size: int) -> Iterator[tuple[int, int]]:
+    """From ``begin`` to ``end`` in stretches of about ``size``: they end where little flows on."""
+    parts = -(-(end - begin) // size)
+    last = begin
+    for part in range(1, parts):
+        ideal = begin + (end - begin) * part / parts
+        first = max(round(ideal - size / 2), last + 1)
+        around = range(first, min(round(ideal + size / 2), end - 1))
+        if around:
+            here = min(around, key=lambda n: (flows[n - 1], abs(n - ideal)))
+            yield last, here
+            last = here
+    if last < end:
+        yield last, end
 
 
 def _repeat(blocks: Sequence[object]) -> tuple[int, int, int] | None:
@@ -149,9 +153,9 @@ def summary(picture: Picture, boxes: Sequence[int]) -> tuple[str, ...]:
     names = Counter(name for box in inner for name in box.names)
     kernels = sum(box.kind == "kernel" for box in inner)
     # Between passes every box is an operator.
-    head = f"{sum(names.values())} operators"
+    head = f"{names.total()} operator{'s' * (names.total() != 1)}"
     if kernels:
-        head += f" in {kernels} kernels"
+        head += f" in {kernels} kernel{'s' * (kernels != 1)}"
     common = [f"{name} ×{count}" if count > 1 else name for name, count in names.most_common(4)]
     on_cpu = sum(box.device == "cpu" for box in inner)
     said = [head, ", ".join(common[:2])]

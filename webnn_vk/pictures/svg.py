@@ -164,13 +164,14 @@ def _item(level: Level, item: Item, hover: bool) -> Iterator[str]:
     left, top = item.x - WIDTH / 2, level.tops[item.row]
     tip = f' data-tip="{escape(item.about)}"' if hover else ""
     title = "" if hover else f"<title>{escape(item.about)}</title>"
-    yield (f'<g class="{classes}" transform="translate({_n(left)} {_n(top)})" '
-           f'data-at="{_n(item.x)},{item.row},{item.height},{len(item.flows)}"')
+    place = f'transform="translate({_n(left)} {_n(top)})" data-at="{_n(item.x)},{item.row},' \
+            f'{item.height},{len(item.flows)}"'
     if item.inner is None:
-        yield f"{tip}>{title}"
+        yield f'<g class="{classes}" {place}{tip}>{title}'
         yield from _shape(item)
     else:
-        yield f'><g class="shut" tabindex="0" role="button" aria-expanded="false"{tip}>{title}'
+        yield f'<g class="{classes}" {place}>'
+        yield f'<g class="shut" tabindex="0" role="button" aria-expanded="false"{tip}>{title}'
         yield f'<rect class="under" x="4" y="4" width="{WIDTH}" height="{item.height}" rx="4"/>'
         yield from _shape(item)
         yield '</g><g class="open" style="display: none">'

@@ -18,20 +18,20 @@ class PassPictures:
     """``with PassPictures(state) as seen:`` around the building of one graph."""
 
     def __init__(self, state: ContextState) -> None:
-        self._state = state
+        self.state = state
         self._keys = Keys()
         # (name of the pass, the graph after it, its picture)
         self._seen: list[tuple[str, Any, Picture]] = []
 
     def __enter__(self) -> PassPictures:
-        self._state.watch = self._after
+        self.state.watch = self._after
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._state.watch = None
+        self.state.watch = None
         # The pictures stay, the graphs with their constants go.
         self._seen = [(name, None, picture) for name, _, picture in self._seen]
         self._keys = Keys()
