@@ -55,6 +55,8 @@ function panel(place, graphs) {
     if (!found.length) return;
     at = (at + 1) % found.length;
     pictures.open(svg(), group => group.classList.contains("opened") || group.contains(found[at]));
+    for (const item of svg().querySelectorAll(".current")) item.classList.remove("current");
+    found[at].classList.add("current");
     found[at].scrollIntoView({block: "center", inline: "center"});
     count.textContent = `${at + 1} of ${found.length}`;
   }
