@@ -46,6 +46,7 @@ _RULES = """
   stroke-dasharray: 7 4; }
 .picture .share { fill: var(--p-cpu-line); }
 .picture .found > .box, .picture .found > .shut > .box { stroke: var(--p-ink); stroke-width: 4; }
+.picture .current > .box { stroke: var(--p-vulkan-line); stroke-width: 5; }
 .picture .lit > .box, .picture .lit > .shut > .box { stroke: var(--p-ink); }
 """
 

@@ -79,7 +79,7 @@ field.value = "GELU float32"; field.dispatchEvent(new Event("input"));
 told.found = [text(field.nextSibling), all(".item.node.found").length];
 button("Next").click(); button("Next").click();
 told.next = [text(field.nextSibling), all(".item.node.found").length > 0];
-const found = all(".item.node.found")[0].getBoundingClientRect();
+const found = all(".item.current")[0].getBoundingClientRect();
 const drawing = document.querySelector(".drawing").getBoundingClientRect();
 told.inSight = found.top < drawing.bottom && found.bottom > drawing.top;
 button("Open all").click(); told.all = count("node"); told.overlaps = overlaps();
