@@ -494,7 +494,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         return SavedGraphs(folder, self._state.device.profile, __version__)
 
     # -- profile -------------------------------------------------------------------------------
-    def profile(self, *, roofline: bool = True) -> Profile:
+    def profile(self, *, roofline: bool = True, every: int = 1) -> Profile:
         """A profile of what runs on the context's device inside of a ``with`` statement: kernels,
         CPU steps, transfers and waits (extension)::
 
@@ -505,9 +505,12 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
         Entering waits for the work before, leaving for the work inside. ``roofline``: measure, once
         in a process, how fast the device computes and reads memory, so that kernels can be compared
-        with that. InvalidStateError when the context is lost or profiled already."""
+        with that. ``every``: the kernels of a graph's first run are timed and of every so-manieth
+        after it, which costs that much less; the other runs are seen as a whole.
+        InvalidStateError when the context is lost or profiled already, TypeError for another
+        ``every``."""
         self._state.check()
-        return Profile(self._state, roofline=roofline)
+        return Profile(self._state, roofline=roofline, every=every)
 
     # -- end -----------------------------------------------------------------------------------
     def destroy(self) -> None:

@@ -39,9 +39,9 @@ def count(picture: Picture) -> str:
     kinds = [box.kind for box in picture.boxes]
     kernels = kinds.count("kernel")
     others = sum(kind in ("node", "view", "copy") for kind in kinds)
-    said = [f"{kernels} kernels"] * bool(kernels)
-    said += [f"{others} {'others' if kernels else 'operators'}"] * bool(others or not kernels)
-    return ", ".join(said)
+    said = [(kernels, "kernel")] * bool(kernels)
+    said += [(others, "other" if kernels else "operator")] * bool(others or not kernels)
+    return ", ".join(f"{number} {name}{'s' * (number != 1)}" for number, name in said)
 
 
 def filled(template: str, mark: str, data: Any) -> str:

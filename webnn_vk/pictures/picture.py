@@ -24,8 +24,9 @@ class Box:
     ``kind``: "input", "output", "node" (an operator), "view" (no work: another shape of the same
     memory), "kernel" (what one kernel does: ``operators`` within its border) or "copy".
     ``device``: "vulkan", "cpu", or "" before placement. ``reads`` and ``writes`` are keys into the
-    picture's values. ``about``: lines shown on hovering. ``mark``: "new" where a pass has made it,
-    "gone" where it takes it away. ``seconds``: its share in a profile, if there is one.
+    picture's values. ``about``: lines shown on hovering, ``reason``: why it is on its device.
+    ``mark``: "new" where a pass has made it, "gone" where it takes it away. ``seconds``: its part
+    of a profile's, if there is one.
     """
 
     kind: str
@@ -35,6 +36,7 @@ class Box:
     reads: tuple[int, ...] = ()
     writes: tuple[int, ...] = ()
     about: tuple[str, ...] = ()
+    reason: str = ""
     mark: str = ""
     seconds: float | None = None
 
@@ -110,12 +112,10 @@ def _node(node: Node, key: Callable[[Value], int], graph: Graph | KernelGraph) -
     # Among kernels what is neither one nor on the CPU costs nothing.
     is_view = isinstance(graph, KernelGraph) and not node.on_cpu
     about = [*_constants(node.operands.items()), *_arguments(node.arguments)]
-    if node.reason:
-        about.append(f"on the {'CPU' if node.on_cpu else 'device'}: {node.reason}")
     return Box(
         "view" if is_view else "node", sanitize(node.title), (), node.device,
         tuple(key(v) for v in node.inputs if not v.is_constant),
-        tuple(map(key, node.outputs)), tuple(map(sanitize, about)),
+        tuple(map(key, node.outputs)), tuple(map(sanitize, about)), sanitize(node.reason),
     )
 
 
@@ -238,18 +238,16 @@ def _step_box(
     if flops:
         about.append(f"{flops / 1e6:.3f} MFLOP")
     about.append(f"{size / 1e6:.3f} MB")
-    if first.reason:
-        about.append(first.reason)
-    operators = tuple(map(sanitize, first.operators))
+    operators, reason = tuple(map(sanitize, first.operators)), sanitize(first.reason)
     if is_copy:
         return Box("copy", f"copy {sanitize(first.variant)}", (), first.device, reads, writes,
-                   tuple(about), seconds=seconds)
+                   tuple(about), reason, seconds=seconds)
     if on_host:
         return Box("node", " + ".join(operators), (), "cpu", reads, writes,
-                   tuple(map(sanitize, about)), seconds=seconds)
+                   tuple(map(sanitize, about)), reason, seconds=seconds)
     title = first.kernel if len(lines) == 1 else f"{first.kernel}, {len(lines)} dispatches"
     return Box("kernel", title, operators, first.device, reads, writes,
-               tuple(map(sanitize, about)), seconds=seconds)
+               tuple(map(sanitize, about)), reason, seconds=seconds)
 
 
 def _described(descriptor: MLOperandDescriptor | None, size: int) -> str:

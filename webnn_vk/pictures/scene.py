@@ -142,7 +142,7 @@ class _Scene:
         box = self.picture.boxes[number]
         share = box.seconds / self.total if box.seconds is not None and self.total else None
         title = box.title
-        about = "\n".join([box.label, *box.about])
+        about = "\n".join(filter(None, [box.label, *box.about, box.reason]))
         if box.kind == "kernel":
             if share is not None:
                 title = f"{cut(title, CHARACTERS - 8)}  {share:.1%}"

@@ -23,8 +23,12 @@ from .trace import trace
 class Profile(PublicDir, OneOfAKind):
     """Made by ``context.profile()``. What it found is there when the ``with`` statement is over."""
 
-    def __init__(self, context: ContextState, *, roofline: bool = True) -> None:
-        self._context, self._with_roofline = context, roofline
+    def __init__(
+        self, context: ContextState, *, roofline: bool = True, every: int = 1
+    ) -> None:
+        if not isinstance(every, int) or isinstance(every, bool) or every < 1:
+            raise TypeError(f"profile: every is a number of runs from 1 on, not {every!r}")
+        self._context, self._with_roofline, self._every = context, roofline, every
         self._roofline: Roofline | None = None
         self._collector: Collector | None = None
         self._found: Recorded | None = None
@@ -46,7 +50,7 @@ class Profile(PublicDir, OneOfAKind):
         context.lane.fence().wait()
         if self._with_roofline and device.profile is not None:
             self._roofline = measure(device)
-        self._collector = collector = Collector(device)
+        self._collector = collector = Collector(device, self._every)
         self._begin = time.perf_counter()
         timeline.observer = device.observer = collector
 

@@ -213,6 +213,8 @@ def bench(
 def profile(
     model: Model, device: Device = None,
     runs: Annotated[int, typer.Option("--runs", min=1, help="How many to look at.")] = 5,
+    every: Annotated[int, typer.Option(
+        "--every", min=1, metavar="N", help="Time the kernels of one run in N: costs less.")] = 1,
     html: Annotated[Path | None, typer.Option(
         "--html", metavar="FILE", show_default=False, help="Write a page with all of it.")] = None,
     trace: Annotated[Path | None, typer.Option(
@@ -223,7 +225,7 @@ def profile(
     """Where the time goes: kernels, CPU steps, transfers, waits."""
     from .profiling import profile as do
 
-    do(_options(model, device, json, shape, input, seed), runs, html, trace)
+    do(_options(model, device, json, shape, input, seed), runs, every, html, trace)
 
 
 @app.command(epilog="Example: webnn-vk check model.onnx --device vulkan. Exit status 1: the model "

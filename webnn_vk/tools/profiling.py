@@ -14,7 +14,9 @@ from .running import Options, Tensors, ready
 WARM_UP = 2
 
 
-def profile(options: Options, runs: int, html: Path | None, trace: Path | None) -> None:
+def profile(
+    options: Options, runs: int, every: int, html: Path | None, trace: Path | None
+) -> None:
     """Run the model so often, inputs written and outputs read, and print what took how long."""
     written = [writable(path) for path in (html, trace) if path is not None]
     with working("building the model") as bar, ready(options, watch=html is not None) as model:
@@ -30,7 +32,7 @@ def profile(options: Options, runs: int, html: Path | None, trace: Path | None) 
             run()
             bar.step()
         bar.begin("profiling", runs)
-        with model.context.profile() as found:
+        with model.context.profile(every=every) as found:
             for _ in range(runs):
                 run()
                 bar.step()
@@ -46,7 +48,8 @@ def profile(options: Options, runs: int, html: Path | None, trace: Path | None) 
     if options.json:
         roofline = report.roofline
         emit({
-            "model": title, "device": device, "runs": report.runs, "seconds": report.seconds,
+            "model": title, "device": device, "runs": report.runs, "every": report.every,
+            "seconds": report.seconds,
             "kernel_seconds": report.kernel_seconds, "host_seconds": report.host_seconds,
             "roofline": roofline and asdict(roofline),
             "kernels": [

@@ -57,6 +57,10 @@ document.getElementById("closer").click();
 told.window = document.getElementById("window").textContent;
 document.getElementById("whole").click();
 told.whole = wide() === before;
+told.drawn = [...document.querySelectorAll("#drawn .item > .box")].map(
+  b => [b.parentNode.getAttribute("class"), b.parentNode.textContent.trim().split("\\n")[0]]);
+told.hoverKernel = hover(document.querySelector("#drawn .item.kernel > .box"));
+told.graphs = [...document.querySelectorAll("#drawn option")].map(o => o.textContent);
 told.theme = document.documentElement.dataset.theme;
 const first = ground(); document.getElementById("theme").click();
 told.changed = first !== ground();
@@ -99,6 +103,14 @@ def test_the_page_in_a_browser(made_up, tmp_path, width, theme):  # noqa: F811
     lines = told["hoverBlock"]["text"].splitlines()
     assert lines == ["256 B at 0 B", f"from step 0: {product}", f"to step 1: {relu}"]
     assert not told["hoverNothing"]["shown"]
+    # The kernels take 2.0 and 0.4 seconds, the step of the CPU 0.25.
+    (_, first), (_, second), (_, third), *ends = told["drawn"]
+    assert first == "xfloat32[64]" and second.startswith("matmul  ") and len(ends) == 2
+    assert "75.5%" in second and "15.1%" in third
+    assert [classes for classes, _ in told["drawn"]] == [
+        "item input", "item kernel vulkan", "item kernel vulkan", "item node cpu", "item output"]
+    assert told["hoverKernel"]["text"].startswith(product) and told["hoverKernel"]["shown"]
+    assert told["graphs"] == ["as it ran: 2 kernels, 1 other"]
     assert told["window"] == "950.00 ms to 2.850 s" and told["whole"] and told["changed"]
 
 
