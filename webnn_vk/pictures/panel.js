@@ -23,6 +23,10 @@ function panel(place, graphs) {
     scroll.innerHTML = isBefore ? graph.before : graph.svg;
     resize(scale);
     mark();
+    // Wide pictures begin in their middle.
+    const first = svg().querySelector(".item").getBoundingClientRect();
+    const place = scroll.getBoundingClientRect();
+    scroll.scrollLeft += first.left + first.width / 2 - place.left - place.width / 2;
   }
   function resize(wanted) {
     scale = Math.min(Math.max(wanted, 0.2), 3);

@@ -73,6 +73,8 @@ told.width = innerWidth; told.options = options;
 told.theme = document.documentElement.dataset.theme;
 told.overflow = document.documentElement.scrollWidth - innerWidth;
 told.noBefore = button("Before").hidden;
+const start = document.querySelector(".item").getBoundingClientRect();
+told.begins = start.left >= 0 && start.right <= innerWidth;
 choice.selectedIndex = 1; choice.onchange();
 told.after = [count("new"), count("gone")];
 button("Before").click(); told.before = [count("new"), count("gone")];
@@ -137,7 +139,7 @@ def test_a_page(layers, tmp_path, width, theme):
     told = browse(path, width, theme)
     assert (told["width"], told["theme"]) == (width, theme) and told["overflow"] <= 0
     assert told["options"] == ["a chain: 605 operators", "after fuse: 606 operators"]
-    assert told["noBefore"]
+    assert told["noBefore"] and told["begins"]
     assert told["after"][0] >= 1 and told["after"][1] == 0
     assert told["before"][1] >= 1 and told["before"][0] == 0
     # The one that the pass has made writes a value that nobody reads: it shows no type.
