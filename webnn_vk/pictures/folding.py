@@ -150,7 +150,7 @@ def _repeat(blocks: Sequence[object]) -> tuple[int, int, int] | None:
 def summary(picture: Picture, boxes: Sequence[int]) -> tuple[str, ...]:
     """What a folded group says: how much is in it, and what most of it is."""
     inner = [picture.boxes[n] for n in boxes]
-    names = Counter(name for box in inner for name in box.names)
+    names = Counter(name for box in inner if box.kind != "copy" for name in box.names)
     kernels = sum(box.kind == "kernel" for box in inner)
     # Between passes every box is an operator.
     head = f"{names.total()} operator{'s' * (names.total() != 1)}"

@@ -112,7 +112,7 @@ class _Scene:
                 place[t] for _, t, v in self.edges if v == value and t in place
             ):
                 links[len(items), reader, value] = None
-            items.append(Item("from", (cut(text),), 22, about=text))
+            items.append(Item("from", (cut(text),), 12 + LINE, about=text))
         for value, targets in leaving.items():
             text = f"to {self.picture.boxes[targets[0]].label}"
             if len(targets) > 1:
@@ -121,7 +121,7 @@ class _Scene:
                 place[s] for s, _, v in self.edges if v == value and s in place
             ):
                 links[writer, len(items), value] = None
-            items.append(Item("to", (cut(text),), 22, about=text))
+            items.append(Item("to", (cut(text),), 12 + LINE, about=text))
         return items, links
 
     def _with_flows(

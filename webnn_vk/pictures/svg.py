@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from .picture import Picture
-from .scene import CHARACTERS, GAP, HEAD, LINE, MARGIN, WIDTH, Edge, Item, Level, cut, scene
+from .scene import CHARACTERS, GAP, HEAD, LINE, MARGIN, WIDTH, Edge, Item, Level, scene
 
 _LIGHT = {
     "ground": "#fbfbfa", "card": "#ffffff", "ink": "#1d1f23", "faint": "#5f6670",
@@ -177,7 +177,8 @@ def _item(level: Level, item: Item, hover: bool) -> Iterator[str]:
         yield from _shape(item)
         yield '</g><g class="open" style="display: none">'
         width, height = item.inner.width, item.inner.height + HEAD
-        title = cut(" · ".join(item.texts[:2]), CHARACTERS + 6)
+        title = " · ".join(item.texts[:2])
+        title = title if len(title) <= CHARACTERS + 6 else item.texts[0]
         yield (f'<rect class="frame" width="{_n(width)}" height="{_n(height)}" rx="6"/>'
                f'<rect class="bar" tabindex="0" role="button" aria-expanded="true" '
                f'width="{_n(width)}" height="{HEAD}" rx="6"/>'

@@ -71,6 +71,7 @@ def test_what_a_group_says():
     picture = chain(["relu"] * 3 + ["conv2d"] * 2)
     assert summary(picture, range(2, 7)) == ("5 operators", "relu ×3, conv2d ×2")
     fused = Picture("", (Box("kernel", "matmul", ("matmul [a]", "add"), "vulkan"),
+                         Box("copy", "copy device to CPU", device="vulkan"),
                          Box("node", "sort", device="cpu")))
-    assert summary(fused, (0, 1)) == (
+    assert summary(fused, (0, 1, 2)) == (
         "3 operators in 1 kernel", "matmul, add", "sort", "1 of them on the CPU")
