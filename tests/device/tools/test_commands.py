@@ -54,6 +54,22 @@ def test_a_trained_model_from_check_to_profile(command, model):
     assert uploads["upload"] == 2 * 4 * 3 * 48 * 192
 
 
+def test_pictures_of_a_trained_model(command, model, tmp_path):
+    pytest.importorskip("igraph")
+    kernels, fuse = tmp_path / "kernels.svg", tmp_path / "fuse.svg"
+    done = command.json("graph", model, *ON, *SHAPE, "--svg", kernels, "--unfold")
+    assert {"fold_batch_norm", "place", "kernels", "fuse"} <= set(done["passes"])
+    text = kernels.read_text(encoding="utf-8")
+    assert text.count('class="item kernel vulkan"') == len(done["lines"])
+    # Every convolution is in a kernel's border, with its name.
+    assert {f"conv2d [Conv@{n}]" for n in range(53)} <= set(re.findall(r">(conv2d .+?)<", text))
+    command.json("graph", model, *ON, *SHAPE, "--svg", fuse, "--pass", "fuse")
+    text = fuse.read_text(encoding="utf-8")
+    before, after = text.split('class="panel"')[1:]
+    assert before.count(" gone\"") > after.count(" new\"") > 20
+    assert before.count('class="item group') >= 5 <= after.count('class="item group')
+
+
 def delete_graph(key):
     import webnn_vk
 
