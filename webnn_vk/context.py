@@ -422,12 +422,13 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         del graph
 
         def prepare() -> GraphParts:
-            return compiled(graphs.pop(), self._target, self._state.device, self._fall_back)
+            target = replace(self._target, watch=self._state.watch)
+            return compiled(graphs.pop(), target, self._state.device, self._fall_back)
 
         return self._state.promised(lambda: make_graph(self._state, prepare, "build", begun, undo))
 
     def _fall_back(self, target: Target) -> None:
-        self._target = target
+        self._target = replace(target, watch=None)
 
     # -- saved graphs --------------------------------------------------------------------------
     def save_graph(self, key: str, graph: MLGraph) -> MLPromise[None]:
@@ -493,7 +494,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         return SavedGraphs(folder, self._state.device.profile, __version__)
 
     # -- profile -------------------------------------------------------------------------------
-    def profile(self, *, roofline: bool = True) -> Profile:
+    def profile(self, *, roofline: bool = True, every: int = 1) -> Profile:
         """A profile of what runs on the context's device inside of a ``with`` statement: kernels,
         CPU steps, transfers and waits (extension)::
 
@@ -504,9 +505,12 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
         Entering waits for the work before, leaving for the work inside. ``roofline``: measure, once
         in a process, how fast the device computes and reads memory, so that kernels can be compared
-        with that. InvalidStateError when the context is lost or profiled already."""
+        with that. ``every``: the kernels of a graph's first run are timed and of every so-manieth
+        after it, which costs that much less; the other runs are seen as a whole.
+        InvalidStateError when the context is lost or profiled already, TypeError for another
+        ``every``."""
         self._state.check()
-        return Profile(self._state, roofline=roofline)
+        return Profile(self._state, roofline=roofline, every=every)
 
     # -- end -----------------------------------------------------------------------------------
     def destroy(self) -> None:

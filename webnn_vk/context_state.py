@@ -42,6 +42,8 @@ class ContextState:
         #: Guards handing tensors to GPU devices and back. Never taken in the main thread, where a
         #: signal handler might want it too.
         self.handover = threading.RLock()
+        #: Is called with each pass's name and the graph after it, when graphs are built.
+        self.watch: Callable[[str, Any], None] | None = None
         #: Resolves when the context is lost or destroyed.
         self.lost: MLPromise[MLContextLostInfo] = MLPromise("an MLContextLostInfo")
         # The reason, once it is lost, and who tells all below: a step each, for the first.

@@ -38,6 +38,7 @@ LAYERS = (
     ("computing",),
     ("saved_graphs",),
     ("graph_making",),
+    ("pictures",),
     ("profiler",),
     ("context",),
     ("arithmetic",),

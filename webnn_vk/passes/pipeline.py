@@ -57,7 +57,7 @@ class Compilation:
     compiled. ``available``: whether a shader can be had. ``obstacle``: why the device can't run a
     node, or None. ``skip``: names of passes left out. ``tuned``: the tuned table. ``verify``:
     check the graph after every pass (``WEBNN_VK_VERIFY_PASSES``). ``dump``: where the text of the
-    graph is written after every pass.
+    graph is written after every pass. ``watch``: is called with the name and the graph then.
     """
 
     profile: DeviceProfile | None = None
@@ -70,6 +70,7 @@ class Compilation:
     notes: Notes = field(default_factory=Notes)
     verify: bool = field(default_factory=verify_passes)
     dump: Dump | None = None
+    watch: Callable[[str, Any], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,8 @@ def _run(
 def _dump(graph: Checked, name: str, compilation: Compilation) -> None:
     if compilation.dump is not None:
         compilation.dump.write(name, str(graph))
+    if compilation.watch is not None:
+        compilation.watch(name, graph)
 
 
 def _verify(graph: Checked, name: str, compilation: Compilation) -> None:

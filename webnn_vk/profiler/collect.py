@@ -73,17 +73,20 @@ class Collector:
     """See ``runtime.observer.Observer``. What it writes down is complete when the device is at
     rest."""
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: Any, every: int = 1) -> None:
         driver = getattr(device, "driver", None)
         self.timestamps = None if driver is None else driver.timestamps
         #: Whether all that runs there is timed.
         self.timed = driver is None or driver.timestamps is not None
+        #: Of a graph's runs so many at a time have their kernels timed once.
+        self.every = every
         self.programs: list[Program] = []
         self.reports: list[Any] = []
         self.runs: list[Run] = []
         self.hosts: list[HostRun] = []
         self.batches: list[BatchTimes] = []
         self._executables: list[Any] = []
+        self._counts: list[int] = []
         self._queued: deque[tuple[Any, float]] = deque()
         # Recordings with times that are free, by executable and tensors.
         self._spare: OrderedDict[Any, list[list[Any]]] = OrderedDict()
@@ -116,9 +119,18 @@ class Collector:
             if known is executable:
                 return number
         self._executables.append(executable)
+        self._counts.append(0)
         self.programs.append(executable.program)
         self.reports.append(executable.report)
         return len(self._executables) - 1
+
+    def is_timed(self, program: int) -> bool:
+        """Whether the kernels of this run of a program are timed: the first, and every so-manieth
+        after it."""
+        if self.timestamps is None:
+            return False
+        self._counts[program] += 1
+        return (self._counts[program] - 1) % self.every == 0
 
     def take(self, key: Any) -> list[Any] | None:
         """Free recordings for that executable and those tensors."""
@@ -168,7 +180,8 @@ class BatchWatch:
 
     def recordings(self, executable: Any, inputs: Any, outputs: Any) -> list[Any]:
         run = self._run(executable)
-        if self._collector.timestamps is None:
+        program = self._collector.runs[run].program
+        if not self._collector.is_timed(program):
             return list(executable.recordings(inputs, outputs))
         serials = tuple(s.serial for s in (*inputs.values(), *outputs.values()))
         key = (id(executable), serials)
@@ -176,7 +189,6 @@ class BatchWatch:
         if parts is None:
             parts = executable.timed_recordings(inputs, outputs)
         self._lent.append((key, parts))
-        program = self._collector.runs[run].program
         for number, part in enumerate(parts):
             if not isinstance(part, HostSegment):
                 self._pending.append((part, DeviceTimes(run, program, number)))

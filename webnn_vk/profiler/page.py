@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.resources
-import json
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
+from ..pictures import Picture, PicturesUnavailable, of_program
+from ..pictures.page import drawn, filled, legend_html
 from .report import ProfileReport, Recorded, title_of
 
 #: Slices of the timeline that a page holds; of longer profiles the first.
@@ -14,16 +16,46 @@ MOST_SLICES = 20_000
 _MARK = "/*PROFILE*/null"
 
 
-def page(found: Recorded, report: ProfileReport) -> str:
-    """The page's text."""
+def page(
+    found: Recorded, report: ProfileReport, passes: Sequence[tuple[Picture, Picture]] = ()
+) -> str:
+    """The page's text. ``passes``: pictures of a graph before and after each pass."""
     template = importlib.resources.files("webnn_vk.profiler").joinpath("page.html")
-    # In a script "</" and "<!--" would end it or hide its end.
-    data = json.dumps(contents(found, report)).replace("<", "\\u003c")
-    return template.read_text(encoding="utf-8").replace(_MARK, data)
+    data = {**contents(found, report), **_graphs(found, passes)}
+    return filled(template.read_text(encoding="utf-8"), _MARK, data)
+
+
+def _graphs(
+    found: Recorded, passes: Sequence[tuple[Picture, Picture]]
+) -> dict[str, Any]:
+    """The graphs as they ran, with the shares of their kernels, then those between passes."""
+    seconds: list[dict[int, float]] = [defaultdict(float) for _ in found.programs]
+    for one in found.kernels:
+        seconds[one.graph][one.line] += one.end - one.start
+    for one, last in found.hosts:
+        # Steps of the CPU are timed together: of several nobody knows which took how long.
+        if one.line == last:
+            seconds[one.graph][last] += one.end - one.start
+    ran = [
+        of_program(program, f"graph {n}, as it ran" if n else "as it ran", found.lines[n],
+                   seconds[n], _total(found, n))
+        for n, program in enumerate(found.programs)
+    ]
+    try:
+        graphs = drawn([*((picture, picture) for picture in ran), *passes])
+    except PicturesUnavailable as error:
+        return {"graphs": [], "notdrawn": str(error), "legend": ""}
+    return {"graphs": graphs, "notdrawn": "No graph ran.", "legend": legend_html()}
+
+
+def _total(found: Recorded, graph: int) -> float:
+    """Seconds of all that ran of a graph."""
+    slices = [*found.kernels, *(one for one, _ in found.hosts)]
+    return sum(one.end - one.start for one in slices if one.graph == graph)
 
 
 def contents(found: Recorded, report: ProfileReport) -> dict[str, Any]:
-    """What the page shows, as plain data; times in seconds."""
+    """What the page shows besides the graphs, as plain data; times in seconds."""
     roofline = report.roofline
     return {
         "device": report.device, "summary": report.summary, "seconds": report.seconds,

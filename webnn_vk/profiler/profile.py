@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from .. import background
 from ..context_state import ContextState
 from ..errors import InvalidStateError
 from ..face import OneOfAKind, PublicDir
+from ..pictures import Picture
 from .collect import Collector
 from .page import page
 from .report import ProfileReport, Recorded, recorded, report_of
@@ -21,8 +23,12 @@ from .trace import trace
 class Profile(PublicDir, OneOfAKind):
     """Made by ``context.profile()``. What it found is there when the ``with`` statement is over."""
 
-    def __init__(self, context: ContextState, *, roofline: bool = True) -> None:
-        self._context, self._with_roofline = context, roofline
+    def __init__(
+        self, context: ContextState, *, roofline: bool = True, every: int = 1
+    ) -> None:
+        if not isinstance(every, int) or isinstance(every, bool) or every < 1:
+            raise TypeError(f"profile: every is a number of runs from 1 on, not {every!r}")
+        self._context, self._with_roofline, self._every = context, roofline, every
         self._roofline: Roofline | None = None
         self._collector: Collector | None = None
         self._found: Recorded | None = None
@@ -44,7 +50,7 @@ class Profile(PublicDir, OneOfAKind):
         context.lane.fence().wait()
         if self._with_roofline and device.profile is not None:
             self._roofline = measure(device)
-        self._collector = collector = Collector(device)
+        self._collector = collector = Collector(device, self._every)
         self._begin = time.perf_counter()
         timeline.observer = device.observer = collector
 
@@ -82,9 +88,11 @@ class Profile(PublicDir, OneOfAKind):
         ``report``."""
         return trace(self._recorded())
 
-    def html(self) -> str:
-        """What was found as a page of its own. At once; InvalidStateError as ``report``."""
-        return page(self._recorded(), self.report)
+    def html(self, passes: Sequence[tuple[Picture, Picture]] = ()) -> str:
+        """What was found as a page of its own, with the graphs where igraph is installed (the extra
+        ``pictures``). ``passes``: further pictures of a graph, before and after each pass. At once;
+        InvalidStateError as ``report``."""
+        return page(self._recorded(), self.report, passes)
 
     def save(self, path: str | Path) -> None:
         """Write ``NAME.json``, a trace for Perfetto or chrome://tracing, or ``NAME.html``, a page

@@ -106,8 +106,9 @@ class GraphMemory:
 class ProfileReport:
     """What a profile found. ``seconds``: from entering to leaving; ``runs`` of graphs in it.
     ``kernels``: those that took longest first. ``timed``: whether the device writes times; without
-    them kernels have none. Times of kernels come from the device, those of the host from its clock.
-    ``print(report)`` shows a table."""
+    them kernels have none; ``every``: of so many runs one has times of its kernels. Times of
+    kernels come from the device, those of the host from its clock. ``print(report)`` shows a table.
+    """
 
     device: str
     seconds: float
@@ -118,10 +119,11 @@ class ProfileReport:
     memory: tuple[GraphMemory, ...] = ()
     roofline: Roofline | None = None
     timed: bool = True
+    every: int = 1
 
     @property
     def kernel_seconds(self) -> float:
-        """Seconds of all kernels on the device."""
+        """Seconds of all kernels on the device, in the runs in which they were timed."""
         return sum(k.seconds for k in self.kernels if k.device == "vulkan")
 
     @property
@@ -132,8 +134,10 @@ class ProfileReport:
     @property
     def summary(self) -> str:
         """The sums in one line."""
+        part = f" (timed in one run of {self.every})" if self.every > 1 else ""
         said = (
-            f"{self.runs} runs in {_shown(self.seconds)}: kernels {_shown(self.kernel_seconds)}, "
+            f"{self.runs} runs in {_shown(self.seconds)}: "
+            f"kernels {_shown(self.kernel_seconds)}{part}, "
             f"CPU steps {_shown(self.host_seconds)}, "
             f"transfers {_shown(sum(t.seconds for t in self.transfers))}"
         )
@@ -237,6 +241,9 @@ class Recorded:
     hosts: list[tuple[Slice, int]] = field(default_factory=list)
     #: (kind, bytes, start, end)
     transfers: list[tuple[str, int, float, float]] = field(default_factory=list)
+    #: What ran, by the numbers of the graphs.
+    programs: list[Program] = field(default_factory=list)
+    every: int = 1
 
     def host_line(self, graph: int, first: int, last: int) -> ReportLine:
         """The lines of CPU steps as one."""
@@ -263,6 +270,7 @@ def recorded(
          for r in collector.runs],
         [BatchTimes(b.works, b.begun - begin, b.submitted - begin, b.done - begin, b.host)
          for b in collector.batches],
+        programs=list(collector.programs), every=collector.every,
     )
     for times in (times for batch in collector.batches for times in batch.device):
         stamps = [t + shift - begin for t in times.times]
@@ -336,7 +344,7 @@ def report_of(found: Recorded) -> ProfileReport:
         found.device, found.seconds, len(found.runs),
         tuple(sorted(_kernel_times(found), key=lambda k: -k.seconds)),
         tuple(_host_times(found)), tuple(_transfers(found)), tuple(found.memory), found.roofline,
-        found.timed,
+        found.timed, found.every,
     )
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from webnn_vk.codegen.spec import KernelSpec
 
@@ -38,6 +39,7 @@ class Target:
     ``available`` says whether a shader can be had (pack, cache or compiler); ``has_compiler``
     whether kernels made for this graph alone may be used. ``skip`` names passes to leave out,
     ``dump`` a folder for the texts of the graphs. ``tuned``: schedules that measurements chose.
+    ``watch`` is called with a pass's name and the graph after it.
     """
 
     profile: DeviceProfile | None
@@ -47,6 +49,7 @@ class Target:
     force_cpu: Collection[str] = ()
     dump: Path | None = None
     tuned: Mapping[tuple[str, str], Schedule] = field(default_factory=dict)
+    watch: Callable[[str, Any], None] | None = None
 
 
 def check_skip(names: Collection[str]) -> None:
@@ -77,6 +80,7 @@ def compile_program(graph: Graph, target: Target) -> tuple[Program, Constants]:
         skip=frozenset(target.skip),
         tuned=target.tuned,
         dump=None if target.dump is None else Dump.within(target.dump),
+        watch=target.watch,
     )
     passes = HOST_PASSES if target.profile is None else DEVICE_PASSES
     graph = run_passes(passes, graph, compilation, clean=remove_dead_code)

@@ -40,6 +40,8 @@ class Slot:
         from ``offset`` on
       * "host": ``offset`` in the memory that device copies and CPU steps share
       * "array": a result that only CPU steps read, wherever they put it
+
+    ``descriptor``: of the tensor in it, for pictures; programs from files don't know it.
     """
 
     kind: str
@@ -47,6 +49,7 @@ class Slot:
     name: str = ""
     index: int = 0
     offset: int = 0
+    descriptor: MLOperandDescriptor | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

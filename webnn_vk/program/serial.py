@@ -116,7 +116,7 @@ class _Writer:
             "inputs": {name: _descriptor(d) for name, d in program.inputs.items()},
             "outputs": {name: _descriptor(d) for name, d in program.outputs.items()},
             "constants": stored,
-            "slots": [list(astuple(slot)) for slot in program.slots],
+            "slots": [_slot_row(slot) for slot in program.slots],
             "arenas": list(program.arenas),
             "host_size": program.host_size,
             "params": self._bytes(program.params),
@@ -387,6 +387,10 @@ def _named(data: Any) -> Mapping[str, MLOperandDescriptor]:
     if not isinstance(data, dict):
         raise ValueError(f"{data!r} is no object")
     return {name: _described(*_row(row, str, list)) for name, row in data.items()}
+
+
+def _slot_row(slot: Slot) -> list[Any]:
+    return [slot.kind, slot.size, slot.name, slot.index, slot.offset]
 
 
 def _origin(data: Any) -> Origin:

@@ -133,20 +133,22 @@ class _Lowering:
         if root not in self._slots:
             size = padded(root.descriptor.byte_length)
             if root in self._inputs:
-                slot = Slot("input", size, name=self._inputs[root])
+                slot = Slot("input", size, name=self._inputs[root], descriptor=root.descriptor)
             elif root.is_constant:
                 slot = Slot("constant", size, index=len(self.made.constants))
                 self.made.constants.append(root)
             elif root in self._output_of:
-                slot = Slot("output", size, name=self._output_of[root])
+                name = self._output_of[root]
+                slot = Slot("output", size, name=name, descriptor=root.descriptor)
             else:
-                slot = Slot("arena", size)
+                slot = Slot("arena", size, descriptor=root.descriptor)
             self._slots[root] = self._add(slot)
         return self._slots[root]
 
     def _host_slot(self, root: Value) -> int:
         if root not in self._host_slots:
-            self._host_slots[root] = self._add(Slot("host", padded(root.descriptor.byte_length)))
+            size = padded(root.descriptor.byte_length)
+            self._host_slots[root] = self._add(Slot("host", size, descriptor=root.descriptor))
         return self._host_slots[root]
 
     def _whole(self, slot: int) -> Range:
@@ -298,7 +300,8 @@ class _Lowering:
         return CpuStep(node.operator.name, node.arguments, operands, tuple(results), origin)
 
     def _array(self, value: Value) -> int:
-        return self._add(Slot("array", padded(value.descriptor.byte_length)))
+        size = padded(value.descriptor.byte_length)
+        return self._add(Slot("array", size, descriptor=value.descriptor))
 
     def _readable(self, value: Value) -> int:
         """The slot that a CPU step finds a value in."""
@@ -326,7 +329,8 @@ class _Lowering:
             self._fetch(root, piece)
             if self._output_of.get(root) != name:
                 size = padded(root.descriptor.byte_length)
-                self._copy(self._slot(root), self._add(Slot("output", size, name=name)), piece)
+                target = Slot("output", size, name=name, descriptor=value.descriptor)
+                self._copy(self._slot(root), self._add(target), piece)
         self._mark_dead()
 
     def _mark_dead(self) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
 
 from ..errors import sanitize
 from ..program import GraphReport
@@ -78,45 +76,3 @@ def count_operators(report: GraphReport) -> dict[str, Counter[str]]:
             name = title.partition(" ")[0].partition("[")[0]
             counts.setdefault(name, Counter())[step.device] += 1
     return dict(sorted(counts.items()))
-
-
-def graph(options: Options) -> None:
-    """Print the kernels that the model's operators become, in the order in which they run."""
-    device, title, report = _report(options)
-    lines = [*report.setup, *report.lines]
-    if options.json:
-        emit({
-            "model": title, "device": device, "summary": report.summary,
-            "folded": report.folded,
-            "setup": [line_data(line) for line in report.setup],
-            "lines": [line_data(line) for line in report.lines],
-        })
-        return
-    facts([("Device", device), ("Model", f"{title}: {report.summary}")])
-    if not lines:
-        say("\nNothing runs: all of it was computed at build time")
-        return
-    _lines("Each run:", report.lines)
-    if report.setup:
-        _lines("Once, at load:", report.setup)
-    if report.folded:
-        say(f"\nComputed at build time: {len(report.folded)} operators")
-
-
-def line_data(line: Any) -> dict[str, Any]:
-    """A line of the report for JSON."""
-    return {
-        "operators": line.operators, "device": line.device, "kernel": line.kernel,
-        "variant": line.variant, "groups": line.groups, "flops": line.flops, "bytes": line.bytes,
-        "reason": line.reason,
-    }
-
-
-def _lines(title: str, lines: Sequence[Any]) -> None:
-    say(f"\n{title}")
-    head = ("#", "operators", "device", "kernel", "variant", "MFLOP", "MB")
-    table(head, [
-        (number, sanitize(" + ".join(line.operators)), line.device, line.kernel, line.variant,
-         f"{line.flops / 1e6:.3f}", f"{line.bytes / 1e6:.3f}")
-        for number, line in enumerate(lines)
-    ], right=("#", "MFLOP", "MB"))

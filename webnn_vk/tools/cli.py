@@ -213,6 +213,8 @@ def bench(
 def profile(
     model: Model, device: Device = None,
     runs: Annotated[int, typer.Option("--runs", min=1, help="How many to look at.")] = 5,
+    every: Annotated[int, typer.Option(
+        "--every", min=1, metavar="N", help="Time the kernels of one run in N: costs less.")] = 1,
     html: Annotated[Path | None, typer.Option(
         "--html", metavar="FILE", show_default=False, help="Write a page with all of it.")] = None,
     trace: Annotated[Path | None, typer.Option(
@@ -223,7 +225,7 @@ def profile(
     """Where the time goes: kernels, CPU steps, transfers, waits."""
     from .profiling import profile as do
 
-    do(_options(model, device, json, shape, input, seed), runs, html, trace)
+    do(_options(model, device, json, shape, input, seed), runs, every, html, trace)
 
 
 @app.command(epilog="Example: webnn-vk check model.onnx --device vulkan. Exit status 1: the model "
@@ -238,15 +240,30 @@ def check(
     return do(_options(model, device, json, shape, input))
 
 
-@app.command(epilog="Example: webnn-vk graph model.onnx --device vulkan")
+@app.command(epilog="Example: webnn-vk graph model.onnx --device vulkan --svg kernels.svg "
+                    "--html passes.html")
 def graph(
-    model: Model, device: Device = None, shape: Shape = None, input: Input = None,
-    json: Json = False,
+    model: Model, device: Device = None,
+    svg: Annotated[Path | None, typer.Option(
+        "--svg", metavar="FILE", show_default=False,
+        help="Draw the kernels; a browser opens groups.")] = None,
+    html: Annotated[Path | None, typer.Option(
+        "--html", metavar="FILE", show_default=False,
+        help="Write a page: the graph before and after each pass.")] = None,
+    after: Annotated[str | None, typer.Option(
+        "--pass", metavar="NAME", show_default=False,
+        help="With --svg: draw before and after this pass.")] = None,
+    unfold: Annotated[bool, typer.Option(
+        "--unfold", help="With --svg: no groups, all of it open.")] = False,
+    shape: Shape = None, input: Input = None, json: Json = False,
 ) -> None:
-    """The kernels that a model's operators become, in their order."""
-    from .check import graph as do
+    """The kernels that a model's operators become, as list or picture."""
+    for option, given in (("--pass", after), ("--unfold", unfold)):
+        if given and svg is None:
+            raise typer.BadParameter(f"{option} is for --svg FILE")
+    from .graph import graph as do
 
-    do(_options(model, device, json, shape, input))
+    do(_options(model, device, json, shape, input), svg, html, after, fold=not unfold)
 
 
 @app.command(epilog="Example: webnn-vk export model.onnx model.webnn --shape x=1,3,48,192")

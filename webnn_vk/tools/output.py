@@ -6,12 +6,15 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
+
+from . import ToolError
 
 #: Columns of tables where no terminal says how many there are: nothing is cut in a file or pipe.
 PIPED_WIDTH = 200
@@ -91,6 +94,13 @@ def working(title: str) -> Iterator[Steps]:
     )
     with progress:
         yield Steps(progress, title)
+
+
+def writable(path: Path) -> Path:
+    """The path, if a file could be written there; ``ToolError`` before any work is done for it."""
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise ToolError(f"cannot write {path}: no such folder, or it is one itself")
+    return path
 
 
 def size(count: float) -> str:

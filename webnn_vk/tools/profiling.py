@@ -7,20 +7,19 @@ from pathlib import Path
 
 from ..profiler.report import title_of
 from . import ToolError
-from .output import duration, emit, facts, say, table, working
+from .output import duration, emit, facts, say, table, working, writable
 from .running import Options, Tensors, ready
 
 #: Runs before those that are looked at.
 WARM_UP = 2
 
 
-def profile(options: Options, runs: int, html: Path | None, trace: Path | None) -> None:
+def profile(
+    options: Options, runs: int, every: int, html: Path | None, trace: Path | None
+) -> None:
     """Run the model so often, inputs written and outputs read, and print what took how long."""
-    written = [path for path in (html, trace) if path is not None]
-    for path in written:
-        if path.is_dir() or not path.absolute().parent.is_dir():
-            raise ToolError(f"cannot write {path}: no such folder, or it is one itself")
-    with working("building the model") as bar, ready(options) as model:
+    written = [writable(path) for path in (html, trace) if path is not None]
+    with working("building the model") as bar, ready(options, watch=html is not None) as model:
         tensors = Tensors(model.context, model.model.graph)
 
         def run() -> None:
@@ -33,14 +32,14 @@ def profile(options: Options, runs: int, html: Path | None, trace: Path | None) 
             run()
             bar.step()
         bar.begin("profiling", runs)
-        with model.context.profile() as found:
+        with model.context.profile(every=every) as found:
             for _ in range(runs):
                 run()
                 bar.step()
         device, title = model.device, model.model.title
     try:
         if html is not None:
-            html.write_text(found.html(), encoding="utf-8")
+            html.write_text(found.html(model.passes), encoding="utf-8")
         if trace is not None:
             found.save_trace(trace)
     except OSError as error:
@@ -49,7 +48,8 @@ def profile(options: Options, runs: int, html: Path | None, trace: Path | None) 
     if options.json:
         roofline = report.roofline
         emit({
-            "model": title, "device": device, "runs": report.runs, "seconds": report.seconds,
+            "model": title, "device": device, "runs": report.runs, "every": report.every,
+            "seconds": report.seconds,
             "kernel_seconds": report.kernel_seconds, "host_seconds": report.host_seconds,
             "roofline": roofline and asdict(roofline),
             "kernels": [

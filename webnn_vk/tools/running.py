@@ -12,6 +12,7 @@ import numpy as np
 
 from ..context_state import context_state
 from ..data_types import MLTensorDescriptor
+from ..pictures import PassPictures, Picture
 from . import ToolError
 from .devices import open_context
 from .inputs import Given, ImageScale, feeds, named, read_inputs
@@ -37,12 +38,13 @@ class Options:
 @dataclass
 class Ready:
     """A model on a context with what to run it on. ``build_seconds``: opening the model, building
-    included."""
+    included. ``passes``: pictures before and after each pass, where they were asked for."""
 
     context: MLContext
     model: OpenedModel
     feeds: dict[str, np.ndarray]
     build_seconds: float
+    passes: list[tuple[Picture, Picture]] = field(default_factory=list)
 
     @property
     def device(self) -> str:
@@ -55,16 +57,24 @@ class Ready:
 
 
 @contextmanager
-def ready(options: Options) -> Iterator[Ready]:
-    """The model opened on its device, with inputs. ``ToolError`` where that fails."""
+def ready(options: Options, watch: bool = False) -> Iterator[Ready]:
+    """The model opened on its device, with inputs; ``watch``: with pictures of the passes.
+    ``ToolError`` where that fails."""
     given = read_inputs(options.inputs)
     with open_context(options.device) as context:
         start = time.perf_counter()
         values = {g.name: g.array for g in given if g.name is not None and g.array is not None}
-        model = open_as_given(options, context, values, given)
+        passes: list[tuple[Picture, Picture]] = []
+        if watch:
+            with PassPictures(context_state(context)) as seen:
+                model = open_as_given(options, context, values, given)
+            passes = seen.all()
+        else:
+            model = open_as_given(options, context, values, given)
         seconds = time.perf_counter() - start
         by_name = named(given, list(model.ports))
-        yield Ready(context, model, feeds(model, by_name, options.seed, options.scale), seconds)
+        data = feeds(model, by_name, options.seed, options.scale)
+        yield Ready(context, model, data, seconds, passes)
 
 
 def open_as_given(

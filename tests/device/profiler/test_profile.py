@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 import numpy as np
 import pytest
 
@@ -138,6 +141,43 @@ def test_recordings_with_times_are_used_again_and_given_up(context, monkeypatch)
             tensors.read()
     assert profile.report.runs == 20 and len(made) <= 4
     assert all(recording.native is None for parts in made for recording in parts)
+
+
+def test_kernels_of_some_runs_alone(context):
+    graph = build(context, products(16, 2))
+    tensors = Tensors(context, graph)
+    x = np.ones((16, 16), np.float32)
+    with context.profile(roofline=False, every=3) as profile:
+        for _ in range(7):
+            tensors.write({"x": x})
+            tensors.dispatch()
+            np.testing.assert_array_equal(tensors.read()["y"], x)
+    report = profile.report
+    assert report.runs == 7 and report.every == 3 and "timed in one run of 3" in report.summary
+    assert {k.runs for k in report.kernels} == {3}  # the first, the fourth, the seventh
+    runs = {e["args"]["run"] for e in profile.trace()["traceEvents"] if e.get("cat") == "kernel"}
+    assert runs == {0, 3, 6}
+    assert {t.kind: t.count for t in report.transfers} == {"upload": 7, "download": 7}
+    for wrong in (0, True, 1.5):
+        with pytest.raises(TypeError, match="every is a number of runs from 1 on"):
+            context.profile(every=wrong)
+
+
+def test_the_page_has_the_graph_with_its_kernels(context):
+    pytest.importorskip("igraph")
+    graph = build(context, products(16, 2))
+    with context.profile(roofline=False) as profile:
+        context.compute(graph, {"x": np.ones((16, 16), np.float32)})
+    text = profile.html()
+    (data,) = re.findall(r"^const data = (.*);$", text, re.MULTILINE)
+    (drawn,) = json.loads(data)["graphs"]
+    assert drawn["title"] == f"as it ran: {len(graph.report().steps)} kernels"
+    assert drawn["before"] is None
+    boxes = re.findall(r'class="item kernel vulkan".*?</g></g>', drawn["svg"], re.DOTALL)
+    assert len(boxes) == len(graph.report().steps)
+    assert all("float32[16, 16]" in box and re.search(r"\d%", box) for box in boxes)
+    shares = [float(s) for s in re.findall(r"([\d.]+)%<", drawn["svg"])]
+    assert sum(shares) == pytest.approx(100, abs=0.2 * len(shares))
 
 
 def test_a_driver_without_timestamps(tmp_path):

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from tests.support.command_line import Command, write_model
+from tests.support.command_line import Command, affine, write_model
+from tests.support.contexts import open_over
 from tests.support.drivers import require_vulkan
+from tests.support.faults import FaultyDriver
 from tests.support.trained import require
 from webnn_vk.examples.text_reader import ORIENTATION
 
@@ -50,6 +52,22 @@ def test_a_trained_model_from_check_to_profile(command, model):
     assert 0 < profiled["kernel_seconds"] <= profiled["seconds"]
     uploads = {t["kind"]: t["bytes"] for t in profiled["transfers"]}
     assert uploads["upload"] == 2 * 4 * 3 * 48 * 192
+
+
+def test_pictures_of_a_trained_model(command, model, tmp_path):
+    pytest.importorskip("igraph")
+    kernels, fuse = tmp_path / "kernels.svg", tmp_path / "fuse.svg"
+    done = command.json("graph", model, *ON, *SHAPE, "--svg", kernels, "--unfold")
+    assert {"fold_batch_norm", "place", "kernels", "fuse"} <= set(done["passes"])
+    text = kernels.read_text(encoding="utf-8")
+    assert text.count('class="item kernel vulkan"') == len(done["lines"])
+    # Every convolution is in a kernel's border, with its name.
+    assert {f"conv2d [Conv@{n}]" for n in range(53)} <= set(re.findall(r">(conv2d .+?)<", text))
+    command.json("graph", model, *ON, *SHAPE, "--svg", fuse, "--pass", "fuse")
+    text = fuse.read_text(encoding="utf-8")
+    before, after = text.split('class="panel"')[1:]
+    assert before.count(" gone\"") > after.count(" new\"") > 20
+    assert before.count('class="item group') >= 5 <= after.count('class="item group')
 
 
 def delete_graph(key):
@@ -99,3 +117,26 @@ def test_info_names_quirks(command):
     if devices[0]["driver"].startswith("llvmpipe"):
         assert "overcommits_memory" in devices[0]["quirks"]
     assert devices[0]["limits"]["max_storage_buffer_range"] >= 1 << 27
+
+
+@pytest.mark.parametrize("calls", [1, 3, 6])
+@pytest.mark.parametrize("words", [
+    ("run",), ("bench", "--runs", "3"), ("profile", "--runs", "3"),
+], ids=lambda words: words[0])
+def test_a_device_that_is_unplugged(command, tmp_path, monkeypatch, words, calls):
+    """At that call it is gone: one line says so, whatever is going on, and the exit status."""
+    model = affine(tmp_path / "model.onnx", [1, 3, 8, 8])
+    drivers = []
+
+    def opened(device):
+        context, driver = open_over(FaultyDriver)
+        driver.lose_at(calls)
+        drivers.append(driver)
+        return context
+
+    monkeypatch.setattr("webnn_vk.tools.running.open_context", opened)
+    status, out, err = command(words[0], model, *words[1:])
+    assert drivers[0].injected["lost"] == 1
+    assert (status, out) == (1, "")
+    (line,) = err.splitlines()
+    assert line.startswith("webnn-vk: ") and re.search(r"\blost\b", line), line

@@ -3,15 +3,11 @@ it looks like at two widths."""
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
 
-from tests.support import judges
+from tests.support.browser import browse
 from tests.unit.profiler.test_report import made_up  # noqa: F401 - a fixture
 from webnn_vk.profiler.page import page
 from webnn_vk.profiler.report import report_of
@@ -61,15 +57,22 @@ document.getElementById("closer").click();
 told.window = document.getElementById("window").textContent;
 document.getElementById("whole").click();
 told.whole = wide() === before;
+told.drawn = [...document.querySelectorAll("#drawn .item > .box")].map(
+  b => [b.parentNode.getAttribute("class"), b.parentNode.textContent.trim().split("\\n")[0]]);
+told.hoverKernel = hover(document.querySelector("#drawn .item.kernel > .box"));
+told.graphs = [...document.querySelectorAll("#drawn option")].map(o => o.textContent);
 told.theme = document.documentElement.dataset.theme;
 const first = ground(); document.getElementById("theme").click();
 told.changed = first !== ground();
 told.overlaps = [];
+// Times with many digits.
+from = 0; to = 0.11018; timeline();
 for (const id of ["timeline", "roofline", "memory"]) {
   const texts = [...document.querySelectorAll(`#${id} text`)].map(
     t => [t.textContent, t.getBoundingClientRect()]);
   texts.forEach(([a, p], i) => texts.slice(i + 1).forEach(([b, q]) => {
-    if (p.left < q.right && q.left < p.right && p.top < q.bottom - 2 && q.top < p.bottom - 2)
+    if (p.left < q.right + 8 && q.left < p.right + 8 && p.top < q.bottom - 2
+        && q.top < p.bottom - 2)
       told.overlaps.push([id, a, b]);
   }));
 }
@@ -77,33 +80,6 @@ parent.postMessage(JSON.stringify(told), "*");
 }
 </script>
 """
-#: The page in a frame of any width (a window has at least 500 pixels); it keeps what it is told.
-FRAME = """<!doctype html><body><iframe src="PAGE" width="WIDTH" height="900" style="border: 0">
-</iframe><pre id="told"></pre><script>
-addEventListener("message", e => { document.getElementById("told").textContent = e.data; });
-</script>"""
-
-
-def browse(path: Path, width: int, theme: str) -> dict:
-    """What the driver tells of a page; nothing may be said on the console."""
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    if program is None:
-        judges.skip("a browser: chromium is not installed")
-    frame = path.with_name("frame.html")
-    frame.write_text(FRAME.replace("PAGE", f"{path.name}#{theme}").replace("WIDTH", str(width)))
-    done = subprocess.run(
-        [program, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
-         f"--user-data-dir={path.parent / 'browser'}", "--window-size=1400,1000", "--dump-dom",
-         "--virtual-time-budget=1000", f"file://{frame}"],
-        capture_output=True, text=True, timeout=120,
-    )
-    assert ":CONSOLE" not in done.stderr, done.stderr
-    found = re.search(r'<pre id="told">(.+?)</pre>', done.stdout, re.DOTALL)
-    assert found is not None, done.stdout[-2000:]
-    text = found[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-    return json.loads(text)
-
-
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark")])
 def test_the_page_in_a_browser(made_up, tmp_path, width, theme):  # noqa: F811
     text = page(made_up, report_of(made_up))
@@ -127,6 +103,14 @@ def test_the_page_in_a_browser(made_up, tmp_path, width, theme):  # noqa: F811
     lines = told["hoverBlock"]["text"].splitlines()
     assert lines == ["256 B at 0 B", f"from step 0: {product}", f"to step 1: {relu}"]
     assert not told["hoverNothing"]["shown"]
+    # The kernels take 2.0 and 0.4 seconds, the step of the CPU 0.25.
+    (_, first), (_, second), (_, third), *ends = told["drawn"]
+    assert first == "xfloat32[64]" and second.startswith("matmul  ") and len(ends) == 2
+    assert "75.5%" in second and "15.1%" in third
+    assert [classes for classes, _ in told["drawn"]] == [
+        "item input", "item kernel vulkan", "item kernel vulkan", "item node cpu", "item output"]
+    assert told["hoverKernel"]["text"].startswith(product) and told["hoverKernel"]["shown"]
+    assert told["graphs"] == ["as it ran: 2 kernels, 1 other"]
     assert told["window"] == "950.00 ms to 2.850 s" and told["whole"] and told["changed"]
 
 

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import webnn_vk
+from webnn_vk.codegen import KernelSpec
+from webnn_vk.codegen.spec import Buffer
 from webnn_vk.profiler import Roofline
 from webnn_vk.profiler.collect import BatchTimes, Run
 from webnn_vk.profiler.report import (
@@ -21,7 +23,17 @@ from webnn_vk.profiler.report import (
     title_of,
 )
 from webnn_vk.profiler.trace import trace
-from webnn_vk.program import ReportLine
+from webnn_vk.program import (
+    CpuStep,
+    DeviceSegment,
+    DispatchStep,
+    HostSegment,
+    Program,
+    Range,
+    ReportLine,
+    Slot,
+)
+from webnn_vk.program.program import CpuTensor
 
 #: What each phase of Chrome's Trace Event Format must have, and may have.
 REQUIRED = {
@@ -71,6 +83,23 @@ def check_format(text: str) -> list[dict]:
     return read["traceEvents"]
 
 
+def program() -> Program:
+    """Two kernels one after the other, and a CPU step."""
+    spec = KernelSpec(
+        "none.comp.j2", (Buffer("x", "float32", "r", 1), Buffer("y", "float32", "w", 1))
+    )
+    vector = webnn_vk.MLOperandDescriptor("float32", [64])
+    slots = (Slot("input", 256, name="x", descriptor=vector), Slot("arena", 256, descriptor=vector),
+             Slot("host", 256), Slot("output", 256, name="y", descriptor=vector))
+    kernels = tuple(
+        DispatchStep(spec, (), b"", (Range(n, 0, 256), Range(n + 1, 0, 256)), (1, 1, 1), n)
+        for n in range(2)
+    )
+    sort = CpuStep("sort", {}, {"input": CpuTensor(2, vector)}, (CpuTensor(3, vector),), 2)
+    return Program({"x": vector}, {"y": vector}, slots,
+                   (DeviceSegment(kernels), HostSegment((sort,))))
+
+
 @pytest.fixture
 def made_up() -> Recorded:
     """Two runs of a graph with two kernels, and one CPU step."""
@@ -87,6 +116,7 @@ def made_up() -> Recorded:
     return Recorded(
         "a device", 4.0, Roofline(16000, 1000), True, [lines], [memory], runs, batches, kernels,
         [(Slice(1, 0, 2, 3.4, 3.65), 2)], [("upload", 100, 2.1, 2.2), ("upload", 50, 3.7, 3.8)],
+        [program()],
     )
 
 

@@ -47,7 +47,7 @@ def test_help_fits_on_a_screen_and_shows_an_example(command, path, monkeypatch):
     status, out, err = command(*path, "--help")
     lines = out.splitlines()
     assert (status, err) == (0, "")
-    assert len(lines) <= 40 and max(map(len, lines)) <= 80, out
+    assert len(lines) <= (24 if path else 32) and max(map(len, lines)) <= 80, out
     text = " ".join(out.split())
     example = re.search(r"Example: webnn-vk (.+?)(?:\.? Exit status|\. |—|$)", text)
     assert example is not None, out
@@ -84,6 +84,19 @@ WRONG_USE = [
     ("shader show MODEL --form metal", "'--form'.*metal"),
     ("shader compile", "Missing argument 'TEMPLATE'"),
     ("shader compile scatter_clear --fast", "unrecognized arguments: --fast"),
+    ("profile MODEL --every 0", "'--every'"),
+    ("graph MODEL --pass fuse", "--pass is for --svg FILE"),
+    ("graph MODEL --unfold", "--unfold is for --svg FILE"),
+    ("check", "Missing argument 'MODEL'"),
+    ("graph", "Missing argument 'MODEL'"),
+    ("info MODEL", "unexpected extra argument"),
+    ("devices MODEL", "unexpected extra argument"),
+    ("doctor MODEL", "unexpected extra argument"),
+    ("operators MODEL", "unexpected extra argument"),
+    ("cache stat MODEL", "unexpected extra argument"),
+    ("cache verify MODEL", "unexpected extra argument"),
+    ("shader list MODEL MODEL", "unexpected extra argument"),
+    ("shader describe", "Missing argument 'TEMPLATE'"),
     ("export MODEL", "Missing argument 'FILE'"),
     ("cache clear --only models", "'--only'.*models"),
     ("demo ocr a.png --top 2", "--top is for the sentences"),
@@ -123,6 +136,16 @@ FAILURES = [
     ("export model.onnx model.webnn --opset 21", "--opset is for .onnx files alone"),
     ("export model.onnx no/model.onnx --device cpu", "cannot write no/model.onnx"),
     ("profile model.onnx --device cpu --html no/page.html", "cannot write no/page.html"),
+    ("profile model.onnx --device cpu --trace no/trace.json", "cannot write no/trace.json"),
+    ("graph model.onnx --device cpu --svg no/graph.svg", "cannot write no/graph.svg"),
+    ("graph model.onnx --device cpu --html no/graph.html", "cannot write no/graph.html"),
+    ("graph model.onnx --device cpu --svg y.svg --pass fuze", "no pass is called so.*fuse"),
+    ("graph model.onnx --device cpu --svg y.svg --pass fuse",
+     "it changed nothing in model.onnx; those that did: place"),
+    ("graph nowhere.onnx", "no such file: nowhere.onnx"),
+    ("bench nowhere.onnx", "no such file: nowhere.onnx"),
+    ("profile nowhere.onnx", "no such file: nowhere.onnx"),
+    ("shader list nowhere.onnx", "no such file: nowhere.onnx"),
     ("shader show model.onnx --device cpu", "the CPU device has no kernels"),
     ("shader compile nothing", "no template 'nothing"),
     ("shader describe nothing", "no template 'nothing"),
@@ -143,6 +166,17 @@ def test_failures(command, tmp_path, monkeypatch, words, message):
     assert (status, out) == (1, "")
     (line,) = err.splitlines()
     assert line.startswith("webnn-vk: ") and re.search(message, line), line
+
+
+def test_every_command_is_in_the_tables():
+    """With each of the options that a file or a name can spoil."""
+    tried = [words.split() for words, _ in (*WRONG_USE, *FAILURES)]
+    for path, command in COMMANDS.items():
+        if not getattr(command, "commands", None):
+            assert any(tuple(words[: len(path)]) == path for words in tried), path
+    for option in ("--svg", "--html", "--trace", "--pass", "--every", "--output", "--input",
+                   "--shape", "--device", "--opset", "--only", "--form"):
+        assert any(option in words for words in tried), option
 
 
 def test_without_arguments_the_help_is_shown(command):

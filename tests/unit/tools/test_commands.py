@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 
 import numpy as np
 import onnx
@@ -138,6 +140,39 @@ def test_check_lists_what_is_not_supported(command, tmp_path):
     assert (status, err) == (1, "") and "can't be taken, for 1 reason" in out
     status, out, err = command("run", path)
     assert (status, out) == (1, "") and "NonZero" in err and len(err.splitlines()) == 1
+
+
+def test_graph_draws_kernels_and_passes(command, model, tmp_path):
+    pytest.importorskip("igraph")
+    picture, both, page = (tmp_path / name for name in ("g.svg", "both.svg", "g.html"))
+    done = command.json("graph", model, "--svg", picture, "--html", page)
+    assert done["written"] == [str(picture), str(page)] and done["passes"] == ["input", "place"]
+    text = picture.read_text(encoding="utf-8")
+    assert re.findall(r'class="item (.+?)"', text) == ["input", "node cpu", "node cpu", "output"]
+    assert text.count("float32[1, 3, 224, 224]<") == 3
+    status, out, _ = command("graph", model, "--svg", both, "--pass", "place", "--unfold")
+    assert status == 0 and f"Written   {both}" in out and "changed something: place" in out
+    text = both.read_text(encoding="utf-8")
+    assert re.findall(r'class="title".*?>(.+?)<', text) == ["before place", "after place"]
+    assert text.count('"item node"') == 2 == text.count('"item node cpu"')
+    text = page.read_text(encoding="utf-8")
+    (data,) = re.findall(r"^const data = (.*);$", text, re.MULTILINE)
+    graphs = json.loads(data)["graphs"]
+    assert [g["title"] for g in graphs] == [f"{title}: 2 operators" for title in
+                                            ("as built", "after place", "kernels")]
+    assert [g["before"] is None for g in graphs] == [True, False, True]
+
+
+def test_graph_without_igraph(command, model, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "igraph", None)
+    status, out, err = command("graph", model, "--svg", tmp_path / "g.svg")
+    assert (status, out) == (1, "")
+    assert err == "webnn-vk: graphs are laid out by igraph: pip install 'webnn_vk[pictures]'\n"
+    # The page of a profile is written without it.
+    status, _, _ = command("profile", model, "--runs", "1", "--html", tmp_path / "p.html")
+    assert status == 0
+    text = (tmp_path / "p.html").read_text(encoding="utf-8")
+    assert '"graphs": []' in text and "pip install 'webnn_vk[pictures]'" in text
 
 
 def test_graph_lists_kernels(command, model):

@@ -1,0 +1,21 @@
+"""Pictures of graphs: boxes and values, folded, laid out by igraph, drawn as SVG."""
+
+from .layout import PicturesUnavailable
+from .page import page
+from .picture import Box, Picture, of_program
+from .svg import fragment, legend, script, style, svg
+from .watch import PassPictures
+
+__all__ = [
+    "Box",
+    "PassPictures",
+    "Picture",
+    "PicturesUnavailable",
+    "fragment",
+    "legend",
+    "of_program",
+    "page",
+    "script",
+    "style",
+    "svg",
+]

@@ -1,0 +1,241 @@
+"""A folded picture with a place for everything: levels of boxes and groups, in pixels."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from .folding import Group, folded, summary
+from .layout import arranged
+from .picture import Box, Picture
+
+#: Pixels: the width of a box, from one column to the next, between rows, of a line of text.
+WIDTH, COLUMN, GAP, LINE = 212, 236, 30, 15
+#: Characters that fit into a box, and lines of operators and values that one shows.
+CHARACTERS, LINES = 28, 6
+#: Around the content of a picture, and of an open group, whose title stands above it.
+MARGIN, HEAD = 14, 24
+
+
+@dataclass(frozen=True)
+class Item:
+    """What has a place in a level: a box, a group (``inner`` is its content) or, in a group, a
+    "from" or "to" that stands for the boxes outside. ``texts`` are its lines, ``flows`` the values
+    that leave it, ``height`` its pixels without these. ``x`` is its middle, ``row`` its row."""
+
+    kind: str
+    texts: tuple[str, ...]
+    height: int
+    flows: tuple[str, ...] = ()
+    device: str = ""
+    mark: str = ""
+    about: str = ""
+    share: float | None = None
+    inner: Level | None = None
+    x: float = 0.0
+    row: int = 0
+
+    @property
+    def whole(self) -> int:
+        """Its height with the values below."""
+        return self.height + LINE * len(self.flows) + (4 if self.flows else 0)
+
+
+@dataclass(frozen=True)
+class Edge:
+    """From item to item, from the middles as far as ``start`` and ``end`` say, by the bends (x,
+    row) between."""
+
+    source: int
+    target: int
+    start: float
+    end: float
+    bends: tuple[tuple[float, int], ...]
+
+
+@dataclass(frozen=True)
+class Level:
+    """The content of a picture or a group, with all groups closed."""
+
+    title: str
+    items: tuple[Item, ...]
+    edges: tuple[Edge, ...]
+    width: float
+    height: float
+    tops: tuple[float, ...]
+    heights: tuple[int, ...]
+
+
+def scene(picture: Picture, fold: bool = True) -> Level:
+    """Everything of a picture with its place; large ones folded unless ``fold`` is False.
+    ``PicturesUnavailable`` without the library that lays out."""
+    group = folded(picture) if fold else Group(picture.title, tuple(range(len(picture.boxes))))
+    return _Scene(picture).level(group)
+
+
+class _Scene:
+    def __init__(self, picture: Picture) -> None:
+        self.picture = picture
+        self.edges = list(picture.edges())
+        self.total = picture.seconds
+
+    def level(self, group: Group) -> Level:
+        items: list[Item] = []
+        place: dict[int, int] = {}
+        for member in group.members:
+            boxes = [member] if isinstance(member, int) else member.boxes()
+            place |= dict.fromkeys(boxes, len(items))
+            items.append(self._box(member) if isinstance(member, int) else self._group(member))
+        links: dict[tuple[int, int, int], None] = {}
+        outside: dict[int, int] = {}
+        leaving: dict[int, list[int]] = defaultdict(list)
+        for source, target, value in self.edges:
+            if source in place and target in place:
+                if place[source] != place[target]:
+                    links[place[source], place[target], value] = None
+            elif target in place:
+                outside.setdefault(value, source)
+            elif source in place:
+                leaving[value].append(target)
+        items, links = self._ends(items, links, place, outside, leaving)
+        return _placed(group.title, self._with_flows(items, links), list(links))
+
+    def _ends(
+        self, items: list[Item], links: dict[tuple[int, int, int], None],
+        place: Mapping[int, int], outside: Mapping[int, int], leaving: Mapping[int, Sequence[int]],
+    ) -> tuple[list[Item], dict[tuple[int, int, int], None]]:
+        """With what stands for the boxes outside of a group."""
+        for value, source in outside.items():
+            text = f"from {self.picture.boxes[source].label}"
+            for reader in dict.fromkeys(
+                place[t] for _, t, v in self.edges if v == value and t in place
+            ):
+                links[len(items), reader, value] = None
+            items.append(Item("from", (cut(text),), 12 + LINE, about=text))
+        for value, targets in leaving.items():
+            text = f"to {self.picture.boxes[targets[0]].label}"
+            if len(targets) > 1:
+                text = f"to {len(targets)}: {text.removeprefix('to ')}"
+            for writer in dict.fromkeys(
+                place[s] for s, _, v in self.edges if v == value and s in place
+            ):
+                links[writer, len(items), value] = None
+            items.append(Item("to", (cut(text),), 12 + LINE, about=text))
+        return items, links
+
+    def _with_flows(
+        self, items: Sequence[Item], links: Mapping[tuple[int, int, int], None]
+    ) -> list[Item]:
+        flows: dict[int, dict[int, str]] = defaultdict(dict)
+        for source, _, value in links:
+            flows[source][value] = self.picture.values.get(value, "")
+        made = []
+        for number, item in enumerate(items):
+            texts = [cut(text) for text in flows[number].values()]
+            if len(texts) > LINES:
+                texts = [*texts[: LINES - 1], f"and {len(texts) - LINES + 1} more"]
+            made.append(replace(item, flows=tuple(texts)))
+        return made
+
+    def _box(self, number: int) -> Item:
+        box = self.picture.boxes[number]
+        share = box.seconds / self.total if box.seconds is not None and self.total else None
+        title = box.title
+        about = "\n".join(filter(None, [box.label, *box.about, box.reason]))
+        if box.kind == "kernel":
+            if share is not None:
+                title = f"{cut(title, CHARACTERS - 8)}  {share:.1%}"
+            operators = [cut(text) for text in box.operators]
+            if len(operators) > LINES:
+                operators = [*operators[: LINES - 1], f"and {len(operators) - LINES + 1} more"]
+            texts = (cut(title), *operators)
+        else:
+            texts = (cut(title),) if share is None else \
+                (f"{cut(title, CHARACTERS - 8)}  {share:.1%}",)
+        return Item(box.kind, texts, 12 + LINE * len(texts), device=box.device, mark=box.mark,
+                    about=about, share=share)
+
+    def _group(self, group: Group) -> Item:
+        boxes = group.boxes()
+        inner = [self.picture.boxes[n] for n in boxes]
+        share = sum(b.seconds or 0.0 for b in inner) / self.total if self.total else None
+        texts = tuple(
+            cut(text) for text in (group.title, *summary(self.picture, boxes)) if text
+        )
+        if share is not None:
+            texts = (*texts, f"{share:.1%} of the time")
+        about = "\n".join(["click to open", *dict.fromkeys(b.label for b in inner)][:16])
+        return Item("group", texts, 12 + LINE * len(texts), device=_device(inner),
+                    mark=_mark(inner), about=about, share=share, inner=self.level(group))
+
+
+def _device(boxes: Sequence[Box]) -> str:
+    devices = {box.device for box in boxes}
+    return devices.pop() if len(devices) == 1 else "both" if "cpu" in devices else "vulkan"
+
+
+def _mark(boxes: Sequence[Box]) -> str:
+    return next((box.mark for box in boxes if box.mark), "")
+
+
+def cut(text: str, most: int = CHARACTERS) -> str:
+    """The text, its middle left out where it is longer than ``most`` characters: names often begin
+    alike."""
+    half = most // 2
+    return text if len(text) <= most else f"{text[: most - 1 - half]}…{text[-half:]}"
+
+
+def _placed(
+    title: str, items: Sequence[Item], links: Sequence[tuple[int, int, int]]
+) -> Level:
+    arrangement = arranged(len(items), [(s, t) for s, t, _ in links])
+    placed = [
+        replace(item, x=MARGIN + WIDTH / 2 + COLUMN * column, row=row)
+        for item, (column, row) in zip(items, arrangement.places, strict=True)
+    ]
+    heights = [0] * (1 + max((item.row for item in placed), default=0))
+    for item in placed:
+        heights[item.row] = max(heights[item.row], item.whole)
+    tops, at = [], float(MARGIN)
+    for height in heights:
+        tops.append(at)
+        at += height + GAP
+    bends = [
+        tuple((MARGIN + WIDTH / 2 + COLUMN * column, row) for column, row in path)
+        for path in arrangement.bends
+    ]
+    edges = tuple(_edges(placed, links, bends))
+    right = max([item.x + WIDTH / 2 for item in placed] + [x + 8 for path in bends for x, _ in path]
+                or [0.0])
+    return Level(title, tuple(placed), edges, right + MARGIN, at - GAP + MARGIN, tuple(tops),
+                 tuple(heights))
+
+
+def _edges(
+    items: Sequence[Item], links: Sequence[tuple[int, int, int]],
+    bends: Sequence[tuple[tuple[float, int], ...]],
+) -> Iterator[Edge]:
+    """Edges that begin and end side by side: below a box by value, above by where they come from.
+    """
+    leaving: dict[int, list[int]] = defaultdict(list)
+    coming: dict[int, list[tuple[float, int]]] = defaultdict(list)
+    for number, (source, target, value) in enumerate(links):
+        if value not in leaving[source]:
+            leaving[source].append(value)
+        path = bends[number]
+        coming[target].append((path[-1][0] if path else items[source].x, number))
+    ends = {
+        number: _spread(place, len(edges))
+        for edges in coming.values() for place, (_, number) in enumerate(sorted(edges))
+    }
+    for number, (source, target, value) in enumerate(links):
+        values = leaving[source]
+        yield Edge(source, target, _spread(values.index(value), len(values)), ends[number],
+                   bends[number])
+
+
+def _spread(place: int, count: int) -> float:
+    """Where the one at that place of ``count`` leaves or enters, from the middle of a box."""
+    room = min(WIDTH - 40, 36 * (count - 1))
+    return round(room * (place / (count - 1) - 0.5), 1) if count > 1 else 0.0

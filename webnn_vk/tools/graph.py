@@ -1,0 +1,127 @@
+"""``webnn-vk graph``: the kernels that a model becomes, as a list, a picture, or a page of the
+passes that lead there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..context_state import context_state
+from ..errors import nearest, sanitize
+from ..ml_graph import executable_of
+from ..pictures import PassPictures, Picture, PicturesUnavailable, of_program, page, svg
+from ..program import GraphReport
+from ..program.compile import PASSES
+from . import ToolError
+from .devices import open_context
+from .inputs import read_inputs
+from .output import emit, facts, say, table, working, writable
+from .running import Options, open_as_given
+
+
+def graph(
+    options: Options, svg_file: Path | None, html_file: Path | None, name: str | None, *, fold: bool
+) -> None:
+    """Print the kernels that the model's operators become, in the order in which they run; draw
+    them, and the graph before and after the pass called ``name`` or each."""
+    written = [writable(path) for path in (svg_file, html_file) if path is not None]
+    _check_pass(name)
+    given = read_inputs(options.inputs)
+    values = {g.name: g.array for g in given if g.name is not None and g.array is not None}
+    with working("building the model") as bar, open_context(options.device) as context:
+        with PassPictures(context_state(context)) as seen:
+            model = open_as_given(options, context, values, given)
+        device, title, report = str(context.device_info), model.title, model.graph.report()
+        kernels = of_program(executable_of(model.graph).program, "kernels")
+        try:
+            if svg_file is not None:
+                bar.begin("drawing")
+                pictures = (kernels,) if name is None else _around(seen, name, options.model)
+                _write(svg_file, svg(*pictures, fold=fold))
+            if html_file is not None:
+                bar.begin("drawing")
+                pairs = [*seen.all(), (kernels, kernels)]
+                _write(html_file, page(f"{title} on {device}", report.summary, pairs))
+        except PicturesUnavailable as error:
+            raise ToolError(str(error)) from None
+    _print(options, device, title, report, seen.passes, written)
+
+
+def _check_pass(name: str | None) -> None:
+    names = [*dict.fromkeys(p.name for p in PASSES), "kernels"]
+    if name is not None and name not in names:
+        raise ToolError(
+            f"--pass {sanitize(name)}: no pass is called so{nearest(name, names)}; one of "
+            f"{', '.join(sorted(names))}"
+        )
+
+
+def _around(seen: PassPictures, name: str, model: str) -> tuple[Picture, Picture]:
+    try:
+        before, after = seen.around(name)
+    except KeyError:
+        changed = ", ".join(seen.passes[1:]) or "none, as a saved graph is compiled already"
+        raise ToolError(
+            f"--pass {name}: it changed nothing in {model}; those that did: {changed}"
+        ) from None
+    if name != "kernels":
+        before, after = (replace(p, title=f"{when} {name}")
+                         for when, p in (("before", before), ("after", after)))
+    return before, after
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ToolError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def _print(
+    options: Options, device: str, title: str, report: GraphReport, passes: Sequence[str],
+    written: Sequence[Path],
+) -> None:
+    lines = [*report.setup, *report.lines]
+    if options.json:
+        emit({
+            "model": title, "device": device, "summary": report.summary,
+            "folded": report.folded, "passes": passes,
+            "setup": [line_data(line) for line in report.setup],
+            "lines": [line_data(line) for line in report.lines],
+            "written": [str(path) for path in written],
+        })
+        return
+    facts([("Device", device), ("Model", f"{title}: {report.summary}")])
+    if not lines:
+        say("\nNothing runs: all of it was computed at build time")
+    else:
+        _lines("Each run:", report.lines)
+    if report.setup:
+        _lines("Once, at load:", report.setup)
+    if report.folded:
+        say(f"\nComputed at build time: {len(report.folded)} operators")
+    if passes[1:]:
+        say(f"\nPasses that changed something: {', '.join(passes[1:])}")
+    for path in written:
+        say(f"Written   {path}")
+
+
+def line_data(line: Any) -> dict[str, Any]:
+    """A line of the report for JSON."""
+    return {
+        "operators": line.operators, "device": line.device, "kernel": line.kernel,
+        "variant": line.variant, "groups": line.groups, "flops": line.flops, "bytes": line.bytes,
+        "reason": line.reason,
+    }
+
+
+def _lines(title: str, lines: Sequence[Any]) -> None:
+    say(f"\n{title}")
+    head = ("#", "operators", "device", "kernel", "variant", "MFLOP", "MB")
+    table(head, [
+        (number, sanitize(" + ".join(line.operators)), line.device, line.kernel, line.variant,
+         f"{line.flops / 1e6:.3f}", f"{line.bytes / 1e6:.3f}")
+        for number, line in enumerate(lines)
+    ], right=("#", "MFLOP", "MB"))
