@@ -1,9 +1,0 @@
-"""AMD GPUs: the rules for any GPU, until measurements on such devices say otherwise."""
-
-from __future__ import annotations
-
-from .gpu import Gpu
-
-
-class Amd(Gpu):
-    """Preferences of AMD GPUs."""

@@ -1,0 +1,117 @@
+"""What is known about kinds of devices before anything is tuned: one table, each record with where
+its numbers come from. The rules (``gpu``, ``software``) and the cost model read them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...device_profile import DeviceProfile
+from ..cost import Figures
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A kind of device: ``source`` says where the numbers come from, ``figures`` are the cost
+    model's. ``fill``: invocations that keep the device busy. ``depthwise_rows``: outputs below each
+    other that an invocation of a depthwise convolution computes, the preferred first."""
+
+    name: str
+    source: str
+    figures: Figures
+    fill: int
+    depthwise_rows: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class GpuSeed(Seed):
+    """A device with many cores and shared memory.
+
+    product_tiles: tiles of a matrix product that keep it busy, about one for each multiprocessor.
+    many_rows: rows from which on an invocation a row fills the device.
+    row_groups, shortest_chunk: workgroups that few long rows are cut into, and the shortest piece
+    worth it, in elements.
+    tiled_channels: output channels from which on a convolution goes by tiles.
+    """
+
+    product_tiles: int
+    many_rows: int
+    row_groups: int
+    shortest_chunk: int
+    tiled_channels: int
+
+
+@dataclass(frozen=True)
+class SoftwareSeed(Seed):
+    """A device whose workgroup is a task of one core with SIMD, and whose driver takes 100 ms and
+    more to compile each distinct tile size.
+
+    winograd_channels, winograd_pixels: channels from which on Winograd's transforms cost less than
+    the multiplications they save, and pixels below which reading a filter twice as large costs
+    more.
+    large_convolution: multiply-adds from which on tiles of 16 channels, a third faster, are worth
+    twice the time that tiles of 8 take to compile (0.4 s).
+    large_product: multiply-adds from which on a tenth of the time is worth compiling 16 rows a
+    tile.
+    row_groups, shortest_chunk: as in `GpuSeed`.
+    """
+
+    winograd_channels: int
+    winograd_pixels: int
+    large_convolution: int
+    large_product: int
+    row_groups: int
+    shortest_chunk: int
+
+
+_GPU = GpuSeed(
+    "gpu",
+    "Not measured on hardware: what webnn_vk began with (1ae5cd9), from what is published for such "
+    "devices. The figures count an element read from shared memory as a multiply-add, which is how "
+    "the rules weigh tiles, and one from a buffer as four of them; they only order what a tuner "
+    "measures.",
+    Figures(units=64, width=32, registers=128, multiply_add=1, storage=4, texel=4, shared=1,
+            store=4, barrier=8, group=0),
+    fill=1 << 16,  # 2 waves of 1024 on each of 32 multiprocessors
+    depthwise_rows=(4, 1),
+    product_tiles=64,
+    many_rows=8192,
+    row_groups=512,
+    shortest_chunk=16384,
+    tiled_channels=16,
+)
+
+_LLVMPIPE = SoftwareSeed(
+    "llvmpipe",
+    "Thresholds measured on lavapipe (Mesa 22.3) at 1ae5cd9, on two cores.",
+    Figures(units=2, width=8, registers=1024, multiply_add=0.9, storage=8.0, texel=1.75, shared=8.0,
+            store=8.0, barrier=50.0, group=35.0),
+    fill=1024,
+    # Powers of 2 would leave a part of the usual 7, 14, 28 ... rows idle.
+    depthwise_rows=(7, 4, 1),
+    winograd_channels=16,
+    winograd_pixels=32,
+    large_convolution=1 << 25,
+    large_product=1 << 27,
+    row_groups=256,
+    shortest_chunk=4096,
+)
+
+#: Every kind of device, by the name that ``seed_name`` gives.
+SEEDS: dict[str, GpuSeed | SoftwareSeed] = {
+    seed.name: seed
+    for seed in (
+        _GPU,
+        *(replace(_GPU, name=name) for name in ("nvidia", "amd", "intel", "adreno")),
+        _LLVMPIPE,
+        replace(_LLVMPIPE, name="llvmpipe-slow-gathers"),
+    )
+}
+_VENDORS = {0x10DE: "nvidia", 0x1002: "amd", 0x8086: "intel", 0x5143: "adreno"}
+
+
+def seed_name(profile: DeviceProfile) -> str:
+    """Which record of `SEEDS` a device has."""
+    if profile.device_type == "cpu":
+        return "llvmpipe-slow-gathers" if profile.slow_gathers else "llvmpipe"
+    return _VENDORS.get(profile.vendor_id, "gpu")
