@@ -19,12 +19,13 @@ from .errors import DOMException, InvalidStateError, OperationError
 from .graph import Graph
 from .ml_graph import MLGraph
 from .notices import say_once
-from .program import Constants, Program, Target, TensorStorage, compile_program, serial
+from .program import Constants, Program, Target, TensorStorage, compile_program, kernels_of, serial
 from .program.settled import settled
 from .promise import MLPromise
 from .runtime import Device, Executable, Read, Run, Storage
 from .runtime.storage import DeviceLostError, ShadersMissing
 from .saved_graphs import SavedGraphs
+from .tuning import Tuner
 
 
 @dataclass
@@ -39,12 +40,20 @@ class GraphParts:
 
 
 def compiled(
-    graph: Graph, target: Target, device: Device, fall_back: Callable[[Target], None]
+    graph: Graph, target: Target, device: Device, fall_back: Callable[[Target], None],
+    tuner: Tuner | None = None,
 ) -> GraphParts:
     """A graph compiled, to kernels that need no shader compiler where that fails. ``fall_back``
-    gets the target to use from now on where it always will."""
+    gets the target to use from now on where it always will. ``tuner``: measures the kernels
+    first."""
     unused = graph.unused
+    start = time.perf_counter()
+    if tuner is not None:
+        tuner(kernels_of(graph, target), target.available)
+    tuning = time.perf_counter() - start
     program, constants = compile_program(graph, target)
+    if tuner is not None:
+        program.report.build_seconds["tune"] = tuning
     start = time.perf_counter()
     try:
         device.find_shaders(program)

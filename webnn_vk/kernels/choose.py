@@ -40,7 +40,12 @@ def ranked(
 
     def key(entry: tuple[int, Schedule]) -> tuple[bool, bool, float, int]:
         place, schedule = entry
-        cost = heuristics.modelled(problem, schedule, profile)
+        cost = modelled(problem, schedule, profile)
         return schedule != first, cost is None, cost or 0.0, place
 
     return [schedule for _, schedule in sorted(enumerate(candidates), key=key)]
+
+
+def modelled(problem: Any, schedule: Schedule, profile: DeviceProfile) -> float | None:
+    """The time of a schedule by the cost model; None for a kernel that it doesn't know."""
+    return heuristics.modelled(problem, schedule, profile)

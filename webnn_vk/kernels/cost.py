@@ -35,15 +35,19 @@ class Figures:
     barrier: float
     group: float
 
-    def element(self, load: str) -> float:
-        """The cost of loading an element in this way."""
-        return self.texel if load == "texel" else self.storage
+    def element(self, load: str, alone: bool = False) -> float:
+        """The cost of loading an element in this way: as one of a vector, or ``alone``, which takes
+        a texel as long as the four of a vector."""
+        if load == "texel":
+            return self.texel * 4 if alone else self.texel
+        return self.storage
 
 
 @dataclass(frozen=True)
 class Work:
     """What a dispatch does: so many workgroups of so many invocations, and what each invocation
-    does, edges included. ``loads`` are elements from buffers, ``registers`` values that it keeps.
+    does, edges included. ``loads`` are elements from buffers in whole vectors, ``singles`` those
+    loaded one at a time, ``registers`` values that it keeps.
     """
 
     groups: int
@@ -51,6 +55,7 @@ class Work:
     multiply_adds: float
     loads: float
     stores: float
+    singles: float = 0
     shared: float = 0
     barriers: float = 0
     registers: int = 1
@@ -69,6 +74,7 @@ def _time(work: Work, load: str, figures: Figures) -> float:
     one = (
         work.multiply_adds * figures.multiply_add
         + work.loads * figures.element(load)
+        + work.singles * figures.element(load, alone=True)
         + work.shared * figures.shared
         + work.stores * figures.store
         + work.barriers * figures.barrier
@@ -95,8 +101,8 @@ def _shared_tile(s: Schedule, groups: int, k: int) -> Work:
     k = steps * s["BK"]
     loaded = k * (s["LY"] * tm + s["LX"] * tn) / lanes
     return Work(
-        groups, lanes, k * tm * tn, loaded, tm * tn, k * (tm + tn) + loaded, 2 * steps,
-        tm * tn + tm + tn,
+        groups, lanes, k * tm * tn, loaded, tm * tn, shared=k * (tm + tn) + loaded,
+        barriers=2 * steps, registers=tm * tn + tm + tn,
     )
 
 
@@ -118,7 +124,8 @@ def _matvec(p: Any, s: Schedule) -> list[Work]:
     steps = ceil_divide(p.k, beside)
     groups = p.batches * ceil_divide(p.m, 4 * along)
     shared = 4 * log2(beside) if beside > 1 else 0
-    return [Work(groups, along * beside, 4 * steps, 5 * steps, 4, shared, shared / 4, 9)]
+    return [Work(groups, along * beside, 4 * steps, 5 * steps, 4, shared=shared,
+                 barriers=shared / 4, registers=9)]
 
 
 # -- convolutions ---------------------------------------------------------------------------------
@@ -130,21 +137,33 @@ def _pixels(g: Any) -> int:
     return g.N * g.OH * g.OW
 
 
+def _by_fours(g: Any) -> bool:
+    """Whether input channels are loaded in vectors."""
+    return g.xc == 1 and not g.IC % 4
+
+
 def _conv(g: Any, s: Schedule) -> list[Work]:
     tc, tp, k = s["TC"], s["TP"], _taps(g)
     lanes = s["LX"], s["LY"]
     channels, along = lanes if s["CHANNEL_LANES"] else lanes[::-1]
     groups = g.G * ceil_divide(g.OC, channels * tc) * ceil_divide(_pixels(g), along * tp)
-    registers = tc * tp + tc + tp
-    return [Work(groups, lanes[0] * lanes[1], k * tc * tp, k * (tc + tp), tc * tp,
-                 registers=registers)]
+    elements = k * (tc + tp)
+    vectors = _by_fours(g) and g.fc == 1
+    return [Work(
+        groups, lanes[0] * lanes[1], k * tc * tp, elements if vectors else 0, tc * tp,
+        0 if vectors else elements, registers=tc * tp + tc + tp,
+    )]
 
 
 def _conv_wide(g: Any, s: Schedule) -> list[Work]:
+    """The filter in vectors of output channels."""
     tc, tp, k = s["TC"], s["TP"], _taps(g)
     groups = g.G * ceil_divide(g.OC, tc) * ceil_divide(_pixels(g), s["LX"] * tp)
-    return [Work(groups, s["LX"], k * tc * tp, k * (tc + tp), tc * tp,
-                 registers=tc * tp + tc + tp)]
+    vectors = _by_fours(g)
+    return [Work(
+        groups, s["LX"], k * tc * tp, k * (tc + tp * vectors), tc * tp,
+        0 if vectors else k * tp, registers=tc * tp + tc + tp,
+    )]
 
 
 def _conv_tiled(g: Any, s: Schedule) -> list[Work]:
@@ -191,8 +210,10 @@ def _attention(p: Any, s: Schedule) -> list[Work]:
     groups = p.batches * ceil_divide(p.rows, high * tall)
     steps = ceil_divide(p.keys, 4 * lanes)
     each = 4 * steps * (p.depth + p.width)
-    return [Work(groups, lanes * high, tall * each, each + tall * p.depth,
-                 tall * p.width / lanes, tall * steps * 4, steps, tall * (4 * s["TE"] + 4))]
+    return [Work(
+        groups, lanes * high, tall * each, each + tall * p.depth, tall * p.width / lanes,
+        shared=tall * steps * 4, barriers=steps, registers=tall * (4 * s["TE"] + 4),
+    )]
 
 
 def _rows_of(problem: Any) -> Any:
@@ -210,9 +231,12 @@ def _rows(problem: Any, s: Schedule) -> list[Work]:
     own = ceil_divide(length, lanes)
     rounds = log2(lanes) if lanes > 1 else 0
     groups, size = (count, lanes) if lanes > 1 else (ceil_divide(count, 16), min(count, 16))
-    works = [Work(groups, size, own * rows.passes, own * rows.passes, own, 2 * rounds, rounds, 8)]
+    vectors = rows.contiguous and not length % 4
+    reads = own * rows.passes
+    works = [Work(groups, size, reads, reads * vectors, own, reads * (not vectors),
+                  shared=2 * rounds, barriers=rounds, registers=8)]
     if chunks > 1:
-        works.append(Work(ceil_divide(rows.rows, 16), min(rows.rows, 16), chunks, chunks, 1))
+        works.append(Work(ceil_divide(rows.rows, 16), min(rows.rows, 16), chunks, 0, 1, chunks))
     return works
 
 
