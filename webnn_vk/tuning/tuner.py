@@ -13,6 +13,7 @@ from webnn_vk.codegen.spec import KernelSpec, SpecError
 from webnn_vk.codegen.store import ShaderUnavailable
 
 from ..device_profile import DeviceProfile
+from ..errors import UnknownError
 from ..kernels import Dispatch, KernelNode, Schedule, Unsupported, family_of, packing_of
 from ..kernels.choose import modelled, ranked
 from ..kernels.node import view
@@ -31,6 +32,10 @@ _HOPELESS = 2.0
 #: How many times as many rounds as planned there are at most, and the ratio up to which two times
 #: are about the same.
 _PATIENCE, _ABOUT = 4, 1.1
+
+#: What concerns one schedule or one problem alone: the others are measured, the build goes on. Not
+#: among them: a device that is lost or closed.
+_FAILURES = (MemoryError, ShaderUnavailable, SpecError, Unsupported, UnknownError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -167,7 +172,7 @@ def _tune(
         return _outcome(p, known.schedule, usual, known.seconds, known.usual, known.timed_by, True)
     try:
         measured, timed_by = _measure(p, order[: plan.candidates], device, plan.rounds, available)
-    except (MemoryError, ShaderUnavailable, SpecError, Unsupported) as error:
+    except _FAILURES as error:
         return _outcome(p, usual, usual, left=f"{type(error).__name__}: {error}")
     times = {m.schedule: m.seconds for m in measured if m.seconds is not None}
     if usual not in times:
@@ -249,7 +254,7 @@ def _measure(
             try:
                 trial = bench.trial(_dispatches(p, schedule, device, available))
                 reason = difference(p.node, bench.results(trial), expected, fan)
-            except (Unsupported, ShaderUnavailable, SpecError, MemoryError) as error:
+            except _FAILURES as error:
                 rejected[schedule] = str(error)
                 continue
             if reason:

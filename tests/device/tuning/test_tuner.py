@@ -17,7 +17,7 @@ from tests.support.running import node_of
 from webnn_vk import MLContext, MLGraphBuilder
 from webnn_vk.context import tuner_of
 from webnn_vk.context_state import context_state
-from webnn_vk.driver import DriverProxy
+from webnn_vk.driver import DriverError, DriverProxy, OutOfDeviceMemory
 from webnn_vk.kernels import KernelNode, Schedule, family_of
 from webnn_vk.kernels.matmul import MATMUL
 from webnn_vk.kernels.schedule import problem_class
@@ -170,6 +170,34 @@ def test_differences() -> None:
     nothing = np.full((4, 4), np.nan, np.float32)
     assert difference(node, [nothing], [nothing], 100) == ""
     assert difference(node, [plain], [nothing], 100)
+
+
+class NoLargePipelines(DriverProxy):
+    """A driver whose compiler fails on 16 rows a tile, and which has no memory for large ones."""
+
+    def pipelines(self, requests: Any) -> Any:
+        if any(value == (16).to_bytes(4, "little") for r in requests for _, value in r.constants):
+            raise DriverError("VK_ERROR_UNKNOWN")
+        return self.driver.pipelines(requests)
+
+    def allocate(self, size: int, **options: Any) -> Any:
+        if size > 1 << 20:
+            raise OutOfDeviceMemory("no memory")
+        return self.driver.allocate(size, **options)
+
+
+def test_what_fails_is_left_out_and_the_rest_goes_on(vulkan: Any) -> None:
+    context, _ = open_over(NoLargePipelines, tune=False)
+    with context:
+        device = device_of(context)
+        if "texel_buffers" not in device.profile.features:
+            pytest.skip("no tiles of 16 rows without texel buffers")
+        large = product(1, 1 << 19, 4)
+        tuned = tune([large, product()], device, TunedStore(None, device.profile), Plan(3, 1))
+    assert tuned[0].left == "MemoryError: no memory" and tuned[0].chosen == tuned[0].usual
+    rejected = {m.schedule: m.rejected for m in tuned[1].measured}
+    assert sorted(rejected.values()) == ["", "", "DriverError: VK_ERROR_UNKNOWN"]
+    assert rejected[tuned[1].chosen] == "" and tuned[1].seconds
 
 
 # -- without timestamps
