@@ -32,6 +32,8 @@ _HOPELESS = 2.0
 #: How many times as many rounds as planned there are at most, and the ratio up to which two times
 #: are about the same.
 _PATIENCE, _ABOUT = 4, 1.1
+#: Seconds that nothing else on the machine costs at once.
+_NO_ACCIDENT = 0.2
 
 #: What concerns one schedule or one problem alone: the others are measured, the build goes on. Not
 #: among them: a device that is lost or closed.
@@ -283,12 +285,16 @@ def _in_turns(bench: Workbench, trials: Sequence[Trial], rounds: int) -> None:
         for trial in left:
             bench.measure(trial)
         fastest = min((min(trial.seconds) for trial in left), default=0.0)
-        left = [
-            trial for trial in left
-            if not (_settled(trial) and min(trial.seconds) > _HOPELESS * fastest)
-        ]
+        left = [trial for trial in left if not _hopeless(trial, fastest)]
         if number >= rounds and all(map(_settled, left)):
             break
+
+
+def _hopeless(trial: Trial, fastest: float) -> bool:
+    """Whether a trial takes much longer than the fastest, and by no accident."""
+    seconds = min(trial.seconds)
+    far = _settled(trial) or seconds > fastest + _NO_ACCIDENT
+    return far and seconds > _HOPELESS * fastest
 
 
 def _settled(trial: Trial) -> bool:
