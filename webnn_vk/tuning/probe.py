@@ -29,8 +29,9 @@ from .workbench import Workbench
 _SIDE = 128
 _TILE = (("LX", 8), ("LY", 1), ("TM", 8), ("TN", 8))
 _ROUNDS = 3
-#: How many times as long the same tiles take from storage buffers where gathers are slow: 10 and
-#: more on such CPUs, 1.1 to 1.6 on the others.
+#: How many times as long the same tiles take from storage buffers from which on gathers are slow.
+#: Measured: 10 on an EPYC. Reported, not measured by this probe: 3.7 on a Cascade Lake, and 1.0 to
+#: 1.8 on CPUs with fast gathers.
 SLOW = 3.0
 
 

@@ -86,8 +86,8 @@ _SLOW_GATHERS = SoftwareSeed(
     "Thresholds measured on lavapipe (Mesa 22.3) at 1ae5cd9, on two cores. The figures are fitted "
     "to the CPU time of 277 schedules of 26 problems on an EPYC whose gathers are slow: 12 times "
     "as long for the same tile as by texels. They are right within a factor of 1.4 (root mean "
-    "square); the model's first choice took 3 % less time than the rules', which count in addition "
-    "what the driver takes to compile a tile, and so choose.",
+    "square); on these same problems the model's first choice took 3 % less time than the rules', "
+    "which count in addition what the driver takes to compile a tile, and so choose.",
     Figures(units=2, width=8, registers=1024, multiply_add=0.08, storage=62, texel=4, shared=75,
             store=46, barrier=69, group=134),
     fill=1024,
@@ -104,8 +104,8 @@ _FAST_GATHERS = replace(
     _SLOW_GATHERS,
     name="llvmpipe",
     source="As for slow gathers, but for loads from storage buffers and shared memory: so that a "
-    "matrix product by them takes 1.3 times as long as by texels, which is what was measured on "
-    "such a CPU (23 to 26 against 26 to 42 GFLOP/s).",
+    "matrix product by them takes 1.3 times as long as by texels. Derived, not fitted: from 23 to "
+    "26 against 26 to 42 GFLOP/s, reported for such a CPU.",
     figures=replace(_SLOW_GATHERS.figures, storage=5.3, shared=6.4),
 )
 
