@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import difflib
 import functools
+import hashlib
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -270,3 +272,13 @@ def template_info(name: str) -> TemplateInfo:
 def templates() -> list[str]:
     """Names of the kernel templates (what `KernelSpec.template` accepts), sorted."""
     return sorted({name for folder in _loader.searchpath for name in _names(Path(folder))})
+
+
+def source_hash(templates: Iterable[str]) -> str:
+    """The hash of templates as they lie in `SHADERS`, with the library that they include from."""
+    digest = hashlib.sha256()
+    library = sorted((SHADERS / "lib").glob("*.j2"))
+    for path in [*library, *(SHADERS / name for name in sorted(templates))]:
+        text = path.read_bytes()
+        digest.update(f"{path.name} {len(text)}\n".encode() + text)
+    return digest.hexdigest()

@@ -64,6 +64,7 @@ from .settings import Settings
 from .sharing import exchange_for
 from .tensor import MLTensor
 from .tensor_state import Caller, Exchange, TensorState, owned
+from .tuning import Tuner, prepared
 
 __all__ = ["MLContext", "MLContextLostInfo"]
 
@@ -94,13 +95,17 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         self._settings = settings
         self._accelerated = accelerated
         self._gpu_device = gpu_device
+        profile, tuned, self._tuner = prepared(
+            timeline.device, settings.cache_folder, settings.tune
+        )
         self._target = Target(
-            timeline.device.profile,
+            profile,
             available,
             has_compiler,
             skip=settings.skip_passes,
             force_cpu=settings.force_cpu,
             dump=settings.dump,
+            tuned=tuned,
         )
 
     # -- attributes ----------------------------------------------------------------------------
@@ -423,7 +428,9 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
         def prepare() -> GraphParts:
             target = replace(self._target, watch=self._state.watch)
-            return compiled(graphs.pop(), target, self._state.device, self._fall_back)
+            return compiled(
+                graphs.pop(), target, self._state.device, self._fall_back, self._tuner
+            )
 
         return self._state.promised(lambda: make_graph(self._state, prepare, "build", begun, undo))
 
@@ -532,6 +539,11 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         """The point after all work queued so far (extension): its ``value`` on the timeline,
         ``done``, ``wait(timeout)`` in seconds. Returns at once; raises nothing."""
         return self._state.lane.fence()
+
+
+def tuner_of(context: MLContext) -> Tuner | None:
+    """Who measures the kernels of the graphs that a context builds (``Settings(tune=True)``)."""
+    return context._tuner
 
 
 def build_graph(

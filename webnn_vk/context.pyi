@@ -18,6 +18,7 @@ from .promise import MLPromise as MLPromise
 from .runtime import Fence as Fence, Timeline as Timeline
 from .settings import Settings as Settings
 from .tensor import MLTensor as MLTensor
+from .tuning import Tuner as Tuner
 
 class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
@@ -75,6 +76,9 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
     def __repr__(self) -> str: ...
 
     def fence(self) -> Fence: ...
+
+def tuner_of(context: MLContext) -> Tuner | None:
+    ...
 
 def build_graph(context: MLContext, graph: Graph, begun: Callable[[], None], undo: Callable[[], None]) -> MLPromise[MLGraph]:
     ...

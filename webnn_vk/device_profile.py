@@ -140,6 +140,9 @@ class DeviceProfile:
     whole_bindings: bool = False
     #: 256 is the most that Vulkan allows
     min_texel_buffer_offset_alignment: int = 256
+    #: for devices that run on the CPU: whether its gathers are slow, so that loads from storage
+    #: buffers take several times as long as texels (`tuning.probe` finds out)
+    slow_gathers: bool = False
     #: where the data comes from ("snapshot of …", "hand-made …"); not compared
     note: str = dataclasses.field(default="", compare=False)
 

@@ -22,6 +22,7 @@ VARIABLES = {
     "WEBNN_VK_SKIP_PASSES": "optimisations left out, separated by commas",
     "WEBNN_VK_DUMP": "a folder for the texts of graphs after every pass",
     "WEBNN_VK_CPU_ENGINE": "who computes on the CPU: auto, numpy or onnxruntime",
+    "WEBNN_VK_TUNE": "1: measure kernels when graphs are built; 0: use nothing that was measured",
     "WEBNN_VK_VERIFY_PASSES": "1: graphs are verified after every pass",
     "WEBNN_VK_PACK": "the file with precompiled shaders",
     "WEBNN_VK_DUMP_SPIRV": "a folder for every SPIR-V module that becomes a pipeline",
@@ -57,6 +58,11 @@ def flag(name: str, environment: Mapping[str, str] | None = None) -> bool:
         known = ", ".join((*_ON, *_OFF[:-1]))
         raise ValueError(f"{name}: {text(name, environment)!r} is not one of {known}")
     return word in _ON
+
+
+def choice(name: str, environment: Mapping[str, str] | None = None) -> bool | None:
+    """As ``flag``, None for a variable that is not set."""
+    return None if text(name, environment) is None else flag(name, environment)
 
 
 def words(name: str, environment: Mapping[str, str] | None = None) -> tuple[str, ...]:

@@ -19,12 +19,13 @@ from .errors import DOMException, InvalidStateError, OperationError
 from .graph import Graph
 from .ml_graph import MLGraph
 from .notices import say_once
-from .program import Constants, Program, Target, TensorStorage, compile_program, serial
+from .program import Constants, Program, Target, TensorStorage, compile_program, kernels_of, serial
 from .program.settled import settled
 from .promise import MLPromise
 from .runtime import Device, Executable, Read, Run, Storage
 from .runtime.storage import ComputesWrongly, DeviceLostError, ShadersMissing
 from .saved_graphs import SavedGraphs
+from .tuning import Tuner
 
 
 @dataclass
@@ -39,11 +40,17 @@ class GraphParts:
 
 
 def compiled(
-    graph: Graph, target: Target, device: Device, fall_back: Callable[[Target], None]
+    graph: Graph, target: Target, device: Device, fall_back: Callable[[Target], None],
+    tuner: Tuner | None = None,
 ) -> GraphParts:
     """A graph compiled, to kernels that need no shader compiler where that fails. ``fall_back``
-    gets the target to use from now on where it always will."""
+    gets the target to use from now on where it always will. ``tuner``: measures the kernels
+    first."""
     unused = graph.unused
+    start = time.perf_counter()
+    if tuner is not None:
+        tuner(kernels_of(graph, target), target.available)
+    tuning = time.perf_counter() - start
     try:
         program, constants = _with_shaders(graph, target, device, fall_back)
         device.try_out(program)
@@ -55,6 +62,8 @@ def compiled(
         target = replace(target, profile=target.profile.masked([error.feature]))
         fall_back(target)
         program, constants = _with_shaders(graph, target, device, fall_back)
+    if tuner is not None:
+        program.report.build_seconds["tune"] = tuning
     return GraphParts(program, constants, unused)
 
 

@@ -30,7 +30,9 @@ class Settings:
     (``WEBNN_VK_SKIP_PASSES``). ``dump``: a folder that gets, for each graph built, a sub-folder
     with the graph's text after every pass (``WEBNN_VK_DUMP``). ``cpu_engine``: who computes what
     the CPU has to: "onnxruntime", "numpy", or "auto": ONNX Runtime where the extra ``cpu`` is
-    installed (``WEBNN_VK_CPU_ENGINE``).
+    installed (``WEBNN_VK_CPU_ENGINE``). ``tune``: True measures the kernels of every graph built
+    and keeps what is fastest in the cache folder, None uses what is kept there, False ignores it
+    (``WEBNN_VK_TUNE``).
 
     Given to ``ml.create_context`` or ``adapter.request_device`` they replace the environment's, all
     of them. TypeError and ValueError for what can't be; names of operators, features and passes
@@ -47,6 +49,7 @@ class Settings:
     dump: Path | str | None = None
     cpu_engine: str = "auto"
     driver: str = "vulkan"
+    tune: bool | None = None
     # Whether all of it comes from the environment: messages name what the user wrote.
     _environment: bool = field(default=False, init=False, compare=False, repr=False)
 
@@ -58,6 +61,9 @@ class Settings:
         if not isinstance(self.validate, (bool, int)):
             raise TypeError(f"validate: a bool is expected, not {self.validate!r}")
         object.__setattr__(self, "validate", bool(self.validate))
+        if self.tune not in (None, False, True) or isinstance(self.tune, float):
+            raise TypeError(f"tune: True, False or None is expected, not {self.tune!r}")
+        object.__setattr__(self, "tune", None if self.tune is None else bool(self.tune))
         for name in ("mask", "force_cpu", "skip_passes"):
             names = getattr(self, name)
             if isinstance(names, str):
@@ -149,6 +155,7 @@ class Settings:
             dump=environment.text("WEBNN_VK_DUMP", variables),
             cpu_engine=engine,
             driver=driver,
+            tune=environment.choice("WEBNN_VK_TUNE", variables),
         )
         object.__setattr__(settings, "_environment", True)
         return settings

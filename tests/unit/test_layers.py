@@ -26,6 +26,7 @@ LAYERS = (
     ("kernels",),
     ("program",),
     ("runtime",),
+    ("tuning",),
     ("buffers", "device_info", "limits"),
     ("context_state",),
     ("tensor_state",),
@@ -61,7 +62,7 @@ DRIVERS = ("vulkan", "kompute", "null")
 USES_DRIVERS = {"opening"}
 USES_CODEGEN = {
     "kernels", "program", "runtime", "opening", "gpu", "tools", "saved_graphs", "graph_making",
-    "profiler",
+    "profiler", "tuning",
 }
 
 

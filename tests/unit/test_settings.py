@@ -26,6 +26,24 @@ def test_wrong_types(wrong):
         Settings(**wrong)
 
 
+@pytest.mark.parametrize(("word", "expected"), [
+    ("", None), ("1", True), ("yes", True), ("0", False), ("off", False),
+])
+def test_whether_to_tune(word, expected):
+    settings = Settings.from_environment({"WEBNN_VK_TUNE": word})
+    assert settings.tune is expected
+    assert Settings(tune=expected).tune is expected
+    assert Settings().tune is None
+
+
+def test_what_is_no_answer_to_whether_to_tune():
+    with pytest.raises(ValueError, match="WEBNN_VK_TUNE: 'often' is not one of"):
+        Settings.from_environment({"WEBNN_VK_TUNE": "often"})
+    for wrong in ("1", 2, 1.0, "yes"):
+        with pytest.raises(TypeError, match="tune: True, False or None is expected, not"):
+            Settings(tune=wrong)
+
+
 def test_something_else_in_their_place():
     with pytest.raises(TypeError, match="Settings are expected, not dict"):
         ml.create_context(settings={"device": "cpu"}).result(20)

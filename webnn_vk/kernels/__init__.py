@@ -13,7 +13,7 @@ from ..graph import Node
 from .coopmat import FEATURES as MATRIX_FEATURES
 from .dispatch import Binding, Dispatch, Packed, Packing, Scratch, Unsupported
 from .families import FAMILIES, catalogue, family_of
-from .lower import KERNEL_PASSES, lower_graph
+from .lower import KERNEL_PASSES, kernel_nodes, lower_graph, packing_of
 from .lowered import Alias, DeviceWork, HostWork, LoweredGraph
 from .node import KernelGraph, KernelNode
 from .packing import packing_called
@@ -38,8 +38,10 @@ __all__ = [
     "Unsupported",
     "catalogue",
     "family_of",
+    "kernel_nodes",
     "lower_graph",
     "packing_called",
+    "packing_of",
     "plan",
 ]
 

@@ -28,3 +28,24 @@ def choose(
     if len(candidates) == 1:
         return candidates[0]
     return heuristics.rank(family, candidates, problem, profile)
+
+
+def ranked(
+    family: str, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+) -> list[Schedule]:
+    """All candidates in the order in which a tuner should try them: what the heuristics choose,
+    then by the cost model, the cheapest first, then those that the model doesn't know. Unsupported
+    without candidates. The order is the same for equal arguments."""
+    first = choose(family, candidates, problem, profile)
+
+    def key(entry: tuple[int, Schedule]) -> tuple[bool, bool, float, int]:
+        place, schedule = entry
+        cost = modelled(problem, schedule, profile)
+        return schedule != first, cost is None, cost or 0.0, place
+
+    return [schedule for _, schedule in sorted(enumerate(candidates), key=key)]
+
+
+def modelled(problem: Any, schedule: Schedule, profile: DeviceProfile) -> float | None:
+    """The time of a schedule by the cost model; None for a kernel that it doesn't know."""
+    return heuristics.modelled(problem, schedule, profile)

@@ -108,12 +108,14 @@ class Conv(Family):
         g = geometry(node)
         return _product(node, g) if _is_product(node, g) else g
 
+    def decides(self, problem: Geometry | Product) -> str:
+        return MATMUL.name if isinstance(problem, Product) else self.name
+
     def candidates(
         self, problem: Geometry | Product, profile: DeviceProfile
     ) -> Sequence[Schedule]:
         if isinstance(problem, Product):
-            candidates = MATMUL.candidates(problem, profile)
-            return [choose("matmul", candidates, problem, profile)]
+            return MATMUL.candidates(problem, profile)
         g = problem
         loads = ["storage"]
         if has_texels(profile) and g.data_types[0] == "float32":
@@ -163,7 +165,8 @@ class Conv(Family):
             return pack_panels(self, node, profile, tuned)
         if not is_weight(kernel):
             return node
-        schedule = choose("conv", self.candidates(problem, profile), problem, profile, tuned)
+        candidates = self.candidates(problem, profile)
+        schedule = choose(self.decides(problem), candidates, problem, profile, tuned)
         if schedule.kernel in ("winograd", "conv_wide"):
             return node  # lowered, it binds the form that it can't do without
         return _permuted(node, _filter_order(problem, schedule))

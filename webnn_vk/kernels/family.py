@@ -44,6 +44,11 @@ class Family:
         where there are none, with the reason."""
         raise NotImplementedError
 
+    def decides(self, problem: Any) -> str:
+        """The name of the family whose candidates and rules a problem has: another one's where the
+        problem is one of that family."""
+        return self.name
+
     def pack(self, node: KernelNode, profile: DeviceProfile, tuned: Tuned) -> KernelNode:
         """The node with its constants packed as its kernel on this device reads them best; as it is
         where packing gains nothing."""
@@ -64,7 +69,8 @@ class Family:
     ) -> list[Dispatch]:
         """Problem, choice and dispatches of a node."""
         problem = self.problem(node)
-        schedule = choose(self.name, self.candidates(problem, profile), problem, profile, tuned)
+        name, candidates = self.decides(problem), self.candidates(problem, profile)
+        schedule = choose(name, candidates, problem, profile, tuned)
         return self.lower(node, problem, schedule, profile)
 
 

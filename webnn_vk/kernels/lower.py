@@ -58,6 +58,22 @@ class _Retry:
 
 def lower_graph(graph: Graph, compilation: Compilation) -> LoweredGraph:
     """The work that computes a graph of placed nodes on the device of ``compilation``."""
+    kernel_graph, dispatches = _settled(graph, compilation)
+    return _lowered(kernel_graph, dispatches, compilation)
+
+
+def kernel_nodes(graph: Graph, compilation: Compilation) -> list[KernelNode]:
+    """The kernels of a graph of placed nodes, before their constants are packed: each with all the
+    ways to compute it still open."""
+    unpacked = replace(compilation, skip=compilation.skip | {PACK.name})
+    kernel_graph, _ = _settled(graph, unpacked)
+    return [node for node in kernel_graph.nodes if isinstance(node, KernelNode)]
+
+
+def _settled(
+    graph: Graph, compilation: Compilation
+) -> tuple[KernelGraph, dict[KernelNode, list[Dispatch]]]:
+    """The kernels of a graph, those that can be had, and their dispatches."""
     profile = compilation.profile
     assert profile is not None, "the CPU device has no kernels"
     apart: frozenset[Node] = frozenset()
@@ -70,7 +86,7 @@ def lower_graph(graph: Graph, compilation: Compilation) -> LoweredGraph:
         retry = _Retry()
         dispatches = _plan(kernel_graph, profile, compilation, retry)
         if not (retry.apart or retry.expanded or retry.obstacles):
-            return _lowered(kernel_graph, dispatches, compilation)
+            return kernel_graph, dispatches
         apart |= retry.apart
         graph = expand_nodes(graph, retry.expanded.__contains__)
         graph = replace(graph, nodes=tuple(
@@ -121,7 +137,7 @@ def _available(
     for way in _ways(profile):
         planned = family_of(node).plan(node, way, compilation.tuned)
         missing = next(
-            (d.kernel for d in (*planned, *_packing(planned, way))
+            (d.kernel for d in (*planned, *packing_of(planned, way))
              if not compilation.available(d.spec)), None,
         )
         if missing is None:
@@ -136,12 +152,11 @@ def _ways(profile: DeviceProfile) -> Iterator[DeviceProfile]:
         yield without
 
 
-def _packing(dispatches: Iterable[Dispatch], profile: DeviceProfile) -> Iterator[Dispatch]:
+def packing_of(dispatches: Iterable[Dispatch], profile: DeviceProfile) -> Iterator[Dispatch]:
     """The dispatches that pack, at set-up, what these read."""
-    for dispatch in dispatches:
-        for binding in dispatch.bindings:
-            if isinstance(binding.value, Packed):
-                yield from binding.value.packing.pack(binding.value, profile)
+    values = (binding.value for dispatch in dispatches for binding in dispatch.bindings)
+    for packed in dict.fromkeys(value for value in values if isinstance(value, Packed)):
+        yield from packed.packing.pack(packed, profile)
 
 
 def _is_plain(node: KernelNode) -> bool:

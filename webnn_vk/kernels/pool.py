@@ -12,7 +12,6 @@ from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from ..data_types import ALL_TYPES, FLOAT_TYPES
 from ..device_profile import DeviceProfile
 from . import positions, rows
-from .choose import choose
 from .dispatch import Dispatch, Unsupported
 from .epilogue import Epilogue, build, nothing
 from .expression import used_features
@@ -74,12 +73,14 @@ class PoolFamily(Family):
             arguments["strides"], arguments["dilations"], (padding[0], padding[2]),
         )
 
+    def decides(self, problem: Pooling | Reduction) -> str:
+        return _REDUCE.name if isinstance(problem, Reduction) else self.name
+
     def candidates(
         self, problem: Pooling | Reduction, profile: DeviceProfile
     ) -> Sequence[Schedule]:
         if isinstance(problem, Reduction):
-            candidates = _REDUCE.candidates(problem, profile)
-            return [choose("reduce", candidates, problem, profile)]
+            return _REDUCE.candidates(problem, profile)
         return positions.schedules(problem.positions, profile)
 
     def lower(

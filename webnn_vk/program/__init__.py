@@ -1,6 +1,6 @@
 """The executable form of a graph: steps over numbered slots of memory, as plain data."""
 
-from .compile import Target, check_forced, check_skip, compile_program
+from .compile import Target, check_forced, check_skip, compile_program, kernels_of
 from .constants import Constants, FileRange, HostArray, TensorStorage
 from .program import (
     BarrierStep,
@@ -45,5 +45,6 @@ __all__ = [
     "check_forced",
     "check_skip",
     "compile_program",
+    "kernels_of",
     "with_kernels",
 ]

@@ -13,7 +13,15 @@ from webnn_vk.codegen.spec import KernelSpec
 from ..device_profile import DeviceProfile
 from ..errors import nearest, sanitize
 from ..graph import Graph
-from ..kernels import KERNEL_PASSES, HostWork, LoweredGraph, Schedule, lower_graph
+from ..kernels import (
+    KERNEL_PASSES,
+    HostWork,
+    KernelNode,
+    LoweredGraph,
+    Schedule,
+    kernel_nodes,
+    lower_graph,
+)
 from ..ops import OPERATORS
 from ..passes import (
     DEVICE_PASSES,
@@ -69,10 +77,30 @@ def check_forced(names: Collection[str]) -> None:
 def compile_program(graph: Graph, target: Target) -> tuple[Program, Constants]:
     """The program and what its constants are. ValueError where ``force_cpu`` names no operator or
     ``skip`` no optional pass, OSError where the texts can't be written."""
+    start = time.perf_counter()
+    compilation = _compilation(target)
+    graph = _placed(graph, compilation)
+    if target.profile is None:
+        works = tuple(HostWork(node, node.reason) for node in graph.nodes)
+        lowered = LoweredGraph(graph.inputs, graph.outputs, works, compilation.notes.of("fold"))
+    else:
+        lowered = lower_graph(graph, compilation)
+    program, constants = assemble(lowered, target.profile, graph)
+    seconds = {"compile": time.perf_counter() - start}
+    return replace(program, report=replace(program.report, build_seconds=seconds)), constants
+
+
+def kernels_of(graph: Graph, target: Target) -> list[KernelNode]:
+    """The kernels that a graph becomes on a device, with nothing packed or scheduled yet. Raises as
+    ``compile_program``."""
+    compilation = _compilation(replace(target, dump=None, watch=None))
+    return kernel_nodes(_placed(graph, compilation), compilation)
+
+
+def _compilation(target: Target) -> Compilation:
     check_forced(target.force_cpu)
     check_skip(target.skip)
-    start = time.perf_counter()
-    compilation = Compilation(
+    return Compilation(
         target.profile,
         frozenset(target.force_cpu),
         target.has_compiler,
@@ -82,15 +110,12 @@ def compile_program(graph: Graph, target: Target) -> tuple[Program, Constants]:
         dump=None if target.dump is None else Dump.within(target.dump),
         watch=target.watch,
     )
-    passes = HOST_PASSES if target.profile is None else DEVICE_PASSES
+
+
+def _placed(graph: Graph, compilation: Compilation) -> Graph:
+    """The graph after the passes over graphs: each node on the device or the CPU."""
+    passes = HOST_PASSES if compilation.profile is None else DEVICE_PASSES
     graph = run_passes(passes, graph, compilation, clean=remove_dead_code)
     if not compilation.verify:  # or else it is verified already
         graph.verify()
-    if target.profile is None:
-        works = tuple(HostWork(node, node.reason) for node in graph.nodes)
-        lowered = LoweredGraph(graph.inputs, graph.outputs, works, compilation.notes.of("fold"))
-    else:
-        lowered = lower_graph(graph, compilation)
-    program, constants = assemble(lowered, target.profile, graph)
-    seconds = {"compile": time.perf_counter() - start}
-    return replace(program, report=replace(program.report, build_seconds=seconds)), constants
+    return graph

@@ -1,4 +1,4 @@
-"""``webnn-vk cache``: what is kept between processes: shaders, saved graphs."""
+"""``webnn-vk cache``: what is kept between processes: shaders, saved graphs, tuned schedules."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from webnn_vk.codegen.store import cache_state, damaged_entries
 from ..errors import DOMException, sanitize
 from ..saved_graphs import SavedGraphs
 from ..settings import Settings
+from ..tuning import FOLDER, damaged_schedules, remembered_files, schedule_files
 from . import ToolError
 from .models import SAVED
 from .output import emit, facts, say, size, table
 
-KINDS = ("shaders", "graphs")
+KINDS = ("shaders", "graphs", "tuned")
 
 
 def _folder() -> Path | None:
@@ -38,11 +39,19 @@ def saved_graphs() -> dict[str, int]:
     return {}
 
 
+def tuned_schedules() -> dict[str, int]:
+    """Bytes of the files with tuned schedules by name; none without a folder."""
+    folder = _folder()
+    found = {} if folder is None else schedule_files(folder / FOLDER)
+    return {path.name: size for path, size in found.items()}
+
+
 def show(as_json: bool) -> None:
     """Print what the caches hold."""
-    state, graphs = cache_state(), saved_graphs()
+    state, graphs, tuned = cache_state(), saved_graphs(), tuned_schedules()
     if as_json:
-        emit({**state, "graphs": graphs})
+        about = {"entries": len(tuned), "bytes": sum(tuned.values())}
+        emit({**state, "graphs": graphs, "tuned": about})
         return
     if state["folder"] is None:
         say("the cache is off (WEBNN_VK_CACHE=off, or there is no home folder)")
@@ -51,6 +60,7 @@ def show(as_json: bool) -> None:
         ("Folder", state["folder"]),
         ("Shaders", f"{state['entries']}, {size(state['bytes'])}"),
         ("Graphs", f"{len(graphs)}, {size(sum(graphs.values()))}"),
+        ("Tuned", f"{len(tuned)} schedules, {size(sum(tuned.values()))}"),
         *([("Problem", state["problem"])] if state["problem"] else []),
     ])
     if graphs:
@@ -70,21 +80,28 @@ def verify(as_json: bool) -> int:
         graphs = _graphs().damaged()
     except DOMException as error:
         raise ToolError(str(error)) from None
+    tuned = damaged_schedules(folder / FOLDER)
     if as_json:
-        emit({"folder": str(folder), "damaged_shaders": shaders, "damaged_graphs": graphs})
+        emit({
+            "folder": str(folder), "damaged_shaders": shaders, "damaged_graphs": graphs,
+            "damaged_tuned": tuned,
+        })
     else:
         for name in shaders:
             say(f"damaged shader {name}: it will be compiled anew")
         for key, reason in graphs.items():
             say(f"damaged graph {SAVED}{sanitize(key)}: {reason}; save it again")
-        if not shaders and not graphs:
+        for name, reason in tuned.items():
+            say(f"damaged schedule {name}: {reason}; it is ignored")
+        if not shaders and not graphs and not tuned:
             count = cache_state()["entries"]
-            say(f"{count} shaders and {len(saved_graphs())} saved graphs are as they were written")
-    return int(bool(shaders or graphs))
+            say(f"{count} shaders, {len(saved_graphs())} saved graphs and {len(tuned_schedules())} "
+                "tuned schedules are as they were written")
+    return int(bool(shaders or graphs or tuned))
 
 
 def clear(only: str | None, as_json: bool) -> None:
-    """Remove the shaders and the saved graphs, or ``only`` one of them."""
+    """Remove the shaders, the saved graphs and the tuned schedules, or ``only`` one of them."""
     folder = _folder()
     if folder is None:
         raise ToolError("the cache is off: there is nothing to clear")
@@ -100,9 +117,16 @@ def clear(only: str | None, as_json: bool) -> None:
             for key in graphs.keys():
                 graphs.delete(key)
                 removed["graphs"] += 1
+        if only in (None, "tuned"):
+            for path in schedule_files(folder / FOLDER):
+                path.unlink()
+                removed["tuned"] += 1
+            for path in remembered_files(folder / FOLDER):
+                path.unlink()
     except (OSError, DOMException) as error:
         raise ToolError(f"cannot clear the cache: {error}") from None
     if as_json:
         emit({"folder": str(folder), "removed": removed})
         return
-    say(f"removed from {folder}: {removed['shaders']} shaders, {removed['graphs']} saved graphs")
+    say(f"removed from {folder}: {removed['shaders']} shaders, {removed['graphs']} saved graphs, "
+        f"{removed['tuned']} tuned schedules")

@@ -228,6 +228,23 @@ def profile(
     do(_options(model, device, json, shape, input, seed), runs, every, html, trace)
 
 
+@app.command(epilog="Example: webnn-vk tune model.onnx --device vulkan")
+def tune(
+    model: Model, device: Device = None, shape: Shape = None, input: Input = None,
+    candidates: Annotated[int, typer.Option(
+        "--candidates", min=2, help="Schedules to measure for each problem.")] = 4,
+    rounds: Annotated[int, typer.Option(
+        "--rounds", min=1, help="How often to measure each, in turns.")] = 5,
+    again: Annotated[bool, typer.Option(
+        "--again", help="Measure too what is kept from before.")] = False,
+    json: Json = False,
+) -> None:
+    """Measure the kernels of a model; later builds use what is fastest."""
+    from .tune import tune as do
+
+    do(_options(model, device, json, shape, input), candidates, rounds, again)
+
+
 @app.command(epilog="Example: webnn-vk check model.onnx --device vulkan. Exit status 1: the model "
                     "can't be taken.")
 def check(
@@ -407,11 +424,11 @@ def cache_verify(json: Json = False) -> int:
 
 @cache_app.command("clear", epilog="Example: webnn-vk cache clear --only shaders")
 def cache_clear(
-    only: Annotated[Literal["shaders", "graphs"] | None, typer.Option(
+    only: Annotated[Literal["shaders", "graphs", "tuned"] | None, typer.Option(
         "--only", show_default=False, help="Leave the others.")] = None,
     json: Json = False,
 ) -> None:
-    """Remove the shaders and the saved graphs."""
+    """Remove the shaders, the saved graphs and the tuned schedules."""
     from .caches import clear
 
     clear(only, json)

@@ -26,15 +26,17 @@ def vulkan_problem() -> str | None:
     return "; ".join(reasons) or "no Vulkan device found"
 
 
-def open_context(device: str | None = None) -> Any:
+def open_context(device: str | None = None, **changes: Any) -> Any:
     """An `MLContext` on the device of that index or name part, on "vulkan" (any, a GPU before
-    software) or on "cpu"; by default what `create_context()` takes. `ToolError` when there is no
-    such device.
+    software) or on "cpu"; by default what `create_context()` takes. ``changes``: settings other
+    than the environment's. `ToolError` when there is no such device.
     """
     try:
         settings = Settings.from_environment()
         if device:
-            settings = replace(settings, device=device)
+            changes["device"] = device
+        if changes:
+            settings = replace(settings, **changes)
         return webnn_vk.ml.create_context(settings=settings).result()
     except (webnn_vk.DOMException, TypeError, ValueError) as error:
         message = str(error)

@@ -7,7 +7,7 @@ prints ``passed failed skipped cpu_steps`` and fails when a case fails, a step r
 a Vulkan device, or a skip is not listed in ``skipped.json``. Variants: ``default``; ``unfolded``
 turns every optional pass off; ``inputs`` gives the vectors' constants as inputs too, so
 that the kernels compute everything; ``saved`` saves each graph, loads it again, and wants the same
-bits of both.
+bits of both; ``tuned`` measures the kernels of each graph first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import webnn_vk
 from tests.conformance.wpt import suite
 from webnn_vk import MLContext, MLGraphBuilder, Settings
 
-VARIANTS = ("default", "unfolded", "inputs", "saved")
+VARIANTS = ("default", "unfolded", "inputs", "saved", "tuned")
 #: What ``unfolded`` leaves out: every pass that can be.
 ALL_PASSES = ("fold", "fold_pad", "fold_batch_norm", "order", "fuse", "absorb", "pack")
 SPEC_TYPES = frozenset(
@@ -64,6 +64,8 @@ def settings_for(device: str, variant: str) -> Settings:
     settings = replace(Settings.from_environment(), device=device)
     if variant in ("unfolded", "inputs"):
         settings = replace(settings, skip_passes=ALL_PASSES)
+    if variant == "tuned":
+        settings = replace(settings, skip_passes=("fold",), tune=True)
     return settings
 
 

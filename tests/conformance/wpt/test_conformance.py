@@ -14,6 +14,8 @@ from tests.support.drivers import require_vulkan
 from tests.support.kompute import require_kompute
 from tests.support.paths import ROOT
 from webnn_vk.codegen.spirv import capabilities
+from webnn_vk.context import tuner_of
+from webnn_vk.tuning import Plan, tuner
 
 ABSENT = "the web-platform-tests are not beside this checkout (../shared/wpt)"
 needs_suite = pytest.mark.skipif(not suite.PRESENT, reason=ABSENT)
@@ -55,6 +57,7 @@ def contexts():
         pytest.param("vulkan", "inputs", marks=pytest.mark.sample(0.3)),
         pytest.param("cpu", "saved", marks=pytest.mark.long),
         pytest.param("vulkan", "saved", marks=pytest.mark.long),
+        pytest.param("vulkan", "tuned", marks=pytest.mark.long),
     ],
 )
 def test_vectors(contexts, device, variant, file):
@@ -66,6 +69,24 @@ def test_vectors(contexts, device, variant, file):
         conformance.run(context, tally, file, case, variant)
     assert tally.ok, "\n".join(tally.failures)
     assert tally.passed
+
+
+@needs_suite
+@pytest.mark.parametrize("file", ["matmul", "conv2d"])
+def test_vectors_by_other_schedules(vulkan, monkeypatch, tmp_path, file):
+    """What the tuner finds right is right, be it the fastest or not: for each kernel of some
+    vectors the last of the schedules that it measured is taken."""
+    monkeypatch.setattr(tuner, "accepted", lambda usual, seconds: list(seconds)[-1])
+    settings = replace(conformance.settings_for("vulkan", "tuned"), cache=tmp_path)
+    tally, cases = conformance.Tally(), [case for _, case in conformance.cases(file)]
+    with webnn_vk.ml.create_context(settings=settings).result() as context:
+        tuner_of(context).plan = Plan(candidates=3, rounds=1)
+        for case in cases[:: max(1, len(cases) // 4)]:
+            conformance.run(context, tally, file, case, "tuned")
+        outcomes = tuner_of(context).outcomes
+    assert tally.ok and tally.passed, "\n".join(tally.failures)
+    assert sum(o.chosen != o.usual for o in outcomes) >= len(outcomes) / 2 > 1
+    assert not any(m.rejected for o in outcomes for m in o.measured)
 
 
 @needs_suite

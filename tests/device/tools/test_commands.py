@@ -140,3 +140,33 @@ def test_a_device_that_is_unplugged(command, tmp_path, monkeypatch, words, calls
     assert (status, out) == (1, "")
     (line,) = err.splitlines()
     assert line.startswith("webnn-vk: ") and re.search(r"\blost\b", line), line
+
+
+def test_a_model_is_tuned(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("WEBNN_VK_CACHE", str(tmp_path / "cache"))
+    weights = np.linspace(-1, 1, 16 * 96, dtype=np.float32).reshape(16, 96)
+    model = write_model(
+        tmp_path / "model.onnx",
+        [helper.make_node("MatMul", ["x", "w"], ["y"]), helper.make_node("Relu", ["y"], ["z"])],
+        {"x": [8, 16]}, {"z": [8, 96]}, {"w": weights},
+    )
+    quick = ("--candidates", "2", "--rounds", "1")
+    tuned = command.json("tune", model, *ON, *quick)
+    assert tuned["folder"] == str(tmp_path / "cache" / "tuned")
+    assert tuned["seconds"] > 0 and tuned["cpu_seconds"] > 0
+    (problem,) = tuned["problems"]
+    assert problem["family"] == "matmul" and problem["operators"] == "matmul [y] + relu [z]"
+    assert len(problem["measured"]) == 2 and not problem["kept"] and not problem["left"]
+    assert {problem["usual"], problem["chosen"]} <= {m["schedule"] for m in problem["measured"]}
+    assert all(m["seconds"] > 0 for m in problem["measured"])
+    kept = command.json("cache", "stat")["tuned"]
+    # The weight is packed: its problem and that of the packed form.
+    assert kept["entries"] == 2 and kept["bytes"] > 100
+    (problem,) = command.json("tune", model, *ON, *quick)["problems"]
+    assert problem["kept"] and not problem["measured"]
+    (problem,) = command.json("tune", model, *ON, *quick, "--again")["problems"]
+    assert not problem["kept"] and len(problem["measured"]) == 2
+    status, out, err = command("tune", model, *ON)
+    assert (status, err) == (0, "") and "(kept)" in out
+    assert "0 schedules were rejected" in " ".join(out.split())
+    assert command.json("cache", "clear", "--only", "tuned")["removed"]["tuned"] == 2

@@ -18,6 +18,9 @@ from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.kernels import FAMILIES, KernelNode, Schedule, Unsupported, family_of
 from webnn_vk.kernels.choose import choose
 from webnn_vk.kernels.heuristics import rules
+from webnn_vk.kernels.heuristics.gpu import Gpu
+from webnn_vk.kernels.heuristics.seeds import SEEDS
+from webnn_vk.kernels.heuristics.software import Software
 from webnn_vk.kernels.schedule import problem_class
 
 IMAGE = {"input_layout": "nhwc", "filter_layout": "ohwi"}
@@ -118,7 +121,8 @@ CASES = cases()
 def chosen(node: KernelNode, profile: DeviceProfile) -> Schedule:
     family = family_of(node)
     problem = family.problem(node)
-    return choose(family.name, family.candidates(problem, profile), problem, profile)
+    candidates = family.candidates(problem, profile)
+    return choose(family.decides(problem), candidates, problem, profile)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -184,9 +188,10 @@ def test_what_was_tuned_outranks_the_heuristics(name: str) -> None:
         family = family_of(case.node)
         problem = family.problem(case.node)
         for schedule in family.candidates(problem, profile):
-            tuned = {(family.name, problem_class(problem)): schedule}
+            name = family.decides(problem)
+            tuned = {(name, problem_class(problem)): schedule}
             candidates = family.candidates(problem, profile)
-            assert choose(family.name, candidates, problem, profile, tuned) == schedule
+            assert choose(name, candidates, problem, profile, tuned) == schedule
             assert family.plan(case.node, profile, tuned)
             asked += schedule != chosen(case.node, profile)
     assert asked > 50
@@ -231,16 +236,19 @@ def test_without_candidates_the_problem_is_named() -> None:
 
 # -- which rules
 def test_each_kind_of_device_has_its_rules() -> None:
-    kinds = {name: type(rules(stored_profile(name))).__name__ for name in NAMES}
+    kinds = {name: rules(stored_profile(name)).seed.name for name in NAMES}
     assert kinds == {
-        "adreno_minimum": "Adreno", "amd_rdna3": "Amd", "intel_arc": "Intel",
-        "llvmpipe": "Software", "nvidia_h200": "Nvidia",
+        "adreno_minimum": "adreno", "amd_rdna3": "amd", "intel_arc": "intel",
+        "llvmpipe": "llvmpipe", "nvidia_h200": "nvidia",
     }
+    assert isinstance(rules(stored_profile("nvidia_h200")), Gpu)
+    assert isinstance(rules(stored_profile("llvmpipe")), Software)
     unknown = stored_profile("nvidia_h200").replace(vendor_id=0x1234)
-    assert type(rules(unknown)).__name__ == "Gpu"
-    assert type(rules(stored_profile("nvidia_h200").replace(device_type="cpu"))).__name__ == (
-        "Software"
-    )
+    assert rules(unknown).seed.name == "gpu"
+    assert rules(unknown.replace(device_type="cpu")).seed.name == "llvmpipe"
+    slow = stored_profile("llvmpipe").replace(slow_gathers=True)
+    assert rules(slow).seed.name == "llvmpipe-slow-gathers"
+    assert all(len(seed.source) > 40 for seed in SEEDS.values())
 
 
 def test_schedules_are_plain_data() -> None:

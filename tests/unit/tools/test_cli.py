@@ -38,7 +38,7 @@ def command(capsys):
 def test_the_commands_are_those_of_the_api():
     names = {path[0] for path in COMMANDS if path}
     assert names >= {"run", "bench", "check", "graph", "export", "info", "devices", "doctor",
-                     "operators", "cache", "demo", "profile", "shader"}
+                     "operators", "cache", "demo", "profile", "shader", "tune"}
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
@@ -79,6 +79,8 @@ WRONG_USE = [
     ("run MODEL --mean red", "--mean: 'red' is not a number"),
     ("run MODEL --fast", "No such option.*--fast"),
     ("bench MODEL --runs 0", "'--runs'"),
+    ("tune MODEL --rounds 0", "'--rounds'"),
+    ("tune MODEL --candidates 1", "'--candidates'"),
     ("bench MODEL --runs many", "'--runs'"),
     ("bench MODEL --compare tensorrt", "'--compare'.*tensorrt"),
     ("shader show MODEL --form metal", "'--form'.*metal"),
@@ -150,6 +152,8 @@ FAILURES = [
     ("shader compile nothing", "no template 'nothing"),
     ("shader describe nothing", "no template 'nothing"),
     ("bench cache:nothing --compare onnxruntime --device cpu", "no graph is saved"),
+    ("tune model.onnx --device cpu", "has no kernels to tune: --device vulkan takes"),
+    ("tune cache:nothing", "a saved graph is compiled already"),
     ("check unknown.onnx --device cpu --shape y=1", "there is no input 'y'"),
 ]
 

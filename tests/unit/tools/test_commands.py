@@ -196,19 +196,33 @@ def test_export_and_back(command, model, tmp_path):
 def test_cache_is_shown_verified_and_cleared(command, model, tmp_path):
     command.json("export", model, "cache:kept", "--shape", "x=1,3,2,2")
     assert list(command.json("cache", "stat")["graphs"]) == ["kept"]
-    clean = {"folder": str(tmp_path / "cache"), "damaged_shaders": [], "damaged_graphs": {}}
+    clean = {
+        "folder": str(tmp_path / "cache"), "damaged_shaders": [], "damaged_graphs": {},
+        "damaged_tuned": {},
+    }
     assert command.json("cache", "verify") == clean
     (data,) = (tmp_path / "cache" / "graphs").glob("*/*.bin")
     data.write_bytes(data.read_bytes() + b"x")
     shader = tmp_path / "cache" / "spirv" / f"{'00' * 32}-01234567.spv"
     shader.parent.mkdir(mode=0o700)
     shader.write_bytes(b"no shader")
+    schedule = tmp_path / "cache" / "tuned" / f"{'00' * 20}.json"
+    schedule.parent.mkdir(mode=0o700)
+    schedule.write_bytes(b"{}")
+    remembered = schedule.with_suffix(".probe")
+    remembered.write_bytes(b"{}")
+    assert command.json("cache", "stat")["tuned"] == {"entries": 1, "bytes": 2}
     damaged = command.json("cache", "verify", status=1)
     assert damaged["damaged_shaders"] == [shader.name]
     assert damaged["damaged_graphs"] == {"kept": f"{data.name} is damaged"}
+    assert damaged["damaged_tuned"] == {schedule.name: "no tuned schedule"}
     removed = command.json("cache", "clear", "--only", "graphs")["removed"]
-    assert removed == {"shaders": 0, "graphs": 1} and shader.exists()
-    assert command.json("cache", "clear")["removed"] == {"shaders": 1, "graphs": 0}
+    assert removed == {"shaders": 0, "graphs": 1, "tuned": 0} and shader.exists()
+    removed = command.json("cache", "clear", "--only", "tuned")["removed"]
+    assert removed == {"shaders": 0, "graphs": 0, "tuned": 1}
+    assert not schedule.exists() and not remembered.exists() and shader.exists()
+    removed = command.json("cache", "clear")["removed"]
+    assert removed == {"shaders": 1, "graphs": 0, "tuned": 0}
     assert command.json("cache", "verify") == clean
 
 

@@ -1,7 +1,8 @@
 """Which schedule to prefer on which kind of device: pure functions over profile and problem.
 
-A class per kind of device, in a file of its own. Its methods are named after the kernel families;
-each gets the legal candidates and returns one. Every threshold there says where it comes from.
+A class of rules for GPUs and one for software devices. Its methods are named after the kernel
+families; each gets the legal candidates and returns one. What they know about a kind of device is a
+record in ``seeds``. The cost model puts the other candidates in order, for the tuner.
 """
 
 from __future__ import annotations
@@ -10,25 +11,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...device_profile import DeviceProfile
+from ..cost import estimate
 from ..schedule import Schedule
-from .adreno import Adreno
-from .amd import Amd
 from .gpu import Gpu
-from .intel import Intel
-from .nvidia import Nvidia
 from .rules import Rules
+from .seeds import SEEDS, GpuSeed, seed_name
 from .software import Software
 
-_VENDORS = {0x10DE: Nvidia(), 0x1002: Amd(), 0x8086: Intel(), 0x5143: Adreno()}
-_SOFTWARE = Software()
-_ANY_GPU = Gpu()
+_RULES: dict[str, Rules] = {
+    name: Gpu(seed) if isinstance(seed, GpuSeed) else Software(seed)
+    for name, seed in SEEDS.items()
+}
 
 
 def rules(profile: DeviceProfile) -> Rules:
     """The rules for a device."""
-    if profile.device_type == "cpu":
-        return _SOFTWARE
-    return _VENDORS.get(profile.vendor_id, _ANY_GPU)
+    return _RULES[seed_name(profile)]
 
 
 def rank(
@@ -36,3 +34,8 @@ def rank(
 ) -> Schedule:
     """The candidate that the rules for the device prefer."""
     return getattr(rules(profile), family)(candidates, problem, profile)
+
+
+def modelled(problem: Any, schedule: Schedule, profile: DeviceProfile) -> float | None:
+    """The cost model's time for a schedule on a device, None for a kernel that it doesn't know."""
+    return estimate(problem, schedule, rules(profile).seed.figures)

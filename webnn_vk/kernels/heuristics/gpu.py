@@ -1,6 +1,5 @@
-"""GPUs of any vendor. None of these numbers was measured on hardware: they are those that webnn_vk
-began with (1ae5cd9), taken from what is published for such devices. Tuned schedules outrank them.
-"""
+"""GPUs of any vendor: what is preferred by the numbers of a `GpuSeed`, none of which was measured
+on hardware. Tuned schedules outrank them."""
 
 from __future__ import annotations
 
@@ -11,26 +10,13 @@ from ...device_profile import DeviceProfile
 from ...integers import ceil_divide
 from ..schedule import Schedule
 from .rules import Rules
+from .seeds import GpuSeed
 
 
 class Gpu(Rules):
     """Preferences of a device with many cores and shared memory."""
 
-    #: Invocations that keep the device busy: 2 waves of 1024 on each of 32 multiprocessors.
-    fill = 1 << 16
-    #: Tiles of a matrix product that keep it busy: about one for each multiprocessor.
-    product_tiles = 64
-    #: Whether cooperative matrices are known to be faster than other kernels, and the sizes of a
-    #: product from which on they are used.
-    fast_matrices, matrix_side = False, 32
-    #: Rows from which on an invocation a row fills the device.
-    many_rows = 8192
-    #: Workgroups that few long rows are cut into, and the shortest piece worth it, in elements.
-    row_groups, shortest_chunk = 512, 16384
-    #: Output channels from which on a convolution goes by tiles.
-    tiled_channels = 16
-    #: Outputs below each other that an invocation of a depthwise convolution computes.
-    depthwise_rows = (4, 1)
+    seed: GpuSeed
 
     def workgroup(self, count: int) -> int:
         """Invocations per workgroup where ``count`` of them work independently."""
@@ -53,7 +39,8 @@ class Gpu(Rules):
     def _matrices_pay(self, problem: Any) -> bool:
         """Whether a product fills the smallest tile by cooperative matrices, on devices where these
         are faster."""
-        return self.fast_matrices and min(problem.m, problem.n, problem.k) >= self.matrix_side
+        seed = self.seed
+        return seed.fast_matrices and min(problem.m, problem.n, problem.k) >= seed.matrix_side
 
     def _filling(self, tiled: Sequence[Schedule], problem: Any) -> Schedule:
         """The largest of several square tiles, given in order, of which enough are left."""
@@ -62,7 +49,7 @@ class Gpu(Rules):
             by_matrices = candidate.kernel == "matmul_coopmat"
             side = candidate["BN"] if by_matrices else candidate["LX"] * candidate["TN"]
             if problem.batches * ceil_divide(problem.m, side) * ceil_divide(problem.n, side) >= (
-                self.product_tiles
+                self.seed.product_tiles
             ):
                 best = candidate
         return best
@@ -79,7 +66,7 @@ class Gpu(Rules):
             rows = candidate["LY"] * candidate["TM"]
             groups = problem.batches * ceil_divide(problem.rows, rows)
             rank = (
-                min(groups, self.product_tiles), candidate["LX"] * candidate["LY"] > 32, rows
+                min(groups, self.seed.product_tiles), candidate["LX"] * candidate["LY"] > 32, rows
             )
             if best is None or rank > best[0]:
                 best = rank, candidate
@@ -91,7 +78,7 @@ class Gpu(Rules):
         """Rows are shared by a workgroup unless they are short, or so many that one invocation
         each fills the device while neighbours read neighbouring elements."""
         candidates = [c for c in candidates if c.load == "storage"]
-        many = problem.rows >= self.many_rows
+        many = problem.rows >= self.seed.many_rows
         alone = problem.length < 32 or (many and not problem.contiguous) or (
             many and problem.length < 64
         )
@@ -106,7 +93,7 @@ class Gpu(Rules):
 
     def chunks(self, rows: int, length: int) -> int:
         """Into how many pieces each of few and very long rows is cut."""
-        return max(1, min(self.row_groups // rows, length // self.shortest_chunk))
+        return max(1, min(self.seed.row_groups // rows, length // self.seed.shortest_chunk))
 
     def conv(
         self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
@@ -115,12 +102,12 @@ class Gpu(Rules):
         memory, those that cost least of which enough are left to fill the device. Else 16 x 8
         invocations along whichever dimension, channels or pixels, lies side by side in memory."""
         depthwise = [c for c in candidates if c.kernel == "conv_depthwise"]
-        for tall in self.depthwise_rows:
+        for tall in self.seed.depthwise_rows:
             for candidate in depthwise:
                 if candidate["TP"] == tall:
                     return candidate
         tiled = [c for c in candidates if c.kernel == "conv_tiled" and problem.IC >= c["BK"]]
-        if tiled and problem.OC >= self.tiled_channels:
+        if tiled and problem.OC >= self.seed.tiled_channels:
             return min(tiled, key=lambda candidate: self._tiling_cost(candidate, problem))
         channels = int(problem.channels_last and problem.OC >= 16)
         return next(
@@ -137,4 +124,4 @@ class Gpu(Rules):
         rows, columns = (ceil_divide(n, side) for n, side in zip(extents, tile, strict=True))
         tiles = problem.G * rows * columns
         reads = 1 / candidate["TM"] + 1 / candidate["TN"]
-        return max(self.product_tiles - tiles, 0), tiles * tile[0] * tile[1] * (1 + reads)
+        return max(self.seed.product_tiles - tiles, 0), tiles * tile[0] * tile[1] * (1 + reads)

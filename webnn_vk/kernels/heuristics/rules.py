@@ -9,14 +9,20 @@ from typing import Any
 from ...device_profile import DeviceProfile
 from ...integers import ceil_divide
 from ..schedule import Schedule
+from .seeds import Seed
 
 
 class Rules:
     """Preferences of a kind of device: a method per kernel family, which gets the legal candidates
     and the problem and returns one of them."""
 
-    #: Invocations that keep the device busy.
-    fill: int
+    def __init__(self, seed: Seed) -> None:
+        self.seed = seed
+
+    @property
+    def fill(self) -> int:
+        """Invocations that keep the device busy."""
+        return self.seed.fill
 
     def workgroup(self, count: int) -> int:
         """Invocations per workgroup where ``count`` of them work each for itself."""

@@ -10,27 +10,14 @@ from ...device_profile import DeviceProfile
 from ...integers import ceil_divide
 from ..schedule import Schedule
 from .rules import Rules
+from .seeds import SoftwareSeed
 
 
 class Software(Rules):
     """Preferences of a device whose workgroup is a task of one core with 8-wide SIMD, and whose
     driver takes 100 ms and more to compile each distinct tile size."""
 
-    #: Invocations that keep a few cores busy.
-    fill = 1024
-    #: Outputs below each other that an invocation of a depthwise convolution computes: powers of 2
-    #: would leave a part of the usual 7, 14, 28 ... rows idle.
-    depthwise_rows = (7, 4, 1)
-    #: Channels from which on Winograd's transforms cost less than the multiplications they save,
-    #: and pixels below which reading a filter twice as large costs more.
-    winograd_channels = 16
-    winograd_pixels = 32
-    #: Multiply-adds from which on tiles of 16 channels, a third faster, are worth twice the time
-    #: that tiles of 8 take to compile (0.4 s).
-    large_convolution = 1 << 25
-
-    #: Multiply-adds from which on a tenth of the time is worth compiling 16 rows a tile.
-    large_product = 1 << 27
+    seed: SoftwareSeed
 
     def workgroup(self, count: int) -> int:
         """Invocations per workgroup where ``count`` of them work independently: small enough that
@@ -44,7 +31,7 @@ class Software(Rules):
         vectors for each invocation, as long as all cores have some."""
         candidates = [c for c in candidates if c.load == "texel"] or candidates
         small = [c for c in candidates if c["LX"] == 8]
-        many = [c for c in small if problem.size >= self.fill * 4 * c["ITEMS"]]
+        many = [c for c in small if problem.size >= self.seed.fill * 4 * c["ITEMS"]]
         return max(many or small[:1], key=lambda c: c["ITEMS"])
 
     def matmul(
@@ -57,7 +44,7 @@ class Software(Rules):
         if vector:
             return min(vector, key=lambda c: (c.load != "texel", c["LX"] * c["LY"]))
         texels = [c for c in candidates if c.load == "texel"]
-        large = texels and problem.m * problem.n * problem.k >= self.large_product
+        large = texels and problem.m * problem.n * problem.k >= self.seed.large_product
         rows = 4 if problem.m <= 4 else 16 if large and problem.m > 8 else 8
         columns = 8 if problem.n > 32 or texels else 4
         return next(
@@ -82,7 +69,7 @@ class Software(Rules):
 
     def chunks(self, rows: int, length: int) -> int:
         """Into how many pieces each of few and very long rows is cut."""
-        return max(1, min(256 // rows, length // 4096))
+        return max(1, min(self.seed.row_groups // rows, length // self.seed.shortest_chunk))
 
     def conv(
         self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
@@ -91,20 +78,21 @@ class Software(Rules):
         pixels a workgroup."""
         candidates = _fastest_loads(candidates)
         depthwise = [c for c in candidates if c.kernel == "conv_depthwise"]
-        for tall in self.depthwise_rows:
+        for tall in self.seed.depthwise_rows:
             for candidate in depthwise:
                 if candidate["TP"] == tall:
                     return candidate
         winograd = [c for c in candidates if c.kernel == "winograd"]
         pixels = problem.N * problem.OH * problem.OW
         channels = min(problem.IC, problem.OC)
-        if winograd and channels >= self.winograd_channels and pixels >= self.winograd_pixels:
+        seed = self.seed
+        if winograd and channels >= seed.winograd_channels and pixels >= seed.winograd_pixels:
             return self._winograd(winograd, problem)
         wide = [c for c in candidates if c.kernel == "conv_wide"]
         if wide:
             large = problem.N * problem.OH * problem.OW * problem.OC * problem.IC * (
                 problem.KH * problem.KW
-            ) >= self.large_convolution
+            ) >= self.seed.large_convolution
             return next(c for c in wide if (c["TC"], c["TP"]) == (16 if large else 8, 8))
         channels = 8 if problem.OC > 4 else 4
         return next(

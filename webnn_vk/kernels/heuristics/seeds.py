@@ -1,0 +1,149 @@
+"""What is known about kinds of devices before anything is tuned: one table, each record with where
+its numbers come from. The rules (``gpu``, ``software``) and the cost model read them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...device_profile import DeviceProfile
+from ..cost import Figures
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A kind of device: ``source`` says where the numbers come from, ``figures`` are the cost
+    model's. ``fill``: invocations that keep the device busy. ``depthwise_rows``: outputs below each
+    other that an invocation of a depthwise convolution computes, the preferred first."""
+
+    name: str
+    source: str
+    figures: Figures
+    fill: int
+    depthwise_rows: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class GpuSeed(Seed):
+    """A device with many cores and shared memory.
+
+    product_tiles: tiles of a matrix product that keep it busy, about one for each multiprocessor.
+    many_rows: rows from which on an invocation a row fills the device.
+    row_groups, shortest_chunk: workgroups that few long rows are cut into, and the shortest piece
+    worth it, in elements.
+    tiled_channels: output channels from which on a convolution goes by tiles.
+    fast_matrices: cooperative matrices are known to be faster than other kernels; matrix_side: the
+    sizes of a product from which on they are used then.
+    """
+
+    product_tiles: int
+    many_rows: int
+    row_groups: int
+    shortest_chunk: int
+    tiled_channels: int
+    fast_matrices: bool = False
+    matrix_side: int = 32
+
+
+@dataclass(frozen=True)
+class SoftwareSeed(Seed):
+    """A device whose workgroup is a task of one core with SIMD, and whose driver takes 100 ms and
+    more to compile each distinct tile size.
+
+    winograd_channels, winograd_pixels: channels from which on Winograd's transforms cost less than
+    the multiplications they save, and pixels below which reading a filter twice as large costs
+    more.
+    large_convolution: multiply-adds from which on tiles of 16 channels, a third faster, are worth
+    twice the time that tiles of 8 take to compile (0.4 s).
+    large_product: multiply-adds from which on a tenth of the time is worth compiling 16 rows a
+    tile.
+    row_groups, shortest_chunk: as in `GpuSeed`.
+    """
+
+    winograd_channels: int
+    winograd_pixels: int
+    large_convolution: int
+    large_product: int
+    row_groups: int
+    shortest_chunk: int
+
+
+_GPU = GpuSeed(
+    "gpu",
+    "Not measured on hardware: what webnn_vk began with (1ae5cd9), from what is published for such "
+    "devices. The figures count an element read from shared memory as a multiply-add, which is how "
+    "the rules weigh tiles, and one from a buffer as four of them; they only order what a tuner "
+    "measures.",
+    Figures(units=64, width=32, registers=128, multiply_add=1, storage=4, texel=4, shared=1,
+            store=4, barrier=8, group=0),
+    fill=1 << 16,  # 2 waves of 1024 on each of 32 multiprocessors
+    depthwise_rows=(4, 1),
+    product_tiles=64,
+    many_rows=8192,
+    row_groups=512,
+    shortest_chunk=16384,
+    tiled_channels=16,
+)
+
+_SLOW_GATHERS = SoftwareSeed(
+    "llvmpipe-slow-gathers",
+    "Thresholds measured on lavapipe (Mesa 22.3) at 1ae5cd9, on two cores. The figures are fitted "
+    "to the CPU time of 277 schedules of 26 problems on an EPYC whose gathers are slow: 12 times "
+    "as long for the same tile as by texels. They are right within a factor of 1.4 (root mean "
+    "square); on these same problems the model's first choice took 3 % less time than the rules', "
+    "which count in addition what the driver takes to compile a tile, and so choose.",
+    Figures(units=2, width=8, registers=1024, multiply_add=0.08, storage=62, texel=4, shared=75,
+            store=46, barrier=69, group=134),
+    fill=1024,
+    # Powers of 2 would leave a part of the usual 7, 14, 28 ... rows idle.
+    depthwise_rows=(7, 4, 1),
+    winograd_channels=16,
+    winograd_pixels=32,
+    large_convolution=1 << 25,
+    large_product=1 << 27,
+    row_groups=256,
+    shortest_chunk=4096,
+)
+_FAST_GATHERS = replace(
+    _SLOW_GATHERS,
+    name="llvmpipe",
+    source="As for slow gathers, but for loads from storage buffers and shared memory: so that a "
+    "matrix product by them takes 1.3 times as long as by texels. Derived, not fitted: from 23 to "
+    "26 against 26 to 42 GFLOP/s, reported for such a CPU.",
+    figures=replace(_SLOW_GATHERS.figures, storage=5.3, shared=6.4),
+)
+
+#: By vendor, as long as nothing was measured: what others report of cooperative matrices.
+_VENDOR_SEEDS = [
+    replace(_GPU, name=name, fast_matrices=fast, source=f"{_GPU.source} {reported}")
+    for name, fast, reported in (
+        ("nvidia", True, "Cooperative matrices: llama.cpp on an RTX 3090 (its issue 12767), 3 "
+         "times its kernels without them."),
+        ("amd", True, "Cooperative matrices: llama.cpp on an RX 9070 XT (its pull request 22620), "
+         "twice its kernels without them. Where a driver emulates them, as ncnn's issue 6504 saw "
+         "on RDNA2, tuning has to say otherwise."),
+        ("intel", False, "Cooperative matrices are left to tuning: on an Arc A770 others saw "
+         "anything from a thousandth to twenty times the speed (llama.cpp's issue 24404)."),
+        ("adreno", False, "Cooperative matrices are left to tuning: ncnn turned them off there "
+         "(its issue 6719)."),
+    )
+]
+
+#: Every kind of device, by the name that ``seed_name`` gives.
+SEEDS: dict[str, GpuSeed | SoftwareSeed] = {
+    seed.name: seed
+    for seed in (
+        _GPU,
+        *_VENDOR_SEEDS,
+        _FAST_GATHERS,
+        _SLOW_GATHERS,
+    )
+}
+_VENDORS = {0x10DE: "nvidia", 0x1002: "amd", 0x8086: "intel", 0x5143: "adreno"}
+
+
+def seed_name(profile: DeviceProfile) -> str:
+    """Which record of `SEEDS` a device has."""
+    if profile.device_type == "cpu":
+        return "llvmpipe-slow-gathers" if profile.slow_gathers else "llvmpipe"
+    return _VENDORS.get(profile.vendor_id, "gpu")
