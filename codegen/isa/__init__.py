@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from webnn_vk.environment import changed
+from webnn_vk import environment as variables
 
 #: GCN 5, RDNA 2, RDNA 3: the chips that the tests compile for.
 CHIPS = ("VEGA10", "NAVI21", "GFX1100")
@@ -80,7 +80,7 @@ def manifest() -> Path:
 def environment(chip: str) -> dict[str, str]:
     """The environment of a process in which RADV compiles for a chip. `NoDriver` without RADV."""
     radv = str(manifest())
-    return changed({
+    return variables.changed({
         "RADV_FORCE_FAMILY": chip, "VK_ICD_FILENAMES": radv, "VK_DRIVER_FILES": radv,
         # From Mesa's cache nothing would be compiled. The validation layer has nothing to see.
         "MESA_SHADER_CACHE_DISABLE": "true", "WEBNN_VK_VALIDATE": "0", "VK_INSTANCE_LAYERS": "",
