@@ -2,7 +2,7 @@
 
 Mesa's RADV compiles for a chip that isn't there. It reads the chip's name from the environment when
 it is loaded, so each chip needs a process of its own, which alone opens Vulkan; what is asked and
-answered is plain data. `listing` reads the ISA.
+answered is plain data. `listing` reads the ISA, `text` shows what is in it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from webnn_vk import environment as variables
 #: GCN 5, RDNA 2, RDNA 3: the chips that the tests compile for.
 CHIPS = ("VEGA10", "NAVI21", "GFX1100")
 _MANIFESTS = ("/usr/share/vulkan/icd.d/radeon_icd.*.json", "/etc/vulkan/icd.d/radeon_icd.*.json")
+#: The exit status of the process where the driver has no such chip.
+NO_CHIP = 3
 _PROCESS = "webnn_vk.vulkan.null_process"
 
 
@@ -106,7 +108,12 @@ def _ask(chip: str, modules: Sequence[Module]) -> dict[str, Any]:
             [sys.executable, "-m", _PROCESS, chip, str(result)], env=environment(chip),
             input=json.dumps([module.data for module in modules]), capture_output=True, text=True,
         )
+        if done.returncode == NO_CHIP:
+            raise IsaError(f"{chip} can't be compiled for: {done.stderr.strip()} (RADV's names of "
+                           f"chips are needed, such as {', '.join(CHIPS)})")
         if done.returncode:
-            lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
-            raise IsaError(f"compiling for {chip} failed ({done.returncode}): {lines[-1]}")
+            lines = done.stderr.strip().splitlines() or [
+                f"RADV ended its process (status {done.returncode})"
+            ]
+            raise IsaError(f"compiling for {chip}: {lines[-1]}")
         return dict(json.loads(result.read_text(encoding="utf-8")))

@@ -17,8 +17,11 @@ from typing import Any
 
 from webnn_vk.driver.resources import PipelineRequest
 
-from .errors import VulkanError
+from .errors import VulkanError, VulkanUnavailable
 from .null_device import NoNullDevice, NullDevice
+
+#: The exit status where the driver has no such chip; who started the process knows it.
+NO_CHIP = 3
 
 
 def main(chip: str, result: str) -> int:
@@ -26,9 +29,9 @@ def main(chip: str, result: str) -> int:
     requests = [_request(entry) for entry in json.load(sys.stdin)]
     try:
         device = NullDevice(chip)
-    except NoNullDevice as error:
-        print(error, file=sys.stderr)
-        return 1
+    except (NoNullDevice, VulkanUnavailable) as error:
+        print(" ".join(str(error).split()), file=sys.stderr)
+        return NO_CHIP
 
     def one(request: PipelineRequest) -> dict[str, Any]:
         try:

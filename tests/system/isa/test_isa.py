@@ -13,10 +13,10 @@ import pytest
 import webnn_vk.codegen.isa
 from bench.isa import PACK, judge, report, title
 from bench.isa.graphs import GRAPHS
-from tests.support import judges, summary
+from tests.support import summary
 from tests.support.paths import ROOT
 from tests.support.profiles import stored_profile
-from webnn_vk.codegen.isa import CHIPS, NoDriver, environment, manifest
+from webnn_vk.codegen.isa import CHIPS, NoDriver, environment
 from webnn_vk.kernels import catalogue
 from webnn_vk.tools import ToolError
 
@@ -24,14 +24,6 @@ from webnn_vk.tools import ToolError
 BUDGET = 60
 #: Kernels of the models that spill, by `title`. It may only shrink.
 SPILLING: dict[str, frozenset[str]] = {chip: frozenset() for chip in CHIPS}
-
-
-@pytest.fixture
-def radv():
-    try:
-        manifest()
-    except NoDriver as error:
-        judges.missing(str(error))
 
 
 @pytest.mark.parametrize("chip", CHIPS)
