@@ -11,10 +11,9 @@ from webnn_vk.codegen.isa import Compiled, IsaError, Module, chip_profile, compi
 from webnn_vk.codegen.isa import text as isa_text
 
 from ..device_profile import DeviceProfile
-from ..errors import sanitize
-from ..ml_graph import executable_of
+from ..errors import DOMException, sanitize
 from ..program import DispatchStep, Target, compile_program
-from ..program.compiled import compiled_graph
+from ..readback import with_weights
 from . import ToolError
 from .devices import open_context
 from .kernels import Kernel, Source, of_program
@@ -32,9 +31,10 @@ def kernels(source: Source, chip: str) -> list[Kernel]:
     """The dispatches of a graph as they are planned for a chip, with its limits and features.
     ``ToolError`` where RADV or a GLSL compiler is missing."""
     with working("building the graph"), open_context("cpu") as context:
-        graph = compiled_graph(executable_of(source(context)).program)
-    if graph is None:
-        raise ToolError("the saved graph doesn't say what it was compiled of; take the model")
+        try:
+            graph = with_weights(source(context), "shader")
+        except DOMException as error:
+            raise ToolError(str(error)) from None
     try:
         profile = DeviceProfile.from_json(chip_profile(chip))
         program, _ = compile_program(graph, Target(profile))
