@@ -44,7 +44,8 @@ def _find_own(arguments: argparse.Namespace) -> None:
     for folder in arguments.template_dir:
         add_template_dir(folder)
     path = Path(getattr(arguments, "template", None) or "")
-    if path.suffix == ".j2" and len(path.parts) > 1 and path.as_posix() not in templates():
+    given = len(path.parts) > 1 or path.is_file()
+    if path.suffix == ".j2" and given and path.as_posix() not in templates():
         if not path.name.endswith(".comp.j2"):
             raise SpecError(f"{path}: a template is called NAME.comp.j2")
         if not path.is_file():
