@@ -12,7 +12,6 @@ import numpy as np
 
 from webnn_vk.codegen import KernelSpec
 
-from ..data_types import MLOperandDescriptor
 from ..errors import DOMException, nearest
 from ..ml_graph import executable_of
 from ..ops import OPERATORS
@@ -90,7 +89,7 @@ def of_operator(call: Call) -> Source:
         try:
             operands = {}
             for name, shape in call.shapes.items():
-                descriptor = MLOperandDescriptor(call.data_type, shape)
+                descriptor: Any = {"data_type": call.data_type, "shape": shape}
                 operands[name] = (
                     # Weights of any values: which kernel is chosen does not depend on them.
                     builder.constant(descriptor, np.ones(shape, call.data_type))
