@@ -44,10 +44,10 @@ LONG_ONES = {
     ),
     "python -m bench": "MobileNetV2",
     "python -m bench startup": r"driver compile",
-    "python -m bench cpu": r"ONNX Runtime",
-    "python -m bench dispatch": r"dispatch",
-    "python -m bench interop": r"numpy|NumPy",
-    "python -m bench memory": r"MiB|MB",
+    "python -m bench cpu": r"geometric mean of the ratios",
+    "python -m bench dispatch": r"dispatches/s chained",
+    "python -m bench interop": r"export_to_gpu",
+    "python -m bench memory": r"MB +× weights",
 }
 #: On a model, a template and a shader of the reader's own.
 SHADERS = {
