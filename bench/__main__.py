@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+from webnn_vk.codegen.isa import IsaError
 from webnn_vk.tools import ToolError
 from webnn_vk.tools.devices import vulkan_problem
 
@@ -82,7 +83,7 @@ def main() -> int:
             from . import steady
 
             steady.main(options.device, options.runs or 15)
-    except ToolError as error:
+    except (IsaError, ToolError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     return 0

@@ -5,6 +5,7 @@
     render scatter_clear --buffer slots:uint32:w:4 --param count
     compile scatter_clear --buffer slots:uint32:w:4 --param count -o clear.spv
     disassemble clear.spv
+    inspect clear.spv --chip NAVI21         what AMD's compiler makes of it, without a GPU
     pack FILE [--entries]                   what a pack holds
     pack FILE --specs MODULE:FUNCTION       writes one of the specs that the function returns
 
@@ -31,6 +32,7 @@ from .arguments import read_spec
 from .compiler import find_compiler
 from .describe import describe
 from .glsl import CompilerUnavailable, GlslError, Source
+from .isa import IsaError
 from .pack import PACK_PATH, Pack
 from .render import SHADERS, add_template_dir, render, template_info, templates
 from .spec import FEATURES, KernelSpec, SpecError
@@ -42,7 +44,8 @@ def _find_own(arguments: argparse.Namespace) -> None:
     for folder in arguments.template_dir:
         add_template_dir(folder)
     path = Path(getattr(arguments, "template", None) or "")
-    if path.suffix == ".j2" and len(path.parts) > 1 and path.as_posix() not in templates():
+    given = len(path.parts) > 1 or path.is_file()
+    if path.suffix == ".j2" and given and path.as_posix() not in templates():
         if not path.name.endswith(".comp.j2"):
             raise SpecError(f"{path}: a template is called NAME.comp.j2")
         if not path.is_file():
@@ -64,17 +67,21 @@ def _spec(arguments: argparse.Namespace) -> KernelSpec:
 
 def _compiled(arguments: argparse.Namespace) -> bytes:
     spec = _spec(arguments)
+    module = _from_glsl(Source(render(spec), spec.template), arguments)
+    return spirv.add_float_controls(module, spec.features)
+
+
+def _from_glsl(source: Source, arguments: argparse.Namespace) -> bytes:
     compiler = find_compiler(arguments.compiler)
     if compiler is None:
         raise CompilerUnavailable(
             "no GLSL compiler found: install glslang-tools (glslangValidator), or the Python "
             "package vkdispatch-vulkan-native, and look at WEBNN_VK_GLSLANG"
         )
-    (result,) = compiler.compile([Source(render(spec), spec.template)])
+    (result,) = compiler.compile([source])
     if isinstance(result, GlslError):
         raise result
-    module = result if arguments.names else spirv.strip(result)
-    return spirv.add_float_controls(module, spec.features)
+    return result if arguments.names else spirv.strip(result)
 
 
 def _list(arguments: argparse.Namespace) -> None:
@@ -119,6 +126,29 @@ def _disassemble(arguments: argparse.Namespace) -> None:
     if done.returncode:
         raise spirv.SpirvError(f"spirv-dis: {done.stderr.decode(errors='replace').strip()}")
     _write_text(done.stdout.decode(), arguments.output)
+
+
+def _inspect(arguments: argparse.Namespace) -> None:
+    # Loaded for this command alone: it is the only one that starts a Vulkan driver.
+    from . import inspect
+    from .isa import text
+
+    constants = inspect.given_constants(arguments.set)
+    path = Path(arguments.template)
+    if path.suffix == ".spv":
+        module = inspect.module_of_file(path.read_bytes(), constants, path.name)
+    elif path.suffix in (".comp", ".glsl"):
+        source = Source(path.read_text(encoding="utf-8"), path.name)
+        module = inspect.module_of_file(_from_glsl(source, arguments), constants, path.name)
+    else:
+        spec = _spec(arguments)
+        module = inspect.module_of_spec(spec, _compiled(arguments), constants, path.name)
+    compiled = inspect.inspected(arguments.chip, module)
+    print(f"{module.name} on {arguments.chip}\n{text.report(compiled)}")
+    if arguments.isa:
+        print(f"\n{compiled.assembly.rstrip()}")
+    if arguments.output:
+        _write_text(compiled.assembly, arguments.output)
 
 
 def _specs(text: str, features: Sequence[str]) -> list[KernelSpec]:
@@ -181,11 +211,14 @@ def _parser() -> argparse.ArgumentParser:
         ("render", _render, "print the GLSL of a template"),
         ("compile", _compile, "compile a template to SPIR-V"),
         ("disassemble", _disassemble, "show the SPIR-V of a template or of a .spv file as text"),
+        ("inspect", _inspect, "registers, spills, occupancy, loops and ISA of a template, a .spv "
+         "file or GLSL under AMD's compiler"),
     ):
         sub = command(name, function, text)
         own(sub)
-        sub.add_argument("template", help="name of a template (see list), or a path to your own" + (
-            " or a .spv file" if name == "disassemble" else ""))
+        files = {"disassemble": " or a .spv file", "inspect": " or a .spv or .comp file"}
+        sub.add_argument("template", help="name of a template (see list), or a path to your own"
+                         + files.get(name, ""))
         sub.add_argument("--buffer", action="append", default=[], metavar="NAME:TYPE[:ACCESS…]",
                          help="NAME:TYPE[:ACCESS[:WIDTH[:PORTIONS[:LOAD]]]], in the order of the "
                          "bindings; LOAD is storage (default) or texel")
@@ -202,6 +235,13 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("--names", action="store_true", help="keep names and debug text")
             sub.add_argument("--compiler", choices=("auto", "process"),
                              help="default: WEBNN_VK_GLSLANG, else auto")
+        if name == "inspect":
+            sub.add_argument("--chip", default="NAVI21", help="RADV's name; default: NAVI21; also "
+                             "GFX1100, VEGA10 and others")
+            sub.add_argument("--set", action="append", default=[], metavar="NAME=NUMBER",
+                             help="a specialisation constant; by id in a .spv or .comp file")
+            sub.add_argument("--isa", action="store_true",
+                             help="print the assembly, too; -o writes it to a file")
     pack = command("pack", _pack, "show, or write, a pack of precompiled modules")
     pack.add_argument("--specs", metavar="MODULE:FUNCTION",
                       help="write FILE first: the function returns the KernelSpecs")
@@ -221,7 +261,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parsed.function(parsed)
     except BrokenPipeError:
         sys.stderr.close()
-    except (GlslError, CompilerUnavailable, ShaderUnavailable, OSError, ValueError) as error:
+    except (
+        GlslError, CompilerUnavailable, ShaderUnavailable, IsaError, OSError, ValueError
+    ) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

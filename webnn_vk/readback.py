@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -56,6 +57,26 @@ def source_of(
             ) from error
 
     return graph, elements
+
+
+def with_weights(built: MLGraph, what: str) -> Graph:
+    """The graph that a built one was compiled of, with its weights as data and its nodes on no
+    device: to be compiled for another one. Raises as `source_of` does."""
+    graph, elements = source_of(built, what)
+    data = {value: elements(value) for value in graph.constants() if value.data is None}
+    filled = {
+        value: replace(value, data=array, source=None)
+        for value, array in data.items() if array is not None
+    }
+    nodes = tuple(
+        replace(
+            node, device="", reason="",
+            operands={name: filled.get(value, value) for name, value in node.operands.items()},
+        )
+        for node in graph.nodes
+    )
+    outputs = {name: filled.get(value, value) for name, value in graph.outputs.items()}
+    return Graph(graph.inputs, outputs, nodes)
 
 
 def _read_back(

@@ -1,13 +1,13 @@
 """Kernels under AMD's compiler on a machine without a GPU: registers, spills, occupancy, the ISA.
 
-Mesa's RADV compiles for a chip that isn't there (`null_device`). `judge(chip, parts)` starts a
-process for the chip, since the driver reads its environment once, and gives what it reports.
+Mesa's RADV compiles for a chip that isn't there (`webnn_vk.codegen.isa`). `judge(chip, parts)`
+starts a process for the chip, since the driver reads its environment once, and gives what it
+reports.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,18 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from webnn_vk.codegen.isa import environment
 from webnn_vk.tools import ToolError
 
-#: GCN 5, RDNA 2, RDNA 3: the chips that the tests compile for.
-CHIPS = ("VEGA10", "NAVI21", "GFX1100")
 #: The part that is every kernel of the pack of precompiled shaders.
 PACK = "pack"
-_MANIFESTS = ("/usr/share/vulkan/icd.d/radeon_icd.*.json", "/etc/vulkan/icd.d/radeon_icd.*.json")
 _ROOT = Path(__file__).resolve().parents[2]
-
-
-class NoDriver(ToolError):
-    """RADV is not installed."""
 
 
 @dataclass(frozen=True)
@@ -80,26 +74,6 @@ def spills(kernel: dict[str, Any]) -> int:
     """Registers that a kernel spills, vector and scalar."""
     found = kernel["statistics"]
     return int(found.get("Spilled VGPRs", 0)) + int(found.get("Spilled SGPRs", 0))
-
-
-def manifest() -> Path:
-    """RADV's manifest for the Vulkan loader; `NoDriver` where it is not installed."""
-    for pattern in _MANIFESTS:
-        path = Path(pattern)
-        found = sorted(path.parent.glob(path.name))
-        if found:
-            return found[0]
-    raise NoDriver("RADV is not installed (Debian/Ubuntu: apt install mesa-vulkan-drivers)")
-
-
-def environment(chip: str) -> dict[str, str]:
-    """The environment of a process in which RADV compiles for a chip. `NoDriver` without RADV."""
-    radv = str(manifest())
-    return {
-        **os.environ, "RADV_FORCE_FAMILY": chip, "VK_ICD_FILENAMES": radv, "VK_DRIVER_FILES": radv,
-        # From Mesa's cache nothing would be compiled. The validation layer has nothing to see.
-        "MESA_SHADER_CACHE_DISABLE": "true", "WEBNN_VK_VALIDATE": "0", "VK_INSTANCE_LAYERS": "",
-    }
 
 
 def judge(

@@ -16,14 +16,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from webnn_vk.codegen.isa import listing
 from webnn_vk.codegen.store import ShaderStore, ShaderUnavailable
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.tools import ToolError
 from webnn_vk.vulkan.errors import VulkanError
+from webnn_vk.vulkan.null_device import NoNullDevice, NullDevice
 
-from . import PACK, graphs, listing, spread
+from . import PACK, graphs, spread
 from .kernels import Kernel, NoPlan, of_pack, of_program
-from .null_device import NoNullDevice, NullDevice
 
 
 def main() -> int:
@@ -77,7 +78,7 @@ def compile_all(
         entry = {"part": part, "name": kernel.name, "use": kernel.use, "statistics": {},
                  "mix": None, "error": None}
         try:
-            compiled = device.compile(kernel.spec, module, kernel.constants, assembly=listings)
+            compiled = device.compile(kernel.request(module), assembly=listings)
         except VulkanError as error:
             return entry | {"error": str(error)}
         if write:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from webnn_vk import kernels
 from webnn_vk.codegen.spec import KernelSpec
+from webnn_vk.driver.resources import PipelineRequest
 from webnn_vk.program import DeviceSegment, DeviceStep, DispatchStep, Program
 
 # Enough for the three tiles of matrix products.
@@ -55,6 +56,14 @@ class Kernel:
         )
         stem = self.spec.template.removesuffix(".comp.j2")
         return " | ".join(part for part in (stem, types, options, values) if part)
+
+    def request(self, module: bytes) -> PipelineRequest:
+        """The pipeline of its SPIR-V."""
+        spec = self.spec
+        push = spec.param_bytes if spec.param_storage == "push" else 0
+        return PipelineRequest(
+            module, spec.binding_count, push, self.constants, spec.template, texels=spec.texels
+        )
 
 
 def of_program(program: Program) -> list[Kernel]:

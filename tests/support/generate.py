@@ -11,6 +11,7 @@
     engine      docs/cpu-engine.md: what stays on NumPy
     drivers     docs/drivers.md: what each driver can do, with the last figures and counts
                 (docs/drivers.json, docs/kompute-vectors.json: see tests/support/driver_table.py)
+    pictures    docs/pictures/*.svg: modules, the compiler's passes on a graph, the timeline
 
 ``--check`` writes nothing and fails when a file would change; a test does that.
 """
@@ -27,6 +28,7 @@ from tests.support import (
     engine_table,
     onnx_table,
     operator_table,
+    pictures,
     readme_table,
     stubs,
     template_table,
@@ -42,6 +44,7 @@ GENERATORS: dict[str, Callable[[], dict[Path, str]]] = {
     "onnx": onnx_table.files,
     "engine": engine_table.files,
     "drivers": driver_table.files,
+    "pictures": pictures.files,
 }
 
 

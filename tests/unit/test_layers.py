@@ -6,11 +6,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
 
 import pytest
 
 import webnn_vk
+from tests.support.imports import import_graph, imports, modules
 from tests.support.paths import ROOT
 
 # From the bottom up; a module may import its own layer and those before it.
@@ -66,19 +66,6 @@ USES_CODEGEN = {
 }
 
 
-def imports(path: Path, package: str) -> set[str]:
-    """Absolute names that a file imports: for type checkers only and inside of functions too."""
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = package.split(".")[: len(package.split(".")) - node.level + 1]
-            module = ".".join([*base, node.module or ""]).strip(".") if node.level else node.module
-            names.update(f"{module}.{alias.name}" for alias in node.names)
-    return names
-
-
 def sources():
     """Path, module and package of each source of the package; ``examples/`` is a part of it."""
     for folder, prefix in (("webnn_vk", ()), ("examples", ("webnn_vk",))):
@@ -116,36 +103,6 @@ def test_imports_point_down():
         if not allowed(module, name)
     ]
     assert wrong == []
-
-
-def modules() -> dict[str, Path]:
-    """Every module of the package by its name, ``codegen`` included."""
-    places = {
-        "webnn_vk": ROOT / "webnn_vk",
-        "webnn_vk.codegen": ROOT / "codegen",
-        "webnn_vk.examples": ROOT / "examples",
-    }
-    named = {}
-    for package, folder in places.items():
-        for path in sorted(folder.rglob("*.py")):
-            parts = [package, *path.relative_to(folder).with_suffix("").parts]
-            named[".".join(parts).removesuffix(".__init__")] = path
-    return named
-
-
-def import_graph() -> dict[str, set[str]]:
-    """Module → the modules of the package that it imports."""
-    named = modules()
-    graph = {}
-    for name, path in named.items():
-        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-        targets = set()
-        for target in imports(path, package):
-            while target and target not in named:
-                target = target.rpartition(".")[0]
-            targets.add(target)
-        graph[name] = targets - {"", name}
-    return graph
 
 
 def test_no_circle_of_modules():

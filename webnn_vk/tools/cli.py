@@ -4,7 +4,6 @@ own, loaded when it runs."""
 from __future__ import annotations
 
 import io
-import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -16,6 +15,10 @@ import typer
 import webnn_vk
 
 from . import ToolError
+from .cli_options import Device, Input, Json, Model, Seed, Shape
+from .cli_options import numbers as _numbers
+from .cli_options import options_of as _options
+from .cli_shaders import shader_app
 
 #: What wrong arguments are: typer brings its own copy of click, or uses the installed one.
 WrongUse: type[Exception] = typer.BadParameter.__bases__[0]
@@ -33,10 +36,6 @@ cache_app = typer.Typer(
     epilog="Example: webnn-vk cache verify", rich_markup_mode=None,
 )
 app.add_typer(cache_app, name="cache")
-shader_app = typer.Typer(
-    help="Kernels: templates, those of a model, and your own.", no_args_is_help=True,
-    epilog="Example: webnn-vk shader list", rich_markup_mode=None,
-)
 app.add_typer(shader_app, name="shader")
 
 
@@ -91,79 +90,6 @@ def _root(
     ] = False,
 ) -> None:
     pass
-
-
-# -- completion -----------------------------------------------------------------------------------
-def _models(incomplete: str) -> list[str]:
-    """Files that can be a MODEL, folders, and saved graphs."""
-    if incomplete.startswith("cache:"):
-        from .caches import saved_graphs
-
-        return [key for key in (f"cache:{key}" for key in saved_graphs()) if
-                key.startswith(incomplete)]
-    folder, start = os.path.split(incomplete)
-    try:
-        entries = list(os.scandir(folder or "."))
-    except OSError:
-        return []
-    return sorted(
-        os.path.join(folder, entry.name) + "/" * entry.is_dir() for entry in entries
-        if entry.name.startswith(start)
-        and (entry.is_dir() or entry.name.endswith((".onnx", ".webnn")))
-    ) + ["cache:"] * "cache:".startswith(incomplete)
-
-
-def _devices(incomplete: str) -> list[str]:
-    names = [info.name for info in webnn_vk.devices() if info.is_vulkan]
-    return [name for name in ("cpu", "vulkan", *names) if name.startswith(incomplete)]
-
-
-# -- options that commands share ------------------------------------------------------------------
-def _shape_list(given: list[str] | None) -> list[str]:
-    from .models import parse_shapes
-
-    try:
-        parse_shapes(given or [])
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-    return given or []
-
-
-Model = Annotated[str, typer.Argument(
-    metavar="MODEL", autocompletion=_models, show_default=False,
-    help="A .onnx or .webnn file, or cache:KEY, a saved graph.")]
-Device = Annotated[str | None, typer.Option(
-    "--device", metavar="NAME", autocompletion=_devices, show_default=False,
-    help="Index or part of its name, vulkan (any) or cpu.")]
-Json = Annotated[bool, typer.Option("--json", help="JSON alone on stdout.")]
-Shape = Annotated[list[str] | None, typer.Option(
-    "--shape", metavar="NAME=1,3,48,192", callback=_shape_list, show_default=False,
-    help="An input's shape; else 1 for its batch, 224 for others.")]
-Input = Annotated[list[str] | None, typer.Option(
-    "--input", "-i", metavar="[NAME=]WHAT", show_default=False,
-    help="random, numbers, FILE.npy, FILE.npz or an image.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Of random inputs.")]
-
-
-def _options(
-    model: str, device: str | None, as_json: bool, shape: list[str] | None,
-    inputs: list[str] | None, seed: int = 0, **more: Any,
-) -> Any:
-    from .models import kind_of, parse_shapes
-    from .running import Options
-
-    kind_of(model)  # before a device is opened for it
-    return Options(
-        model, device, parse_shapes(shape or []), inputs or [], seed, json=as_json, **more
-    )
-
-
-def _numbers(text: str, option: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(number) for number in text.split(","))
-    except ValueError:
-        raise typer.BadParameter(f"{option}: {text!r} is not a number, nor several with commas") \
-            from None
 
 
 # -- commands on models ---------------------------------------------------------------------------
@@ -298,70 +224,6 @@ def export(
     from .export import export as do
 
     do(_options(model, device, json, shape, input), target, opset)
-
-
-# -- kernels --------------------------------------------------------------------------------------
-@shader_app.command("list", epilog="Example: webnn-vk shader list model.onnx --device vulkan")
-def shader_list(
-    model: Annotated[str | None, typer.Argument(
-        metavar="[MODEL]", autocompletion=_models, show_default=False,
-        help="A model: list its kernels, not the templates.")] = None,
-    device: Device = None, shape: Shape = None, input: Input = None, json: Json = False,
-) -> None:
-    """The templates, or the kernels of a model with their numbers."""
-    from .shaders import listing
-
-    listing(None if model is None else _options(model, device, json, shape, input), json)
-
-
-@shader_app.command("show", epilog="Example: webnn-vk shader show model.onnx --step 3 --form spirv "
-                                   "--device vulkan")
-def shader_show(
-    model: Model,
-    step: Annotated[int, typer.Option(
-        "--step", min=0, help="Which kernel: see webnn-vk shader list MODEL.")] = 0,
-    form: Annotated[Literal["spec", "glsl", "spirv"], typer.Option(
-        "--form", help="How it is specialised, its GLSL, or its SPIR-V as text.")] = "spec",
-    device: Device = None, shape: Shape = None, input: Input = None, json: Json = False,
-) -> None:
-    """A kernel of a model: specialisation, GLSL or SPIR-V."""
-    from .shaders import show
-
-    show(_options(model, device, json, shape, input), step, form)
-
-
-@shader_app.command("describe", epilog="Example: webnn-vk shader describe scatter_clear")
-def shader_describe(
-    template: Annotated[str, typer.Argument(metavar="TEMPLATE", show_default=False,
-                                            help="Its name: see webnn-vk shader list.")],
-) -> None:
-    """What a template wants, and a command that compiles it."""
-    from .shaders import describe
-
-    describe(template)
-
-
-@shader_app.command(
-    "compile", epilog="Example: webnn-vk shader compile scatter_clear --buffer slots:uint32:w:4 "
-                      "--param count -o clear.spv",
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-)
-def shader_compile(
-    context: typer.Context,
-    template: Annotated[str, typer.Argument(metavar="TEMPLATE", show_default=False,
-                                            help="Its name, or a path to your own.")],
-) -> None:
-    """Compile a template, or your own, to SPIR-V.
-
-    Takes the options of python -m webnn_vk.codegen compile: --buffer NAME:TYPE, --param NAME,
-    --constant NAME, --option NAME=VALUE, --feature NAME, --template-dir DIR, -o FILE.
-    """
-    from .shaders import generate
-
-    try:
-        generate("compile", [template, *context.args])
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
 
 
 # -- about this machine ---------------------------------------------------------------------------

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import html
 import http.server
+import json
 import os
 import re
 import shutil
@@ -24,6 +26,13 @@ PAGES = sorted(
     path.relative_to(ROOT / "docs").with_suffix("").as_posix()
     for path in (ROOT / "docs").rglob("*.md")
 )
+#: Pages made of `examples/`, by `docs/hooks/examples.py`.
+EXAMPLES = {
+    f"examples/{path.stem}": path
+    for path in sorted((ROOT / "examples").iterdir())
+    if path.suffix in (".py", ".ipynb") and path.stem != "__init__"
+}
+NOTEBOOKS = [page for page, path in EXAMPLES.items() if path.suffix == ".ipynb"]
 CONSOLE = re.compile(r"CONSOLE[^\n]*\]\s*(.*)")
 
 
@@ -54,10 +63,12 @@ def address(site) -> Iterator[str]:
 
 def test_pages_and_menu_agree(site):
     assert {p.relative_to(site).with_suffix("").as_posix() for p in site.rglob("*.html")} == {
-        *PAGES, "404"
+        *PAGES, *EXAMPLES, "404"
     }
     menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    assert sorted(re.findall(r"^ +- .*?: (\S+)\.md$", menu, re.MULTILINE)) == sorted(PAGES)
+    assert sorted(re.findall(r"^ +- .*?: (\S+)\.md$", menu, re.MULTILINE)) == sorted(
+        [*PAGES, *NOTEBOOKS]
+    )
 
 
 def test_nothing_is_loaded_from_elsewhere(site):
@@ -74,6 +85,29 @@ def test_the_reference_has_every_operator(site):
         # Operators of the compiler's own are no methods.
         public = hasattr(MLGraphBuilder, name)
         assert (f'id="webnn_vk.MLGraphBuilder.{name}"' in text) == public, name
+
+
+def plain(path: Path) -> str:
+    """A page's text without tags."""
+    return html.unescape(re.sub(r"<[^>]+>", "", path.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("page", EXAMPLES)
+def test_an_example_is_shown_whole(page, site):
+    path = EXAMPLES[page]
+    listed = (site / "examples.html").read_text(encoding="utf-8")
+    assert f'href="{page}.html"' in listed
+    text = plain(site / f"{page}.html")
+    # What is downloaded is the file itself.
+    assert (site / "examples" / path.name).read_bytes() == path.read_bytes()
+    if path.suffix == ".py":
+        assert path.read_text(encoding="utf-8").rstrip().rpartition("\n\n\n")[2] in text
+        return
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] == "code":
+            assert "".join(cell["source"]) in text
+            for output in cell["outputs"]:
+                assert "".join(output["text"]).strip() in text
 
 
 def opened(address: str, profile: Path) -> tuple[str, list[str]]:
@@ -94,6 +128,17 @@ def opened(address: str, profile: Path) -> tuple[str, list[str]]:
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.sample(0.2)
 def test_loads_in_a_browser(page, address, tmp_path):
+    loads(page, address, tmp_path)
+
+
+@pytest.mark.parametrize("page", EXAMPLES)
+@pytest.mark.sample(0.1)
+def test_an_example_loads_in_a_browser(page, address, tmp_path):
+    loads(page, address, tmp_path)
+
+
+def loads(page: str, address: str, tmp_path: Path) -> None:
+    """It does, and its script runs without a complaint."""
     text, console = opened(f"{address}/{page}.html", tmp_path)
     assert "<article" in text and len(text) > 10_000
     # The page's script has run.

@@ -10,12 +10,13 @@ import sys
 
 import pytest
 
-import bench.isa
-from bench.isa import CHIPS, PACK, NoDriver, environment, judge, report, title
+import webnn_vk.codegen.isa
+from bench.isa import PACK, judge, report, title
 from bench.isa.graphs import GRAPHS
-from tests.support import judges, summary
+from tests.support import summary
 from tests.support.paths import ROOT
 from tests.support.profiles import stored_profile
+from webnn_vk.codegen.isa import CHIPS, NoDriver, environment
 from webnn_vk.kernels import catalogue
 from webnn_vk.tools import ToolError
 
@@ -25,14 +26,6 @@ pytestmark = pytest.mark.sample(0.5)
 BUDGET = 60
 #: Kernels of the models that spill, by `title`. It may only shrink.
 SPILLING: dict[str, frozenset[str]] = {chip: frozenset() for chip in CHIPS}
-
-
-@pytest.fixture
-def radv():
-    try:
-        bench.isa.manifest()
-    except NoDriver as error:
-        judges.missing(str(error))
 
 
 @pytest.mark.parametrize("chip", CHIPS)
@@ -108,16 +101,18 @@ def test_convolutions_mostly_multiply(chip, radv):
 
 # Tiles of 16 × 16 sums an invocation need more registers than there are.
 GREEDY = """
-from bench.isa.null_device import NullDevice
+from bench.isa.kernels import Kernel
 from webnn_vk.codegen.store import ShaderStore
 from webnn_vk.kernels import catalogue
+from webnn_vk.vulkan.null_device import NullDevice
 
 device = NullDevice("NAVI21")
 spec = next(s for s in catalogue(device.profile.features) if s.template == "matmul_tiled.comp.j2")
 sizes = {"LX": 16, "LY": 16, "TM": 16, "TN": 16, "BK": 16}
 ids, data = spec.pack_constants(sizes)
 constants = tuple((i, data[4 * n : 4 * n + 4]) for n, i in enumerate(ids))
-statistics = device.compile(spec, *ShaderStore().get([spec]), constants).statistics
+(module,) = ShaderStore().get([spec])
+statistics = device.compile(Kernel(spec, constants).request(module)).statistics
 print(statistics["Spilled VGPRs"])
 """
 
@@ -137,6 +132,6 @@ def test_an_unknown_chip_is_an_error(radv):
 
 
 def test_without_the_driver(monkeypatch, tmp_path):
-    monkeypatch.setattr(bench.isa, "_MANIFESTS", (f"{tmp_path}/radeon_icd.*.json",))
+    monkeypatch.setattr(webnn_vk.codegen.isa, "_MANIFESTS", (f"{tmp_path}/radeon_icd.*.json",))
     with pytest.raises(NoDriver, match="mesa-vulkan-drivers"):
         judge("NAVI21", ["recurrent"])

@@ -118,3 +118,12 @@ def test_pack(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     printed = capsys.readouterr().out
     assert f"{path}: 1 modules" in printed and "templates: copy.comp.j2" in printed
     assert len(printed.splitlines()) == 4
+
+
+def test_a_template_in_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "of_mine.comp.j2").write_text("// here\n")
+    monkeypatch.chdir(tmp_path)
+    assert command_line.main(["render", "of_mine.comp.j2"]) == 0
+    assert capsys.readouterr().out.endswith("// here\n")

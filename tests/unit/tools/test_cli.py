@@ -66,7 +66,8 @@ def test_help_fits_on_a_screen_and_shows_an_example(command, path, monkeypatch):
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 def test_commands_that_print_take_json(path):
     leaf = not getattr(COMMANDS[path], "commands", None)
-    if leaf and path not in {("demo",), ("shader", "describe"), ("shader", "compile")}:
+    printing = {("demo",), *(("shader", name) for name in ("describe", "compile", "inspect"))}
+    if leaf and path not in printing:
         assert "--json" in {o for parameter in COMMANDS[path].params for o in parameter.opts}
 
 
@@ -84,6 +85,9 @@ WRONG_USE = [
     ("bench MODEL --runs many", "'--runs'"),
     ("bench MODEL --compare tensorrt", "'--compare'.*tensorrt"),
     ("shader show MODEL --form metal", "'--form'.*metal"),
+    ("shader operator matmul --shape a", "'a' is not NAME=1,3,48,192"),
+    ("shader operator matmul --option 3", "'3' is not NAME=VALUE"),
+    ("shader inspect scatter_clear --fast", "unrecognized arguments: --fast"),
     ("shader compile", "Missing argument 'TEMPLATE'"),
     ("shader compile scatter_clear --fast", "unrecognized arguments: --fast"),
     ("profile MODEL --every 0", "'--every'"),
@@ -149,6 +153,11 @@ FAILURES = [
     ("profile nowhere.onnx", "no such file: nowhere.onnx"),
     ("shader list nowhere.onnx", "no such file: nowhere.onnx"),
     ("shader show model.onnx --device cpu", "the CPU device has no kernels"),
+    ("shader show model.onnx --form isa --device cpu", "for which --chip"),
+    ("shader operator conv3d --chip NAVI21", "no operator is called conv3d; did you mean conv2d"),
+    ("shader operator matmul --shape a=2,3 --constant c", "--constant c: no --shape names it"),
+    ("shader inspect nothing", "no template 'nothing"),
+    ("shader inspect nothing.spv", "nothing.spv"),
     ("shader compile nothing", "no template 'nothing"),
     ("shader describe nothing", "no template 'nothing"),
     ("bench cache:nothing --compare onnxruntime --device cpu", "no graph is saved"),

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from bench.isa.listing import Kind, fma_share, loops, main_loop, mix, parse
+from webnn_vk.codegen.isa.listing import Kind, fma_share, loops, main_loop, mix, parse
 
 # Begin, inner loop and end of a matrix product, shortened.
 GFX10 = """\

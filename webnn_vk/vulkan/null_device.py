@@ -1,7 +1,8 @@
 """A device of Mesa's RADV without a GPU: it compiles pipelines for a chip and runs nothing.
 
 RADV opens it ("Null hardware") when `RADV_FORCE_FAMILY` names a chip and there is no AMD GPU. The
-variable is read when the driver is loaded, so each chip needs a process of its own (`child.py`).
+variable is read when the driver is loaded, so each chip needs a process of its own
+(`null_process`). No driver of the interface: no context opens it.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.device_profile import DeviceProfile
+from webnn_vk.driver.resources import PipelineRequest
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan.instance import instance
-from webnn_vk.vulkan.pipelines import descriptor_type
+from webnn_vk.vulkan.pipelines import binding_kinds, descriptor_type
 from webnn_vk.vulkan.snapshot import (
     FEATURES_10,
     FEATURES_11,
@@ -68,26 +69,20 @@ class NullDevice:
             self._device, "vkGetPipelineExecutableInternalRepresentationsKHR"
         )
 
-    def compile(
-        self, spec: KernelSpec, module: bytes, constants: tuple[tuple[int, bytes], ...],
-        assembly: bool = True,
-    ) -> Compiled:
-        """Compile a kernel's SPIR-V with these specialisation constants. Thread-safe, and other
-        threads run meanwhile. Raises VulkanError.
+    def compile(self, request: PipelineRequest, assembly: bool = True) -> Compiled:
+        """Compile a module. Thread-safe, and other threads run meanwhile. Raises VulkanError.
 
         assembly: whether it is wanted; disassembling takes a good part of the time.
         """
-        push = spec.param_bytes if spec.param_storage == "push" else 0
         made: list[tuple[Any, Any]] = []
         try:
-            return self._compile(spec, module, constants, push, assembly, made)
+            return self._compile(request, assembly, made)
         finally:
             for destroy, handle in reversed(made):
                 destroy(self._device, handle, vk.NULL)
 
     def _compile(
-        self, spec: KernelSpec, module: bytes, constants: tuple[tuple[int, bytes], ...],
-        push: int, assembly: bool, made: list[tuple[Any, Any]],
+        self, request: PipelineRequest, assembly: bool, made: list[tuple[Any, Any]]
     ) -> Compiled:
         def create(kind: str, info: Any) -> Any:
             call = getattr(vk.lib, f"vkCreate{kind}")
@@ -96,33 +91,33 @@ class NullDevice:
             return handle
 
         compute = vk.const("VK_SHADER_STAGE_COMPUTE_BIT")
-        texels = dict(spec.texels)
         bindings = vk.new("VkDescriptorSetLayoutBinding[]", [
             {"binding": i, "descriptorCount": 1, "stageFlags": compute,
-             "descriptorType": descriptor_type("texel" if i in texels else "storage")}
-            for i in range(spec.binding_count)
+             "descriptorType": descriptor_type(kind)}
+            for i, kind in enumerate(binding_kinds(request))
         ])
         set_layout = create("DescriptorSetLayout", vk.struct(
             "VkDescriptorSetLayoutCreateInfo", "DESCRIPTOR_SET_LAYOUT_CREATE_INFO",
-            bindingCount=spec.binding_count, pBindings=bindings,
+            bindingCount=request.binding_count, pBindings=bindings,
         ))
         sets = vk.new("VkDescriptorSetLayout[]", [set_layout])
         ranges = vk.new("VkPushConstantRange[]", [
-            {"stageFlags": compute, "offset": 0, "size": push}] if push else [])
+            {"stageFlags": compute, "offset": 0, "size": request.push_size}]
+            if request.push_size else [])
         layout = create("PipelineLayout", vk.struct(
             "VkPipelineLayoutCreateInfo", "PIPELINE_LAYOUT_CREATE_INFO", setLayoutCount=1,
             pSetLayouts=sets, pushConstantRangeCount=len(ranges), pPushConstantRanges=ranges,
         ))
-        code = vk.ffi.from_buffer("uint32_t[]", module)
+        code = vk.ffi.from_buffer("uint32_t[]", request.spirv)
         shader = create("ShaderModule", vk.struct(
-            "VkShaderModuleCreateInfo", "SHADER_MODULE_CREATE_INFO", codeSize=len(module),
-            pCode=code,
+            "VkShaderModuleCreateInfo", "SHADER_MODULE_CREATE_INFO",
+            codeSize=len(request.spirv), pCode=code,
         ))
-        data = vk.new("char[]", b"".join(value for _, value in constants) or b"\0")
+        data = vk.new("char[]", b"".join(value for _, value in request.constants) or b"\0")
         entries = vk.new("VkSpecializationMapEntry[]", [
-            (identifier, 4 * i, 4) for i, (identifier, _) in enumerate(constants)])
+            (identifier, 4 * i, 4) for i, (identifier, _) in enumerate(request.constants)])
         special = vk.new("VkSpecializationInfo *", (len(entries), entries, 4 * len(entries), data))
-        entry_point = vk.new("char[]", b"main")
+        entry_point = vk.new("char[]", request.entry_point.encode())
         stage = {
             "sType": vk.const("VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO"),
             "stage": compute, "module": shader, "pName": entry_point,
@@ -136,7 +131,7 @@ class NullDevice:
         out = vk.new("VkPipeline *")
         vk.check(
             vk.lib.vkCreateComputePipelines(self._device, vk.NULL, 1, info, vk.NULL, out),
-            f"compiling {spec.template}",
+            f"compiling {request.name}",
         )
         made.append((vk.lib.vkDestroyPipeline, out[0]))
         text = self._read_assembly(out[0]) if assembly else ""

@@ -1,0 +1,24 @@
+"""Pictures of how the library is built, drawn from the library itself: `docs/pictures/*.svg`.
+
+They are as wide as a phone's screen, so that their text can be read there, and bring both a light
+and a dark face. Written by `python -m tests.support.generate pictures`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.paths import ROOT
+
+from . import compiler, modules, timeline
+
+FOLDER = ROOT / "docs" / "pictures"
+
+
+def files() -> dict[Path, str]:
+    """The files with the text that they should hold."""
+    return {
+        FOLDER / "modules.svg": modules.picture(),
+        FOLDER / "compiler.svg": compiler.picture(),
+        FOLDER / "timeline.svg": timeline.picture(),
+    }

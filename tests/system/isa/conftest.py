@@ -1,0 +1,14 @@
+"""RADV's null device, where it is installed."""
+
+import pytest
+
+from tests.support import judges
+from webnn_vk.codegen.isa import NoDriver, manifest
+
+
+@pytest.fixture
+def radv():
+    try:
+        manifest()
+    except NoDriver as error:
+        judges.missing(str(error))

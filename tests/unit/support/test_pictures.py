@@ -1,0 +1,66 @@
+"""What the pictures of the documentation are drawn from; that they are current: test_generated."""
+
+import re
+from xml.etree import ElementTree
+
+from tests.support.pictures import FOLDER, compiler, drawing, modules, timeline
+from webnn_vk.kernels.lower import KERNEL_PASSES
+from webnn_vk.passes import DEVICE_PASSES
+
+
+def test_every_import_leads_down():
+    graph = modules.packages()
+    level = {name: n for n, row in enumerate(modules.rows(graph)) for name in row}
+    assert level.keys() == graph.keys() and {"kernels", "vulkan", "tools"} <= graph.keys()
+    assert all(level[name] > level[target] for name in graph for target in graph[name])
+
+
+def test_what_follows_from_other_imports_is_left_out():
+    graph = {"a": frozenset("bcd"), "b": frozenset("c"), "c": frozenset("d"), "d": frozenset()}
+    assert modules.direct(graph) == {"a": ["b"], "b": ["c"], "c": ["d"], "d": []}
+    assert modules.rows(graph) == [["d"], ["c"], ["b"], ["a"]]
+
+
+def test_boxes_are_placed_apart_and_beside_lines():
+    lines = [["a"], ["b"], ["c", "d"]]
+    places = modules.placed(lines, [("a", "c"), ("a", "b"), ("b", "d")])
+    assert len(set(places.values())) == 4
+    assert [places[name][0] for name in "abcd"] == [0, 1, 2, 2]
+    # The line from a to c does not run behind b.
+    (_, start), (_, between), (_, end) = places["a"], places["b"], places["c"]
+    assert abs((start + end) / 2 - between) >= 0.5
+
+
+def test_every_pass_is_shown():
+    """In the order in which they are declared, each with something to do that is told of below."""
+    lists, program = compiler.passes()
+    first, _, kernels = ([name for name, _ in entries[1:]] for entries in lists)
+    assert first == [step.name for step in DEVICE_PASSES]
+    assert kernels == [step.name for step in KERNEL_PASSES]
+    nodes = dict(lists[0])
+    for name, before in (("fuse_norms", "fold_batch_norm"), ("fuse_activations", "fuse_norms"),
+                         ("fuse_attention", "fuse_activations")):
+        assert nodes[name] < nodes[before]
+    assert program.setup and not program.report.summary.startswith("0 steps")
+
+
+def test_batches():
+    assert timeline.batches() == [([0, 1], False), ([2], True), ([3, 4, 6], False), ([5], False)]
+
+
+def test_pictures_are_well_formed_and_nothing_sticks_out():
+    for name in ("modules", "compiler", "timeline"):
+        picture = (FOLDER / f"{name}.svg").read_text(encoding="utf-8")
+        root = ElementTree.fromstring(picture)
+        *_, width, height = map(float, root.attrib["viewBox"].split())
+        assert width == drawing.WIDTH
+        for element in root.iter("{http://www.w3.org/2000/svg}rect"):
+            x, y, w, h = (float(element.attrib[name]) for name in ("x", "y", "width", "height"))
+            assert 0 <= x and x + w <= width and 0 <= y and y + h <= height
+        for element in root.iter("{http://www.w3.org/2000/svg}text"):
+            size = 5.2 if "small" in element.attrib["class"] else 6.3
+            length, x = size * len(element.text), float(element.attrib["x"])
+            left = x - length * {"start": 0, "middle": 0.5, "end": 1}[element.attrib["text-anchor"]]
+            assert 0 <= left and left + length <= width, element.text
+        assert "prefers-color-scheme: dark" in picture
+        assert not re.search(r"https?://(?!www\.w3\.org/)", picture)

@@ -1,0 +1,108 @@
+"""Kernels under the compiler of a chip that isn't here (`webnn-vk shader … --chip`): imported by
+that alone, since it starts RADV in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from webnn_vk.codegen import ShaderStore, ShaderUnavailable
+from webnn_vk.codegen.isa import Compiled, IsaError, Module, chip_profile, compile_for
+from webnn_vk.codegen.isa import text as isa_text
+
+from ..device_profile import DeviceProfile
+from ..errors import DOMException, sanitize
+from ..program import DispatchStep, Target, compile_program
+from ..readback import with_weights
+from . import ToolError
+from .devices import open_context
+from .kernels import Kernel, Source, of_program
+from .output import emit, say, table, working
+
+#: The columns of a list of kernels, with the driver's names.
+COLUMNS = {
+    "VGPR": "VGPRs", "SGPR": "SGPRs", "LDS": "LDS size", "waves": "Subgroups per SIMD",
+    "instr": "Instructions",
+}
+SPILLS = ("Spilled VGPRs", "Spilled SGPRs")
+
+
+def kernels(source: Source, chip: str) -> list[Kernel]:
+    """The dispatches of a graph as they are planned for a chip, with its limits and features.
+    ``ToolError`` where RADV or a GLSL compiler is missing."""
+    with working("building the graph"), open_context("cpu") as context:
+        try:
+            graph = with_weights(source(context), "shader")
+        except DOMException as error:
+            raise ToolError(str(error)) from None
+    try:
+        profile = DeviceProfile.from_json(chip_profile(chip))
+        program, _ = compile_program(graph, Target(profile))
+        specs = list(dict.fromkeys(
+            step.spec for step in program.device_steps if isinstance(step, DispatchStep)
+        ))
+        return of_program(program, dict(zip(specs, ShaderStore().get(specs), strict=True)))
+    except (IsaError, ShaderUnavailable) as error:
+        raise ToolError(str(error)) from None
+
+
+def compiled(kernels: Sequence[Kernel], chip: str) -> list[Compiled]:
+    """What the chip's compiler made of each. ``ToolError`` where one fails."""
+    with working(f"compiling for {chip}"):
+        try:
+            results = compile_for(chip, [_module(kernel) for kernel in kernels])
+        except IsaError as error:
+            raise ToolError(str(error)) from None
+    for kernel, result in zip(kernels, results, strict=True):
+        if result.error:
+            raise ToolError(f"kernel {kernel.number}, {kernel.spec.template}: {result.error}")
+    return results
+
+
+def _module(kernel: Kernel) -> Module:
+    spec = kernel.spec
+    return Module(
+        spec.template, kernel.module, spec.binding_count,
+        spec.param_bytes if spec.param_storage == "push" else 0, kernel.step.constants,
+        tuple(binding for binding, _ in spec.texels),
+    )
+
+
+def listing(kernels: Sequence[Kernel], chip: str, as_json: bool) -> None:
+    """Print a line for each kernel: registers, spills, occupancy, and its busiest loop."""
+    results = compiled(kernels, chip)
+    if as_json:
+        emit([
+            {**kernel.data, "chip": chip, **isa_text.data(result)}
+            for kernel, result in zip(kernels, results, strict=True)
+        ])
+        return
+    numbers = (*COLUMNS, "spills", "loop's FMAs", "share")
+    table(
+        ("#", "operators", "kernel", *numbers),
+        [_row(kernel, result) for kernel, result in zip(kernels, results, strict=True)],
+        right=("#", *numbers),
+    )
+
+
+def _row(kernel: Kernel, result: Compiled) -> tuple[Any, ...]:
+    _, *loops = isa_text.parts(result.assembly)
+    # Of loops in one another the inner one has as many multiply-adds in fewer instructions.
+    best = max(loops, default=None, key=lambda part: (part[1].multiply_adds, -part[1].instructions))
+    share = isa_text.row(*best)[-2:] if best and best[1].multiply_adds else ("-", "-")
+    return (
+        kernel.number, sanitize(" + ".join(kernel.operators)),
+        kernel.spec.template.removesuffix(".comp.j2"),
+        *(result.statistics.get(name, "-") for name in COLUMNS.values()),
+        "+".join(str(result.statistics.get(name, 0)) for name in SPILLS), *share,
+    )
+
+
+def show(kernel: Kernel, chip: str, assembly: bool, as_json: bool) -> None:
+    """Print what the chip's compiler made of a kernel: figures and loops, or the assembly."""
+    (result,) = compiled([kernel], chip)
+    if as_json:
+        more = {"isa": result.assembly} if assembly else {}
+        emit({**kernel.data, "chip": chip, **isa_text.data(result), **more})
+    else:
+        say(result.assembly.rstrip() if assembly else f"{chip}\n{isa_text.report(result)}")

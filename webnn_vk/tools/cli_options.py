@@ -1,0 +1,83 @@
+"""Options that several commands of the command line take, with their completion."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any
+
+import typer
+
+import webnn_vk
+
+
+# -- completion -----------------------------------------------------------------------------------
+def complete_models(incomplete: str) -> list[str]:
+    """Files that can be a MODEL, folders, and saved graphs."""
+    if incomplete.startswith("cache:"):
+        from .caches import saved_graphs
+
+        return [key for key in (f"cache:{key}" for key in saved_graphs()) if
+                key.startswith(incomplete)]
+    folder, start = os.path.split(incomplete)
+    try:
+        entries = list(os.scandir(folder or "."))
+    except OSError:
+        return []
+    return sorted(
+        os.path.join(folder, entry.name) + "/" * entry.is_dir() for entry in entries
+        if entry.name.startswith(start)
+        and (entry.is_dir() or entry.name.endswith((".onnx", ".webnn")))
+    ) + ["cache:"] * "cache:".startswith(incomplete)
+
+
+def complete_devices(incomplete: str) -> list[str]:
+    names = [info.name for info in webnn_vk.devices() if info.is_vulkan]
+    return [name for name in ("cpu", "vulkan", *names) if name.startswith(incomplete)]
+
+
+# -- options that commands share ------------------------------------------------------------------
+def _shape_list(given: list[str] | None) -> list[str]:
+    from .models import parse_shapes
+
+    try:
+        parse_shapes(given or [])
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    return given or []
+
+
+Model = Annotated[str, typer.Argument(
+    metavar="MODEL", autocompletion=complete_models, show_default=False,
+    help="A .onnx or .webnn file, or cache:KEY, a saved graph.")]
+Device = Annotated[str | None, typer.Option(
+    "--device", metavar="NAME", autocompletion=complete_devices, show_default=False,
+    help="Index or part of its name, vulkan (any) or cpu.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON alone on stdout.")]
+Shape = Annotated[list[str] | None, typer.Option(
+    "--shape", metavar="NAME=1,3,48,192", callback=_shape_list, show_default=False,
+    help="An input's shape; else 1 for its batch, 224 for others.")]
+Input = Annotated[list[str] | None, typer.Option(
+    "--input", "-i", metavar="[NAME=]WHAT", show_default=False,
+    help="random, numbers, FILE.npy, FILE.npz or an image.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of random inputs.")]
+
+
+def options_of(
+    model: str, device: str | None, as_json: bool, shape: list[str] | None,
+    inputs: list[str] | None, seed: int = 0, **more: Any,
+) -> Any:
+    from .models import kind_of, parse_shapes
+    from .running import Options
+
+    kind_of(model)  # before a device is opened for it
+    return Options(
+        model, device, parse_shapes(shape or []), inputs or [], seed, json=as_json, **more
+    )
+
+
+def numbers(text: str, option: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(number) for number in text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"{option}: {text!r} is not a number, nor several with commas") \
+            from None

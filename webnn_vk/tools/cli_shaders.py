@@ -1,0 +1,155 @@
+"""``webnn-vk shader``: options and their help. What a command does is loaded when it runs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import typer
+
+from .cli_options import Device, Input, Json, Model, Shape, complete_models, options_of
+
+shader_app = typer.Typer(
+    help="Kernels: templates, those of a model, and your own.", no_args_is_help=True,
+    epilog="Example: webnn-vk shader list", rich_markup_mode=None,
+)
+
+
+Chip = Annotated[str | None, typer.Option(
+    "--chip", metavar="NAVI21", show_default=False,
+    help="As planned for this AMD chip, and what Mesa's compiler makes of it. No GPU is needed.")]
+Form = Annotated[Literal["spec", "glsl", "spirv", "isa"], typer.Option(
+    "--form", help="How it is specialised, its GLSL, its SPIR-V as text, or the chip's assembly.")]
+
+
+@shader_app.command("list", epilog="Example: webnn-vk shader list model.onnx --chip NAVI21")
+def shader_list(
+    model: Annotated[str | None, typer.Argument(
+        metavar="[MODEL]", autocompletion=complete_models, show_default=False,
+        help="A model: list its kernels, not the templates.")] = None,
+    device: Device = None, chip: Chip = None, shape: Shape = None, input: Input = None,
+    json: Json = False,
+) -> None:
+    """The templates, or the kernels of a model with their numbers."""
+    from .kernels import of_model
+    from .shaders import list_kernels, list_templates
+
+    if model is None:
+        list_templates(json)
+        return
+    list_kernels(of_model(options_of(model, device, json, shape, input)), device, chip, json)
+
+
+@shader_app.command("show", epilog="Example: webnn-vk shader show model.onnx --step 3 --form spirv "
+                                   "--device vulkan")
+def shader_show(
+    model: Model,
+    step: Annotated[int, typer.Option(
+        "--step", min=0, help="Which kernel: see webnn-vk shader list MODEL.")] = 0,
+    form: Form = "spec", device: Device = None, chip: Chip = None, shape: Shape = None,
+    input: Input = None, json: Json = False,
+) -> None:
+    """A kernel of a model: specialisation, GLSL, SPIR-V; by chip registers, loops and ISA."""
+    from .kernels import of_model
+    from .shaders import show
+
+    show(of_model(options_of(model, device, json, shape, input)), device, chip, step, form, json)
+
+
+@shader_app.command("operator", epilog="Example: webnn-vk shader operator matmul --shape a=512,512 "
+                                       "--shape b=512,512 --chip NAVI21")
+def shader_operator(
+    name: Annotated[str, typer.Argument(metavar="OPERATOR", show_default=False,
+                                        help="Its name: see webnn-vk operators.")],
+    shape: Shape = None,
+    option: Annotated[list[str] | None, typer.Option(
+        "--option", metavar="NAME=VALUE", show_default=False,
+        help="Another argument, as Python writes it: padding=[1,1,1,1].")] = None,
+    constant: Annotated[list[str] | None, typer.Option(
+        "--constant", metavar="NAME", show_default=False,
+        help="This operand is a constant, as weights are.")] = None,
+    data_type: Annotated[str, typer.Option("--type", metavar="TYPE", help="Of the operands.")] =
+    "float32",
+    step: Annotated[int, typer.Option("--step", min=0, help="Which of its kernels.")] = 0,
+    form: Form = "spec", device: Device = None, chip: Chip = None, json: Json = False,
+) -> None:
+    """The kernel of one operator on operands of these shapes, as shader show has it."""
+    from .kernels import Call, of_operator
+    from .models import parse_shapes
+    from .shaders import show
+
+    call = Call(
+        name, parse_shapes(shape or []), data_type, tuple(constant or ()), _literals(option or [])
+    )
+    show(of_operator(call), device, chip, step, form, json)
+
+
+def _literals(given: list[str]) -> dict[str, Any]:
+    import ast
+
+    values = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        try:
+            values[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            values[name] = value
+        if not (name.isidentifier() and equals):
+            raise typer.BadParameter(f"--option: {text!r} is not NAME=VALUE")
+    return values
+
+
+@shader_app.command("describe", epilog="Example: webnn-vk shader describe scatter_clear")
+def shader_describe(
+    template: Annotated[str, typer.Argument(metavar="TEMPLATE", show_default=False,
+                                            help="Its name: see webnn-vk shader list.")],
+) -> None:
+    """What a template wants, and a command that compiles it."""
+    from .shaders import describe
+
+    describe(template)
+
+
+@shader_app.command(
+    "compile", epilog="Example: webnn-vk shader compile scatter_clear --buffer slots:uint32:w:4 "
+                      "--param count -o clear.spv",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def shader_compile(
+    context: typer.Context,
+    template: Annotated[str, typer.Argument(metavar="TEMPLATE", show_default=False,
+                                            help="Its name, or a path to your own.")],
+) -> None:
+    """Compile a template, or your own, to SPIR-V.
+
+    Takes the options of python -m webnn_vk.codegen compile: --buffer NAME:TYPE, --param NAME,
+    --constant NAME, --option NAME=VALUE, --feature NAME, --template-dir DIR, -o FILE.
+    """
+    _generate("compile", [template, *context.args])
+
+
+@shader_app.command(
+    "inspect", epilog="Example: webnn-vk shader inspect double.comp.j2 --buffer y:float32:rw "
+                      "--param count --chip NAVI21",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def shader_inspect(
+    context: typer.Context,
+    template: Annotated[str, typer.Argument(
+        metavar="FILE", show_default=False,
+        help="A template, a path to your own, a .spv or a .comp file.")],
+) -> None:
+    """Registers, spills, occupancy, loops and ISA of a shader under AMD's compiler.
+
+    Takes the options of python -m webnn_vk.codegen inspect: --chip NAME, --set CONSTANT=NUMBER,
+    --isa, -o FILE for the assembly, and those of shader compile. No GPU is needed.
+    """
+    _generate("inspect", [template, *context.args])
+
+
+def _generate(command: str, arguments: list[str]) -> None:
+    from .shaders import generate
+
+    try:
+        generate(command, arguments)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
