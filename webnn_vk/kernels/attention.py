@@ -275,5 +275,5 @@ def _spec(
             ("out_vector", out_vector), ("causal", causal),
             ("masked", "mask" in names), ("choosing", "seen" in names), *epilogue.options,
         ),
-        features=used_features(features, buffers, epilogue.int64),
+        features=used_features(features, buffers, epilogue.int64, converts=True),
     )

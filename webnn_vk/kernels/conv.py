@@ -420,5 +420,5 @@ def _spec(
         (*(Param(name) for name in _PARAMS[kernel] + _STRIDES), *extra.params),
         tuple(Constant(name) for name in _CONSTANTS[kernel]),
         (*options, *extra.options),
-        used_features(features, buffers, extra.int64),
+        used_features(features, buffers, extra.int64, converts=True),
     )

@@ -415,5 +415,5 @@ def _spec(
         (*_PARAMS, *extra.params),
         _CONSTANTS[kernel],
         (*options.items(), *extra.options),
-        used_features(features, buffers, extra.int64),
+        used_features(features, buffers, extra.int64, converts=True),
     )
