@@ -326,12 +326,15 @@ def _depthwise_tiles(
 
 
 def _direct_groups(g: Geometry, schedule: Schedule) -> int:
-    """Workgroups of the direct kernel."""
-    pixels = g.N * g.OH * g.OW
+    """Workgroups of the direct kernel: of a transposed convolution, of each phase of outputs."""
+    phases, rows, columns = 1, g.OH, g.OW
+    if g.transposed:
+        phases, rows, columns = g.SH * g.SW, ceil_divide(rows, g.SH), ceil_divide(columns, g.SW)
+    pixels = g.N * rows * columns
     lanes = schedule["LX"], schedule["LY"]
     channels, along = lanes if schedule["CHANNEL_LANES"] else lanes[::-1]
     channel_tiles = ceil_divide(g.OC, channels * schedule["TC"])
-    return g.G * channel_tiles * ceil_divide(pixels, along * schedule["TP"])
+    return phases * g.G * channel_tiles * ceil_divide(pixels, along * schedule["TP"])
 
 
 def _wide_groups(g: Geometry, schedule: Schedule) -> int:
