@@ -117,6 +117,8 @@ class Matmul(Family):
             if lanes * lanes <= profile.max_workgroup_invocations
             and tile_bytes(side, side, steps, not p.a_transposed, p.b_transposed)
             <= profile.max_shared_memory
+            # Element by element, both operands' loads take more registers than GFX1100 has.
+            and (tile < 8 or any(_vectors(p, p.starts)))
         ]
         return direct + tiled + [
             Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", tm), ("TN", tn)), load)
