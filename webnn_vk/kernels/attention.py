@@ -129,10 +129,14 @@ class AttentionFamily(Family):
         )
         params = _params(node, p, present)
         rows = schedule["LY"] * schedule["TM"]
+        constants = dict(schedule.numbers)
+        if schedule.kernel == "attention_tiled":
+            # Whether tiles reach past the last element.
+            constants["RAGGED"] = int(p.depth % schedule["DC"] != 0)
         return [
             dispatch(
                 node, spec, operands, epilogue, p.batches * ceil_divide(p.rows, rows), params,
-                dict(schedule.numbers), profile, kernel=schedule.kernel,
+                constants, profile, kernel=schedule.kernel,
                 variant=f"{'v' if p.vector else 's'} {rows}x{tile}{' causal' * p.causal}",
                 flops=p.batches * p.rows * p.keys * (2 * p.depth + 2 * p.width + 5),
             )
@@ -186,7 +190,7 @@ def _tiled(problem: AttentionProblem, profile: DeviceProfile) -> list[Schedule]:
         ):
             numbers = (
                 ("LX", lanes), ("LY", high), ("TM", tall), ("TE", wide), ("DC", steps),
-                ("VC", values), ("RAGGED", int(problem.depth % steps != 0)),
+                ("VC", values),
             )
             schedules.append(Schedule("attention_tiled", numbers))
     return schedules

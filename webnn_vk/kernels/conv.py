@@ -43,7 +43,7 @@ _PARAMS = {
 _STRIDES = ("xc", "xw", "yc", "ys", "fg", "fo", "fc", "fw")
 _CONSTANTS = {
     "conv": ("TC", "TP", "CHANNEL_LANES"),
-    "conv_tiled": ("TM", "TN", "BK"),
+    "conv_tiled": ("TM", "TN", "BK", "RAGGED"),
     "conv_wide": ("TC", "TP", "UC"),
     "conv_depthwise": ("TP", "KH", "KW", "SH", "SW", "DH", "DW", "PW"),
 }
@@ -195,6 +195,7 @@ class Conv(Family):
         elif schedule.kernel == "conv_tiled":
             vector = whole and g.channels_last and not g.IC % 4
             constants, groups = dict(schedule.numbers), _tiled_groups(g, schedule)
+            constants["RAGGED"] = int(g.IC % schedule["BK"] != 0)
         elif schedule.kernel == "conv_wide":
             vector = whole and g.xc == 1 and not g.IC % 4
             constants, groups = dict(schedule.numbers), _wide_groups(g, schedule)
