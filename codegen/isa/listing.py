@@ -51,6 +51,7 @@ _LINE = re.compile(r"\s+(?P<opcode>[a-z][a-z0-9_]*)(?P<operands>[^;]*)")
 _CONSTANTS = "/* constant data */"
 _TARGET = re.compile(r"BB(\d+)")
 _LABEL = re.compile(r"BB(\d+):")
+_REPEATED = re.compile(r"\s*\(then repeated (\d+) times\)")
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,9 @@ def parse(text: str) -> tuple[Block, ...]:
             if not blocks:
                 blocks.append((0, []))
             blocks[-1][1].append(_instruction(found["opcode"], found["operands"].strip()))
+        elif (again := _REPEATED.match(line)) and blocks and blocks[-1][1]:
+            # Of equal instructions in succession the driver writes one.
+            blocks[-1][1].extend(blocks[-1][1][-1:] * int(again[1]))
         elif line.strip() and not line.lstrip().startswith((";", "//")):
             raise ValueError(f"no instruction: {line!r}")
     return tuple(Block(number, tuple(instructions)) for number, instructions in blocks)

@@ -1,5 +1,9 @@
 """Attention in one pass over the keys: what is summed fades as larger scores come, so that the
-matrix of scores is never stored."""
+matrix of scores is never stored.
+
+There are two ways: ``attention`` reads keys and values from memory for each query, and serves all;
+``attention_tiled`` multiplies tiles in shared memory, for operands that are read in vectors of 4.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,14 @@ from .schedule import Schedule
 _OPTIONAL = ("mask", "seen")
 #: Invocations along the keys and along the queries of a workgroup, queries of an invocation.
 _TILES = ((8, 1, 8), (8, 1, 4), (16, 8, 4), (16, 4, 4), (16, 8, 2), (32, 1, 1))
-_CONSTANTS = (Constant("TM"), Constant("TE"))
+#: The same for tiles in shared memory, and elements of depth that a tile has; vectors of columns of
+#: an invocation. With 8 queries or 4 vectors GFX1100 spills 38 to 119 registers.
+_SHARED_TILES = ((8, 8, 4, 16), (16, 8, 4, 16), (16, 16, 4, 16))
+_SHARED_COLUMNS = 2
+_CONSTANTS = {
+    "attention": (Constant("TM"), Constant("TE")),
+    "attention_tiled": tuple(map(Constant, ("TM", "TE", "DC", "VC", "RAGGED"))),
+}
 
 
 @dataclass(frozen=True)
@@ -92,18 +103,19 @@ class AttentionFamily(Family):
             ):
                 numbers = (("LX", lanes), ("LY", high), ("TM", tall), ("TE", wide))
                 schedules.append(Schedule("attention", numbers))
-        return schedules
+        return schedules + _tiled(problem, profile)
 
     def lower(
         self, node: KernelNode, problem: AttentionProblem, schedule: Schedule,
         profile: DeviceProfile,
     ) -> list[Dispatch]:
         p, tile = problem, 4 * schedule["LX"]
-        steps = p.depth // 4 if p.vector else p.depth
-        check_iterations(
-            ceil_divide(p.keys, tile) * (steps + tile // 4 + schedule["LX"] * schedule["TM"]),
-            profile,
-        )
+        if schedule.kernel == "attention_tiled":
+            steps = ceil_divide(p.depth, schedule["DC"]) + ceil_divide(tile, schedule["VC"])
+        else:
+            steps = (p.depth // 4 if p.vector else p.depth) + tile // 4
+            steps += schedule["LX"] * schedule["TM"]
+        check_iterations(ceil_divide(p.keys, tile) * steps, profile)
         epilogue = build(node)
         present = [name for name in _OPTIONAL if name in node.operands]
         operands = [
@@ -112,13 +124,19 @@ class AttentionFamily(Family):
             bound("out", node.output, profile, "w"),
         ]
         buffers = tuple(o.buffer for o in operands)
-        spec = _spec(buffers, p.vector, p.causal, epilogue, profile.features)
+        spec = _spec(
+            schedule.kernel, buffers, p.vector, p.causal, epilogue, profile.features
+        )
         params = _params(node, p, present)
         rows = schedule["LY"] * schedule["TM"]
+        constants = dict(schedule.numbers)
+        if schedule.kernel == "attention_tiled":
+            # Whether tiles reach past the last element.
+            constants["RAGGED"] = int(p.depth % schedule["DC"] != 0)
         return [
             dispatch(
                 node, spec, operands, epilogue, p.batches * ceil_divide(p.rows, rows), params,
-                dict(schedule.numbers), profile, kernel="attention",
+                constants, profile, kernel=schedule.kernel,
                 variant=f"{'v' if p.vector else 's'} {rows}x{tile}{' causal' * p.causal}",
                 flops=p.batches * p.rows * p.keys * (2 * p.depth + 2 * p.width + 5),
             )
@@ -134,12 +152,48 @@ class AttentionFamily(Family):
                     *([Buffer("seen", "uint8")] if choosing else []),
                     Buffer("out", data_type, "w"),
                 )
-                yield _spec(buffers, vector, causal, nothing(data_type), features)
+                for kernel in _CONSTANTS:
+                    if vector or kernel == "attention":
+                        yield _spec(
+                            kernel, buffers, vector, causal, nothing(data_type), features
+                        )
 
 
 def shared_bytes(lanes: int, rows: int) -> int:
     """Shared memory of a workgroup: the weights, with a vector more a row, and the largest."""
     return rows * ((lanes + 1) * VECTOR_BYTES + lanes * 4)
+
+
+def tiled_bytes(lanes: int, rows: int, wide: int, steps: int, values: int) -> int:
+    """Shared memory of a workgroup that has tiles of ``rows`` queries: of queries and keys,
+    ``steps`` elements of each and a vector more a row, or else of ``values`` rows of ``wide``
+    vectors a lane; the weights, and a number a lane and row."""
+    tile = max((rows + 4 * lanes) * (steps // 4 + 1), values * lanes * wide)
+    return (tile + rows * (lanes + 1)) * VECTOR_BYTES + rows * lanes * 4
+
+
+def _tiled(problem: AttentionProblem, profile: DeviceProfile) -> list[Schedule]:
+    """Schedules with tiles in shared memory."""
+    schedules = []
+    for lanes, high, tall, steps in _SHARED_TILES if problem.vector else ():
+        # Powers of 2 divide the number of invocations.
+        wide = 1 << (ceil_divide(problem.width, 4 * lanes) - 1).bit_length()
+        rows = high * tall
+        # As many values as lie in the room of the queries and keys.
+        room = (rows + 4 * lanes) * (steps // 4 + 1) // (lanes * wide)
+        values = next((n for n in (4 * lanes, 2 * lanes, lanes, 8, 4) if n <= room), 0)
+        if (
+            values
+            and lanes * high <= profile.max_workgroup_invocations
+            and tiled_bytes(lanes, rows, wide, steps, values) <= profile.max_shared_memory
+            and wide <= _SHARED_COLUMNS
+        ):
+            numbers = (
+                ("LX", lanes), ("LY", high), ("TM", tall), ("TE", wide), ("DC", steps),
+                ("VC", values),
+            )
+            schedules.append(Schedule("attention_tiled", numbers))
+    return schedules
 
 
 def _main(node: KernelNode) -> tuple[Access, ...]:
@@ -199,7 +253,7 @@ def _params(
 
 
 def _spec(
-    buffers: tuple[Buffer, ...], vector: bool, causal: bool, epilogue: Epilogue,
+    kernel: str, buffers: tuple[Buffer, ...], vector: bool, causal: bool, epilogue: Epilogue,
     features: frozenset[str],
 ) -> KernelSpec:
     names = [b.name for b in buffers]
@@ -220,10 +274,11 @@ def _spec(
     if causal:
         params.append(Param("ahead"))
     return KernelSpec(
-        "attention.comp.j2", buffers, (*params, *epilogue.params), _CONSTANTS,
+        f"{kernel}.comp.j2", buffers, (*params, *epilogue.params), _CONSTANTS[kernel],
         options=(
-            ("vector", vector), ("out_vector", out_vector), ("causal", causal),
+            *([("vector", vector)] if kernel == "attention" else []),
+            ("out_vector", out_vector), ("causal", causal),
             ("masked", "mask" in names), ("choosing", "seen" in names), *epilogue.options,
         ),
-        features=used_features(features, buffers, epilogue.int64),
+        features=used_features(features, buffers, epilogue.int64, converts=True),
     )

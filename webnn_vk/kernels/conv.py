@@ -43,7 +43,7 @@ _PARAMS = {
 _STRIDES = ("xc", "xw", "yc", "ys", "fg", "fo", "fc", "fw")
 _CONSTANTS = {
     "conv": ("TC", "TP", "CHANNEL_LANES"),
-    "conv_tiled": ("TM", "TN", "BK"),
+    "conv_tiled": ("TM", "TN", "BK", "RAGGED"),
     "conv_wide": ("TC", "TP", "UC"),
     "conv_depthwise": ("TP", "KH", "KW", "SH", "SW", "DH", "DW", "PW"),
 }
@@ -198,6 +198,7 @@ class Conv(Family):
         elif schedule.kernel == "conv_tiled":
             vector = whole and g.channels_last and not g.IC % 4
             constants, groups = dict(schedule.numbers), _tiled_groups(g, schedule)
+            constants["RAGGED"] = int(g.IC % schedule["BK"] != 0)
         elif schedule.kernel == "conv_wide":
             vector = whole and g.xc == 1 and not g.IC % 4
             constants, groups = dict(schedule.numbers), _wide_groups(g, schedule)
@@ -329,12 +330,15 @@ def _depthwise_tiles(
 
 
 def _direct_groups(g: Geometry, schedule: Schedule) -> int:
-    """Workgroups of the direct kernel."""
-    pixels = g.N * g.OH * g.OW
+    """Workgroups of the direct kernel: of a transposed convolution, of each phase of outputs."""
+    phases, rows, columns = 1, g.OH, g.OW
+    if g.transposed:
+        phases, rows, columns = g.SH * g.SW, ceil_divide(rows, g.SH), ceil_divide(columns, g.SW)
+    pixels = g.N * rows * columns
     lanes = schedule["LX"], schedule["LY"]
     channels, along = lanes if schedule["CHANNEL_LANES"] else lanes[::-1]
     channel_tiles = ceil_divide(g.OC, channels * schedule["TC"])
-    return g.G * channel_tiles * ceil_divide(pixels, along * schedule["TP"])
+    return phases * g.G * channel_tiles * ceil_divide(pixels, along * schedule["TP"])
 
 
 def _wide_groups(g: Geometry, schedule: Schedule) -> int:
@@ -423,5 +427,5 @@ def _spec(
         (*(Param(name) for name in _PARAMS[kernel] + _STRIDES), *extra.params),
         tuple(Constant(name) for name in _CONSTANTS[kernel]),
         (*options, *extra.options),
-        used_features(features, buffers, extra.int64),
+        used_features(features, buffers, extra.int64, converts=True),
     )

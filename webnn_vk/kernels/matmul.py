@@ -119,6 +119,8 @@ class Matmul(Family):
             if lanes * lanes <= profile.max_workgroup_invocations
             and tile_bytes(side, side, steps, not p.a_transposed, p.b_transposed)
             <= profile.max_shared_memory
+            # Element by element, both operands' loads take more registers than GFX1100 has.
+            and (tile < 8 or any(_vectors(p, p.starts)))
         ]
         return direct + tiled + coopmat.schedules(p, profile) + [
             Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", tm), ("TN", tn)), load)
@@ -429,5 +431,5 @@ def _spec(
         (*_PARAMS, *extra.params),
         _CONSTANTS[kernel],
         (*options.items(), *extra.options),
-        used_features(features, buffers, extra.int64),
+        used_features(features, buffers, extra.int64, converts=True),
     )

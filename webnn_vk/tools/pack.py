@@ -12,10 +12,14 @@ from webnn_vk.codegen.pack import PACK_PATH
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.store import MATRIX_EXTENSION, build_pack
 from webnn_vk.gpu import nanoseconds
+from webnn_vk.kernels.expression import HALF_CONVERSIONS
 from webnn_vk.profiler import roofline
 
 # What decides how a kernel stores its data; devices have any subset of them.
-FEATURES = ("float16", "int8", "int16", "int64", "nan_preserve_f32")
+FEATURES = (
+    *(frozenset({name}) for name in ("float16", "int8", "int16", "int64", "nan_preserve_f32")),
+    HALF_CONVERSIONS,
+)
 # Devices with cooperative matrices have all that the kernels with them use.
 MATRICES = kernels.MATRIX_FEATURES | {"float16"}
 
@@ -26,7 +30,7 @@ def specs(matrices: bool = True) -> list[KernelSpec]:
     distinct: dict[KernelSpec, None] = {}
     for count in range(len(FEATURES) + 1):
         for features in itertools.combinations(FEATURES, count):
-            distinct.update(dict.fromkeys(kernels.catalogue(frozenset(features))))
+            distinct.update(dict.fromkeys(kernels.catalogue(frozenset().union(*features))))
     if matrices:
         distinct.update(dict.fromkeys(kernels.catalogue(MATRICES)))
     return [*distinct, nanoseconds.spec(), *roofline.specs()]

@@ -208,6 +208,12 @@ def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
                   & vk.const(f"VK_SUBGROUP_FEATURE_{bit}_BIT")}
     if p12:
         found |= {name for name, member in _PROPERTIES_12.items() if getattr(p12, member)}
+        # Kernels set modes for one width of numbers alone.
+        dependent = vk.const("VK_SHADER_FLOAT_CONTROLS_INDEPENDENCE_NONE")
+        for behaviour, prefix in (("denormBehaviorIndependence", "denorm_"),
+                                  ("roundingModeIndependence", "rounding_")):
+            if getattr(p12, behaviour) == dependent:
+                found = {name for name in found if not name.startswith(prefix)}
     if p13 and p13.integerDotProduct4x8BitPackedSignedAccelerated:
         found.add("integer_dot_product_accelerated")
     if p13 and not p13.requiredSubgroupSizeStages & compute:

@@ -8,7 +8,7 @@ import pytest
 from tests.support.comparing import assert_close, profile_for
 from tests.support.contexts import open_context
 from tests.support.drivers import require_vulkan
-from tests.support.running import node_of, run
+from tests.support.running import device_profile, node_of, run, schedules_of
 from webnn_vk import MLGraphBuilder
 
 
@@ -26,21 +26,73 @@ CASES = {
 }
 
 
+def case_of(shapes, more, data_type):
+    rng = np.random.default_rng(5)
+    given = dict(more)
+    if "mask" in given:
+        given["mask"] = drawn(rng, *given["mask"], data_type=data_type)
+    if "seen" in given:
+        given["seen"] = rng.integers(0, 2, given["seen"]).astype(np.uint8)
+    operands = [drawn(rng, *shape, data_type=data_type) for shape in shapes]
+    return node_of("attention", *operands, scale=0.25, **given)
+
+
 @pytest.mark.parametrize("way", ["software", "discrete"])
 @pytest.mark.parametrize("case", CASES)
 def test_as_the_reference(case, way):
     require_vulkan()
-    rng = np.random.default_rng(5)
     *shapes, more = CASES[case]
     for data_type in ("float32", "float16"):
-        given = dict(more)
-        if "mask" in given:
-            given["mask"] = drawn(rng, *given["mask"], data_type=data_type)
-        if "seen" in given:
-            given["seen"] = rng.integers(0, 2, given["seen"]).astype(np.uint8)
-        operands = [drawn(rng, *shape, data_type=data_type) for shape in shapes]
-        node, arrays = node_of("attention", *operands, scale=0.25, **given)
+        node, arrays = case_of(shapes, more, data_type)
         assert_close(node, arrays, profile_for(way), 4e-6)
+
+
+def tiles(node, profile):
+    return [s for s in schedules_of(node, profile) if s.kernel == "attention_tiled"]
+
+
+def assert_tiles_compute(node, arrays, lanes):
+    """The schedules with tiles of so many lanes compute what the reference does."""
+    profile = device_profile(device_type="discrete")
+    expected = node.evaluate(arrays.get)[0].astype(np.float64)
+    half = 2.0**-10 if "float16" in {str(a.dtype) for a in arrays.values()} else 0.0
+    schedules = [s for s in tiles(node, profile) if s["LX"] in lanes]
+    assert schedules
+    for schedule in schedules:
+        (result,) = run(node, arrays, profile, schedule)
+        np.testing.assert_allclose(
+            result.astype(np.float64), expected, rtol=8e-6 + half, atol=8e-6, err_msg=str(schedule)
+        )
+
+
+# Driver's compilers take seconds for these kernels: cases that share one, or two.
+TILED = {
+    "edges of all tiles": ((2, 3, 37, 20), (2, 3, 70, 20), (2, 3, 70, 36), {}),
+    "whole tiles": ((1, 64, 32), (1, 64, 32), (1, 64, 32), {}),
+    "grouped heads": ((2, 2, 3, 9, 8), (2, 2, 1, 50, 8), (2, 2, 1, 50, 8), {"mask": (50,)}),
+    "causal": ((40, 8), (45, 8), (45, 8), {"causal": True, "seen": (40, 45), "unseen": -1.0}),
+    "head of 64": ((150, 64), (150, 64), (150, 64), {"causal": True}),
+    "head of 96": ((33, 96), (130, 96), (130, 96), {}),
+    "head of 128": ((2, 65, 128), (2, 129, 128), (2, 129, 128), {"mask": (2, 65, 129)}),
+    "long keys": ((3, 5, 16), (3, 2000, 16), (3, 2000, 16), {"mask": (2000,)}),
+    "few keys": ((3, 70, 32), (3, 2, 32), (3, 2, 32), {}),
+}
+
+
+@pytest.mark.parametrize("case", ["edges of all tiles", "grouped heads", "causal"])
+def test_tiles_as_the_reference(case):
+    require_vulkan()
+    *shapes, more = TILED[case]
+    assert_tiles_compute(*case_of(shapes, more, "float32"), lanes=(8,))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("data_type", ["float32", "float16"])
+@pytest.mark.parametrize("case", TILED)
+def test_all_tiles_as_the_reference(case, data_type):
+    require_vulkan()
+    *shapes, more = TILED[case]
+    assert_tiles_compute(*case_of(shapes, more, data_type), lanes=(8, 16))
 
 
 def test_large_scores_do_not_overflow_and_rows_without_a_distribution_are_nan():
@@ -55,8 +107,10 @@ def test_large_scores_do_not_overflow_and_rows_without_a_distribution_are_nan():
     mask[1, 35], mask[2], mask[3, 5] = -np.inf, -np.inf, np.nan
     mask[4, :35] = -3e38
     node, arrays = node_of("attention", query, key, value, mask=mask)
-    for way in ("software", "discrete"):
-        (result,) = run(node, arrays, profile_for(way))
+    plain = [(profile_for(way), None) for way in ("software", "discrete")]
+    tiled = tiles(node, profile_for("discrete"))[0]
+    for profile, schedule in (*plain, (profile_for("discrete"), tiled)):
+        (result,) = run(node, arrays, profile, schedule)
         np.testing.assert_array_equal(result[[0, 4]], 7)
         np.testing.assert_allclose(result[1], 1, rtol=1e-6)
         assert np.isnan(result[2:4]).all()

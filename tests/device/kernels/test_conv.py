@@ -163,3 +163,41 @@ def test_infinite_weights(name: str, channels: int) -> None:
         name, x, w, strides=[2, 2], padding=[1, 1, 1, 1], input_layout="nhwc", filter_layout="ohwi"
     )
     assert_close(node, arrays, profile_for("software"), _ERROR)
+
+
+@pytest.mark.parametrize("strides", [(1, 2), (2, 2), (3, 2), (4, 3), (6, 6)], ids=str)
+@pytest.mark.parametrize("way", ["software", "discrete"])
+def test_transposed_phases(way: str, strides: tuple[int, int]) -> None:
+    """Every remainder of outputs by the strides, dilations that share factors with them or don't
+    (phases without any tap among them), taps fewer and more than strides."""
+    require_vulkan()
+    rng = np.random.default_rng(strides)
+    profile = profile_for(way)
+    for dilations, taps, groups, layout in (
+        ((1, 1), (4, 3), 1, "nchw"), ((2, 3), (3, 4), 2, "nchw"), ((4, 2), (2, 5), 1, "nhwc"),
+        ((3, 6), (1, 2), 3, "nhwc"), ((1, 1), (8, 7), 1, "nhwc"),
+    ):
+        shape = {"n": 2, "c": 4 * groups, "h": 4, "w": 3}
+        for padding, extra in (([0, 0, 0, 0], (0, 0)), ([1, 0, 0, 1], (-1, -1))):
+            room = [s - 1 for s in strides]
+            node, arrays = node_of(
+                "conv_transpose2d",
+                random_array(rng, "float32", tuple(shape[d] for d in layout)),
+                random_array(rng, "float32", (4 * groups, 3, *taps)), groups=groups,
+                strides=list(strides), dilations=list(dilations), padding=padding,
+                output_padding=[n and r for n, r in zip(extra, room, strict=True)],
+                input_layout=layout, bias=random_array(rng, "float32", (3 * groups,)),
+            )
+            assert_close(node, arrays, profile, _ERROR)
+
+
+def test_a_transposed_convolution_computes_no_absent_taps() -> None:
+    """Every output's workgroup is of one phase: their number is that of the phases' own tiles."""
+    x, w = (MLOperandDescriptor("float32", s) for s in ((1, 8, 16, 16), (8, 8, 4, 4)))
+    profile = stored_profile("llvmpipe")
+    groups = []
+    for strides in ([1, 1], [2, 2]):
+        (dispatch,) = plan(node_of("conv_transpose2d", x, w, strides=strides)[0], profile)
+        groups.append(dispatch.groups[0])
+    # 19 × 19 outputs; four times 17 × 17. Tiles of 64 pixels by 8 channels.
+    assert groups == [6, 4 * 5]

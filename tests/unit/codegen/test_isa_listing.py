@@ -163,3 +163,13 @@ def test_loops_of_one_latch_each():
     """Two branches back in one block are two loops."""
     text = "BB0:\n\tv_nop\nBB1:\n\ts_cbranch_scc1 BB0\n\ts_branch BB1\n"
     assert [[b.number for b in loop] for loop in loops(parse(text))] == [[0, 1], [1]]
+
+
+def test_equal_instructions_in_succession_are_counted():
+    (block,) = parse(
+        "BB0:\n"
+        "\tv_fma_f32 v91, v92, v91, 1.0                                ; d54b005b 03cab75c\n"
+        "\t(then repeated 2 times)\n"
+        "\ts_endpgm                                                    ; bf810000\n"
+    )
+    assert [i.opcode for i in block.instructions] == ["v_fma_f32"] * 3 + ["s_endpgm"]

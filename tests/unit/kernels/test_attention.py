@@ -13,7 +13,7 @@ from tests.support.running import node_of
 from webnn_vk.data_types import FLOAT_TYPES
 from webnn_vk.graph import Emitter
 from webnn_vk.kernels import FAMILIES, DeviceWork, lower_graph, plan
-from webnn_vk.kernels.attention import shared_bytes
+from webnn_vk.kernels.attention import shared_bytes, tiled_bytes
 from webnn_vk.passes import DEVICE_PASSES, Compilation, remove_dead_code, run_passes
 
 GPU = stored_profile("nvidia_h200")
@@ -45,19 +45,32 @@ def test_plans_are_in_the_catalogue_and_within_limits(profile):
             assert dispatch.spec in known
             c = dispatch.constants
             assert c["LX"] * c["LY"] <= device.max_workgroup_invocations
-            assert shared_bytes(c["LX"], c["LY"] * c["TM"]) <= device.max_shared_memory
-            assert 4 * c["LX"] * c["TE"] >= width > 4 * c["LX"] * (c["TE"] - 1)
+            wide = -(-width // (4 * c["LX"]))
+            if dispatch.kernel == "attention_tiled":
+                shared = tiled_bytes(c["LX"], c["LY"] * c["TM"], c["TE"], c["DC"], c["VC"])
+                # An invocation brings in the same columns of several rows of values.
+                assert c["LX"] * c["LY"] % (c["LX"] * c["TE"]) == 0
+                wide = 1 << (wide - 1).bit_length()
+            else:
+                shared = shared_bytes(c["LX"], c["LY"] * c["TM"])
+            assert shared <= device.max_shared_memory
+            assert c["TE"] == wide
 
 
 def test_choices():
-    def tile(profile, rows, batch):
-        c = planned(profile, (batch, rows, 64), 512, 64).constants
-        return c["LX"], c["LY"], c["TM"]
+    def tile(profile, rows, batch, depth=64):
+        dispatch = planned(profile, (batch, rows, depth), 512, depth)
+        c = dispatch.constants
+        return dispatch.kernel, c["LX"], c["LY"], c["TM"]
 
-    assert tile(GPU, 512, 12) == (16, 8, 4)  # enough to fill the device
-    assert tile(GPU, 32, 4) != (16, 8, 4)  # more and smaller workgroups
-    assert tile(GPU, 1, 12) == (32, 1, 1)  # the next token: nothing to share
-    assert tile(stored_profile("llvmpipe"), 512, 12) == (8, 1, 8)
+    # Enough to fill the device: with tiles in shared memory, of fewer queries where there are few.
+    assert tile(GPU, 512, 12) == ("attention_tiled", 16, 16, 4)
+    assert tile(GPU, 512, 12, 128) == ("attention_tiled", 16, 16, 4)
+    assert tile(GPU, 64, 32) == ("attention_tiled", 16, 8, 4)
+    assert tile(GPU, 512, 12, 63) == ("attention", 16, 8, 4)  # not in vectors of 4
+    assert tile(GPU, 32, 4) == ("attention", 8, 1, 4)  # more and smaller workgroups
+    assert tile(GPU, 1, 12) == ("attention", 32, 1, 1)  # the next token: nothing to share
+    assert tile(stored_profile("llvmpipe"), 512, 12) == ("attention", 8, 1, 8)
 
 
 def heads(emit, x, order):

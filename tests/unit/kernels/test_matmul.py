@@ -105,3 +105,13 @@ def test_partial_sums_of_all_batches_share_their_memory(inner: int, scratches: i
         if isinstance(binding.value, Scratch)
     }
     assert [s.size for s in found] == [20 * 30 * 4] * scratches
+
+
+def test_tiles_of_operands_read_one_by_one_are_small() -> None:
+    """Both so and 8 × 8 sums would spill registers; one in vectors is enough."""
+    for shapes, tile in (
+        (((1023, 1023), (1023, 1023)), 4), (((1024, 1024), (1024, 1023)), 8),
+        (((1023, 1023), (1023, 1024)), 8),
+    ):
+        (dispatch,) = _planned("amd_rdna3", *shapes)
+        assert dispatch.kernel == "matmul_tiled" and dispatch.constants["TM"] == tile

@@ -58,9 +58,16 @@ class Gpu(Rules):
         self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
     ) -> Schedule:
         """Many keys at a time for a query or two; else the most queries a workgroup of which
-        enough are left to fill the device, since queries share what is read."""
+        enough are left to fill the device, since queries share what is read: with tiles in shared
+        memory where those fill it."""
+        tiled = [c for c in candidates if c.kernel == "attention_tiled"]
+        candidates = [c for c in candidates if c.kernel == "attention"]
         if problem.rows <= 2:
             return candidates[-1]
+        for candidate in reversed(tiled):
+            rows = candidate["LY"] * candidate["TM"]
+            if problem.batches * ceil_divide(problem.rows, rows) >= self.product_tiles:
+                return candidate
         best = None
         for candidate in candidates[:-1]:
             rows = candidate["LY"] * candidate["TM"]
