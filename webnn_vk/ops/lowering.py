@@ -90,6 +90,14 @@ class Product:
 
 
 @dataclass(frozen=True)
+class QuantizedProduct(Product):
+    """A product whose b has integers of 8 bits, from which the argument ``zero_point`` is
+    subtracted. ``expand``: the same by the specification's operators, as `Decompose` has it."""
+
+    expand: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True)
 class Attention:
     """softmax(query · keyᵀ) · value with what `ops/attention.py` says. ``expand``: the same by the
     specification's operators, as `Decompose` has it, for devices whose limits forbid the kernel."""

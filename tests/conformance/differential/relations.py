@@ -282,6 +282,15 @@ def _(d: Draft) -> Example:
     return d.example({"a": a, "b": b, "c": d.broadcast((m, n)) if d.flag() else None}, given)
 
 
+@relation("quantized_matmul")
+def _(d: Draft) -> Example:
+    m, k, n = (d.choose(_LENGTHS) for _ in range(3))
+    given = {"zero_point": float(d.integer(-128, 255)), "b_transpose": d.flag()}
+    batch = tuple(d.choose((1, 2, 3)) for _ in range(d.integer(0, 3)))
+    b = (n, k) if given["b_transpose"] else (k, n)
+    return d.example({"a": (*batch, m, k), "b": b}, given)
+
+
 @relation("attention")
 def _(d: Draft) -> Example:
     rows, keys, depth = (d.choose(_LENGTHS) for _ in range(3))
