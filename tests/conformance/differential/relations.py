@@ -92,6 +92,13 @@ def _(d: Draft) -> Example:
     return d.example(shapes, given | {"epsilon": _epsilon(d)})
 
 
+@relation("rms_normalization")
+def _(d: Draft) -> Example:
+    shape = d.shape_of("input")
+    axes = d.axes(len(shape))
+    return d.example({"input": shape}, {"axes": axes, "epsilon": _epsilon(d)})
+
+
 # -- movement
 @relation("reshape")
 def _(d: Draft) -> Example:
