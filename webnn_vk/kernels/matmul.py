@@ -413,8 +413,6 @@ def _spec(
         options |= {"vector": a_vector}
         b_vector = a_vector and not a_transposed
     quantized, weight_type = weights
-    if quantized:
-        options |= {"quantized": quantized}
     buffers = [
         Buffer("a", weight_type if quantized == "a" else data_type, "r", 4 if a_vector else 1),
         Buffer("b", weight_type if quantized == "b" else data_type, "r", 4 if b_vector else 1),

@@ -179,7 +179,7 @@ def test_the_device_holds_a_quarter() -> None:
 
 def test_without_its_kernel_it_is_what_the_specification_has() -> None:
     program = compiled(
-        product(), available=lambda spec: not any(name == "quantized" for name, _ in spec.options)
+        product(), available=lambda spec: all(p.name != "zero_point" for p in spec.params)
     )
     operators = [o for step in program.report.steps for o in step.operators]
     assert operators == ["dequantize_linear", "matmul", "mul"]
