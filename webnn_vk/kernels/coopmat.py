@@ -77,7 +77,7 @@ def needed(data_type: str) -> frozenset[str]:
 
 def schedules(p: Product, profile: DeviceProfile) -> list[Schedule]:
     """The tilings by which the device could compute a product with cooperative matrices."""
-    if p.data_type not in OPERANDS:
+    if p.data_type not in OPERANDS or p.quantized:
         return []
     shape, subgroup = shape_for(p.data_type, profile), subgroup_size(profile)
     emulated = "cooperative_matrix" not in profile.features

@@ -61,10 +61,11 @@ class Copy(Family):
     def lower(
         self, node: KernelNode, problem: Movement, schedule: Schedule, profile: DeviceProfile
     ) -> list[Dispatch]:
-        """One dispatch per box, more above the binding limit."""
+        """One dispatch per box, more above the binding limit, none for what is in place."""
         return [
             dispatch
-            for source, target, box in moves(node)
+            for number, (source, target, box) in enumerate(moves(node))
+            if number not in node.in_place
             for dispatch in move(source, target, box, profile)
         ]
 

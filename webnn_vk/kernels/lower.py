@@ -18,6 +18,7 @@ from .absorb import absorb, remove_dead
 from .dispatch import Dispatch, Packed, Unsupported
 from .families import family_of
 from .fusion import fuse
+from .in_place import lie_in_place
 from .lowered import Alias, DeviceWork, HostWork, LoweredGraph
 from .node import KernelGraph, KernelNode
 
@@ -39,11 +40,17 @@ def _pack(graph: KernelGraph, compilation: Compilation) -> KernelGraph:
     ))
 
 
+def _in_place(graph: KernelGraph, compilation: Compilation) -> KernelGraph:
+    profile = compilation.profile
+    return graph if profile is None else lie_in_place(graph, profile)
+
+
 FUSE = Pass("fuse", _fuse)
 ABSORB = Pass("absorb", lambda graph, compilation: absorb(graph))
 PACK = Pass("pack", _pack)
+IN_PLACE = Pass("in_place", _in_place)
 #: From placed nodes to kernels.
-KERNEL_PASSES = (FUSE, ABSORB, PACK)
+KERNEL_PASSES = (FUSE, ABSORB, PACK, IN_PLACE)
 
 
 @dataclass
@@ -169,12 +176,16 @@ def _is_plain(node: KernelNode) -> bool:
 def _lowered(
     graph: KernelGraph, dispatches: Mapping[KernelNode, list[Dispatch]], compilation: Compilation
 ) -> LoweredGraph:
-    works: list[DeviceWork | HostWork | Alias] = []
+    works: list[DeviceWork | HostWork | Alias] = [
+        Alias(value, part.whole, part.offset) for value, part in graph.parts.items()
+    ]
     for node in graph.nodes:
         if isinstance(node, KernelNode):
-            works.append(DeviceWork(
-                node.titles, tuple(dispatches[node]), _reason(node)
-            ))
+            # A movement whose elements are all in place is no work.
+            if dispatches[node]:
+                works.append(DeviceWork(
+                    node.titles, tuple(dispatches[node]), _reason(node)
+                ))
         elif node.on_cpu:
             works.append(HostWork(node, node.reason))
         else:

@@ -30,10 +30,13 @@ class HostWork:
 
 @dataclass(frozen=True)
 class Alias:
-    """``output`` has the elements of ``source`` in the same order: the same memory."""
+    """``output`` lies in the memory of ``source``, from byte ``offset`` on: it has the same
+    elements in the same order, or a range of them. It may stand before the work that makes either.
+    """
 
     output: Value
     source: Value
+    offset: int = 0
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from ..access import Access, collapse
 from ..data_types import DATA_TYPES, FLOAT_TYPES
 from ..device_profile import DeviceProfile
 from ..integers import VECTOR_BYTES, ceil_divide, round_up
+from ..ops.lowering import QuantizedProduct
 from . import coopmat
 from . import epilogue as fused
 from .choose import choose
@@ -43,6 +44,7 @@ _PARAMS = (
     Param("b_batch", count=3),
     Param("out_batch", count=3),
 )
+_ZERO_POINT = (Param("zero_point", "float"),)
 _CONSTANTS = {
     "matmul": (Constant("TM"), Constant("TN")),
     "matmul_tiled": (Constant("TM"), Constant("TN"), Constant("BK")),
@@ -91,6 +93,8 @@ class Matmul(Family):
             node.arguments.get("alpha", 1.0), node.arguments.get("beta", 1.0),
             (a.offset, b.offset, 0 if c is None else c.offset, out.offset),
             panel=panel_of(b), data_type=a.data_type,
+            quantized="b" if isinstance(node.lowering, QuantizedProduct) else "",
+            zero_point=node.arguments.get("zero_point", 0.0),
         ))
 
     def candidates(self, problem: Product, profile: DeviceProfile) -> Sequence[Schedule]:
@@ -136,7 +140,7 @@ class Matmul(Family):
         """Operands larger than a binding are cut into several dispatches."""
         a, b = (node.operands[name] for name in problem.operands[:2])
         c = node.operand(problem.operands[2])
-        itemsize = DATA_TYPES[a.data_type].size
+        itemsize = max(DATA_TYPES[a.data_type].size, DATA_TYPES[b.data_type].size)
         dispatches: list[Dispatch] = []
         scratch: list[Scratch] = []
         for group in pieces(problem, itemsize, profile):
@@ -303,15 +307,15 @@ def _dispatch(
     out: Access | Scratch, schedule: Schedule, profile: DeviceProfile,
 ) -> Dispatch:
     p, kernel = piece.product, schedule.kernel
-    data_type = a.data_type
+    data_type = p.data_type
     c_type = None if c is None else "float32" if isinstance(c, Scratch) else c.data_type
     out_type = "float32" if isinstance(out, Scratch) else node.out_type
-    itemsize = DATA_TYPES[data_type].size
+    a_size, b_size = (DATA_TYPES[operand.data_type].size for operand in (a, b))
     reach = spans(p)
     bindings, bases = [], []
     for target, start, size, elements in (
-        (a, piece.a, itemsize, reach[0]),
-        (b, piece.b, itemsize, reach[1]),
+        (a, piece.a, a_size, reach[0]),
+        (b, piece.b, b_size, reach[1]),
         (c, piece.c, DATA_TYPES[c_type].size if c_type else 0, reach[2]),
         (out, piece.out, DATA_TYPES[out_type].size, reach[3]),
     ):
@@ -322,7 +326,8 @@ def _dispatch(
         bindings.append(binding)
         bases.append(base)
     extra = fused.nothing(out_type) if isinstance(out, Scratch) else fused.build(node)
-    plain = data_type == out_type and c_type in (None, data_type)
+    # Others of mixed types are in the pack without vectors alone.
+    plain = p.quantized or data_type == out_type and c_type in (None, data_type)
     # Parts of what exceeds a binding begin where they like.
     texels = schedule.load == "texel" and all(b.size is None for b in bindings)
     aligned = plain or bool(node.epilogue)
@@ -341,6 +346,7 @@ def _dispatch(
         spec = _spec(
             kernel, data_type, c_type, out_type, p.a_transposed, p.b_transposed, a_vector,
             b_vector, profile.features, extra, texels=texels,
+            weights=(p.quantized, (a if p.quantized == "a" else b).data_type),
         )
     rows, columns = tile_shape(p, schedule)
     groups = p.batches * ceil_divide(p.m, rows) * ceil_divide(p.n, columns)
@@ -357,6 +363,8 @@ def _dispatch(
         "out_batch": pad + p.out_batch[-BATCH_RANK:],
         **extra.values,
     }
+    if p.quantized:
+        params["zero_point"] = p.zero_point
     vectors = f"{'sv'[a_vector]}{'sv'[b_vector]}" + "x" * texels
     transposed = f"{'t' if p.a_transposed else 'n'}{'t' if p.b_transposed else 'n'}"
     return Dispatch(
@@ -368,7 +376,9 @@ def _dispatch(
         kernel,
         f"{transposed} {vectors} {rows}x{columns}",
         2 * p.batches * p.m * p.n * p.k + extra.flops,
-        itemsize * (p.batches * (p.m * p.k + p.k * p.n + p.m * p.n)) + extra.bytes,
+        p.batches * (
+            a_size * p.m * p.k + b_size * p.k * p.n + DATA_TYPES[out_type].size * p.m * p.n
+        ) + extra.bytes,
     )
 
 
@@ -397,7 +407,9 @@ def _spec(
     kernel: str, data_type: str, c_type: str | None, out_type: str, a_transposed: bool,
     b_transposed: bool, a_vector: bool, b_vector: bool, features: frozenset[str],
     extra: fused.Epilogue | None = None, texels: bool = False,
+    weights: tuple[str, str] = ("", ""),
 ) -> KernelSpec:
+    """``weights``: which of a and b has another data type, and which; for ("", "") none has."""
     extra = extra or fused.nothing(out_type)
     options = {"a_transposed": a_transposed, "addend": c_type is not None}
     out_vector = False
@@ -416,9 +428,10 @@ def _spec(
     else:
         options |= {"vector": a_vector}
         b_vector = a_vector and not a_transposed
+    quantized, weight_type = weights
     buffers = [
-        Buffer("a", data_type, "r", 4 if a_vector else 1),
-        Buffer("b", data_type, "r", 4 if b_vector else 1),
+        Buffer("a", weight_type if quantized == "a" else data_type, "r", 4 if a_vector else 1),
+        Buffer("b", weight_type if quantized == "b" else data_type, "r", 4 if b_vector else 1),
         *([Buffer("c", c_type)] if c_type else []),
         Buffer("out", out_type, "w", 4 if out_vector else 1),
         *extra.buffers,
@@ -428,7 +441,7 @@ def _spec(
     return KernelSpec(
         f"{kernel}.comp.j2",
         tuple(buffers),
-        (*_PARAMS, *extra.params),
+        (*_PARAMS, *_ZERO_POINT[: bool(quantized)], *extra.params),
         _CONSTANTS[kernel],
         (*options.items(), *extra.options),
         used_features(features, buffers, extra.int64, converts=True),

@@ -49,6 +49,8 @@ class KernelNode:
     sources: tuple[Node, ...]
     epilogue: tuple[Step, ...] = ()
     label: str = ""
+    #: Numbers of a movement's copies (`copy.moves`) whose elements lie where they belong already.
+    in_place: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, node: Node) -> KernelNode:
@@ -160,16 +162,25 @@ def view(array: np.ndarray, access: Access, writable: bool = False) -> np.ndarra
     )
 
 
+@dataclass(frozen=True)
+class Part:
+    """Where a value lies that has no memory of its own: from byte ``offset`` of ``whole`` on."""
+
+    whole: Value
+    offset: int
+
+
 @dataclass(frozen=True, eq=False)
 class KernelGraph:
     """A graph whose nodes are kernels' work, or nodes as they were: views, and what the CPU
-    computes. In topological order."""
+    computes. In topological order. ``parts``: the values that lie in the memory of others."""
 
     inputs: Mapping[str, Value]
     outputs: Mapping[str, Value]
     nodes: tuple[KernelNode | Node, ...]
     #: Nodes that must be kernels of their own: neither fused nor absorbed.
     apart: frozenset[Node] = field(default=frozenset())
+    parts: Mapping[Value, Part] = field(default_factory=dict)
 
     @cached_property
     def producers(self) -> dict[Value, KernelNode | Node]:
@@ -205,6 +216,22 @@ class KernelGraph:
         for name, value in self.outputs.items():
             if not value.is_constant and value not in known:
                 raise ValueError(f"output {name!r} is never computed")
+            if value in self.parts:
+                raise ValueError(f"output {name!r} lies in another value")
+        self._verify_parts(known)
+
+    def _verify_parts(self, known: set[Value]) -> None:
+        for value, part in self.parts.items():
+            end = part.offset + value.descriptor.byte_length
+            if part.offset < 0 or end > part.whole.descriptor.byte_length:
+                raise ValueError(f"{value.descriptor} leaves {part.whole.descriptor}: {end} bytes")
+            if value not in known or part.whole not in known:
+                raise ValueError(f"{value.descriptor} lies in what is never computed")
+        for node in self.nodes:
+            if isinstance(node, Node) and node.on_cpu and not self.parts.keys().isdisjoint(
+                reads(node)
+            ):
+                raise ValueError(f"{node.title} on the CPU reads a part of another value")
 
     @staticmethod
     def _verify_accesses(node: KernelNode) -> None:
@@ -230,6 +257,10 @@ class KernelGraph:
             for j, v in enumerate(writes(node)):
                 names[v] = f"%{i}" if len(writes(node)) == 1 else f"%{i}.{j}"
             lines.append(_line(node, names))
+        lines += [
+            f"part {names[v]} = {names[p.whole]} from byte {p.offset} on"
+            for v, p in self.parts.items()
+        ]
         lines += [f"output {name} = {names[v]}" for name, v in self.outputs.items()]
         return "\n".join(lines)
 

@@ -1,4 +1,5 @@
-"""Layer and instance normalisation: rows brought to mean 0 and variance 1, in two passes."""
+"""Layer and instance normalisation: rows brought to mean 0 and variance 1, in two passes; and by
+the root mean square alone."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ from .rows import Rows, Split, Vectors
 from .schedule import Schedule
 
 _NORM = (*rows.PARAMS, Param("rows"), Param("len"), Param("epsilon", "float"))
-_NORM_CONSTANTS = (*rows.CONSTANTS, Constant("SCALED"), Constant("SHIFTED"))
+_NORM_CONSTANTS = (
+    *rows.CONSTANTS, Constant("SCALED"), Constant("SHIFTED"), Constant("CENTRED")
+)
 _AFFINE = ("scale", "bias")
 _PLAIN = (Param("affine_step"), Param("channels"))
 _PERMUTED = (Param("digits", "uint", 8), Param("affine_stride", "uint", 8))
@@ -102,6 +105,7 @@ class Norm(Family):
             "LX": size,
             "SCALED": int("scale" in node.operands),
             "SHIFTED": int("bias" in node.operands),
+            "CENTRED": int(node.lowering.centred),
         }
         return [
             dispatch(

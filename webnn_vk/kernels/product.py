@@ -25,7 +25,8 @@ class Product:
     b [K, N] or [N, K] alike; out has ``ldo`` elements a row. ``batch`` sizes come with the strides
     of a, b and out; ``starts`` are the first elements of a, b, c and out. ``operands`` name what
     the node calls a, b and c. ``panel``: b is packed in panels of so many columns (0: it is not).
-    ``data_type`` is that of a and b.
+    ``data_type`` is that of a and b. ``quantized``: which of both, "a" or "b", has integers of 8
+    bits instead, from which ``zero_point`` is subtracted.
     """
 
     m: int
@@ -47,6 +48,8 @@ class Product:
     operands: tuple[str, str, str] = ("a", "b", "c")
     panel: int = 0
     data_type: str = "float32"
+    quantized: str = ""
+    zero_point: float = 0.0
 
     @property
     def batches(self) -> int:
@@ -98,6 +101,7 @@ def normalize(p: Product) -> Product:
             p, m=p.n, n=1, lda=p.ldb, ldb=1, ldo=1, a_transposed=not p.b_transposed,
             b_transposed=False, a_batch=p.b_batch, b_batch=p.a_batch, c_strides=p.c_strides[::-1],
             starts=(b_start, a_start, c_start, out_start), operands=(b, a, c),
+            quantized={"a": "b", "b": "a", "": ""}[p.quantized],
         )
     return p
 

@@ -90,6 +90,14 @@ class Product:
 
 
 @dataclass(frozen=True)
+class QuantizedProduct(Product):
+    """A product whose b has integers of 8 bits, from which the argument ``zero_point`` is
+    subtracted. ``expand``: the same by the specification's operators, as `Decompose` has it."""
+
+    expand: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True)
 class Attention:
     """softmax(query · keyᵀ) · value with what `ops/attention.py` says. ``expand``: the same by the
     specification's operators, as `Decompose` has it, for devices whose limits forbid the kernel."""
@@ -145,10 +153,12 @@ class Softmax:
 class Normalize:
     """Rows brought to mean 0 and variance 1, times ``scale``, plus ``bias``. ``axes(shape,
     arguments)`` gives the dimensions of a row, in the order of the affine operands' dimensions;
-    ``channel(shape, arguments)`` instead the dimension that scale and bias belong to."""
+    ``channel(shape, arguments)`` instead the dimension that scale and bias belong to. Not
+    ``centred``: the mean stays, and the mean of the squares is brought to 1."""
 
     axes: Callable[[tuple[int, ...], Mapping[str, Any]], tuple[int, ...]]
     channel: Callable[[tuple[int, ...], Mapping[str, Any]], int] | None = None
+    centred: bool = True
     family: ClassVar[str] = "norm"
 
 

@@ -13,13 +13,15 @@ from .norms import FUSE_NORMS
 from .patterns import Anything, Constant, Match, Maybe, Op
 from .pipeline import Compilation, Notes, Pass, check_skipped, run_passes
 from .place import ORDER, PLACE, order, place
+from .quantized import FUSE_DEQUANTIZE
 from .rewrite import Rewrite, apply_rewrites, rewrite, rewrite_pass
 
 # From the builder's graph to placed nodes. The CPU device computes what it is given, so that its
 # results stay a reference for what the other passes do.
 DEVICE_PASSES = (
-    DEAD_CODE, FOLD, DECOMPOSE, FOLD, FOLD_PAD, FOLD_BATCH_NORM, FUSE_NORMS, FUSE_ACTIVATIONS,
-    FUSE_ATTENTION, JOIN_PRODUCTS, PLACE,
+    # Before what it would compute is folded to floats, and where scales have been folded first.
+    DEAD_CODE, FUSE_DEQUANTIZE, FOLD, FUSE_DEQUANTIZE, DECOMPOSE, FOLD, FOLD_PAD, FOLD_BATCH_NORM,
+    FUSE_NORMS, FUSE_ACTIVATIONS, FUSE_ATTENTION, JOIN_PRODUCTS, PLACE,
 )
 HOST_PASSES = (DEAD_CODE, FOLD, PLACE)
 
@@ -32,6 +34,7 @@ __all__ = [
     "FOLD_PAD",
     "FUSE_ACTIVATIONS",
     "FUSE_ATTENTION",
+    "FUSE_DEQUANTIZE",
     "FUSE_NORMS",
     "HOST_PASSES",
     "JOIN_PRODUCTS",

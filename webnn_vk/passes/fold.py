@@ -25,10 +25,7 @@ def fold_constants(graph: Graph, compilation: Compilation) -> Graph:
     for node in graph.nodes:
         node = known.apply(node)
         if _foldable(node):
-            arrays = node.evaluate(lambda v: v.data)
-            for value, array in zip(node.outputs, arrays, strict=True):
-                array.setflags(write=False)
-                known[value] = Value(value.descriptor, data=array, key=_key(node, value))
+            known.update(zip(node.outputs, evaluated(node), strict=True))
             compilation.notes.add("fold", node.title)
         else:
             kept.append(node)
@@ -36,6 +33,15 @@ def fold_constants(graph: Graph, compilation: Compilation) -> Graph:
         return graph
     outputs = {name: known.get(v) for name, v in graph.outputs.items()}
     return replace(graph, outputs=outputs, nodes=tuple(kept))
+
+
+def evaluated(node: Node) -> list[Value]:
+    """The results of a node whose operands are constants with known elements, as constants."""
+    constants = []
+    for value, array in zip(node.outputs, node.evaluate(lambda v: v.data), strict=True):
+        array.setflags(write=False)
+        constants.append(Value(value.descriptor, data=array, key=_key(node, value)))
+    return constants
 
 
 def _key(node: Node, result: Value) -> str | None:

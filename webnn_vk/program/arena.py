@@ -3,10 +3,80 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from ..integers import round_up
 
 ALIGNMENT = 256
+
+
+class Life(NamedTuple):
+    """Bytes that are needed from one point in time to another, at both of them too."""
+
+    size: int
+    first: int
+    last: int
+
+
+def liveness_bound(lives: Sequence[Life]) -> int:
+    """The most bytes that are needed at one time: no arena can do with less."""
+    changes = [(life.first, round_up(life.size, ALIGNMENT)) for life in lives]
+    changes += [(life.last + 1, -round_up(life.size, ALIGNMENT)) for life in lives]
+    most = now = 0
+    for _, size in sorted(changes):
+        now += size
+        most = max(most, now)
+    return most
+
+
+def placed_within(lives: Sequence[Life], wanted: int, work: int) -> tuple[list[int], int]:
+    """An offset for each, and the bytes of all: the best of several plans, the first one that takes
+    no more than the ``wanted`` bytes. ``work``: how many pairs of lives may be looked at, at least
+    for one plan.
+
+    A plan places the largest first, each in the tightest gap among those that are needed at the
+    same time. What then reaches beyond the wanted bytes is the first to be placed in the next plan.
+    """
+    order = sorted(range(len(lives)), key=lambda n: (-lives[n].size, lives[n].first))
+    best: list[int] = []
+    least = -1
+    for _ in range(max(1, work // max(1, len(lives) ** 2))):
+        offsets, total, beyond = _placed_in_order(lives, order, wanted)
+        if least < 0 or total < least:
+            best, least = offsets, total
+        if beyond < 0:
+            break
+        order.remove(beyond)
+        order.insert(0, beyond)
+    return best, least
+
+
+def _placed_in_order(
+    lives: Sequence[Life], order: Sequence[int], wanted: int
+) -> tuple[list[int], int, int]:
+    """An offset for each, the bytes of all, and the first that reaches beyond the ``wanted`` bytes,
+    -1 where none does."""
+    offsets = [0] * len(lives)
+    placed: list[tuple[int, int, Life]] = []
+    total, beyond = 0, -1
+    for number in order:
+        life = lives[number]
+        size = round_up(life.size, ALIGNMENT)
+        end, best, gap = 0, -1, 0
+        for start, stop, other in placed:
+            if other.first > life.last or life.first > other.last:
+                continue
+            if start - end >= size and (best < 0 or start - end < gap):
+                best, gap = end, start - end
+            if stop > end:
+                end = stop
+        offsets[number] = offset = end if best < 0 else best
+        insort(placed, (offset, offset + size, life))
+        total = max(total, offset + size)
+        if beyond < 0 and offset + size > wanted:
+            beyond = number
+    return offsets, total, beyond
 
 
 class ArenaPlanner:

@@ -13,8 +13,10 @@ from .constants import Constants, HostArray, Reference, TensorStorage
 from .hazards import with_barriers
 from .memory import plan_memory, stack_scratch
 from .program import (
+    CopyStep,
     CpuStep,
     DeviceSegment,
+    DispatchStep,
     HostSegment,
     Program,
     Range,
@@ -38,7 +40,8 @@ def assemble(
         0 if profile is None else min(profile.max_memory_allocation_size, profile.max_buffer_size)
     )
     whole = profile is not None and profile.whole_bindings
-    plan = plan_memory(lowered.slots, map(_touched, lowered.pieces), limit, whole=whole)
+    uses = [_touched(step) for piece in lowered.pieces for step in piece.steps]
+    plan = plan_memory(lowered.slots, uses, limit, whole=whole)
     setup, slots = _set_up(lowered.setup, plan.slots)
     program = Program(
         {name: value.descriptor for name, value in graph.inputs.items()},
@@ -75,16 +78,10 @@ def _reference(value: Value) -> Reference:
     return HostArray(value.data, value.key)
 
 
-def _touched(piece: Piece) -> list[int]:
-    return [
-        slot
-        for step in piece.steps
-        for slot in (
-            [t.slot for t in (*step.operands.values(), *step.results)]
-            if isinstance(step, CpuStep)
-            else [place.slot for place, _, _ in step.accesses()]
-        )
-    ]
+def _touched(step: DispatchStep | CopyStep | CpuStep) -> list[int]:
+    if isinstance(step, CpuStep):
+        return [t.slot for t in (*step.operands.values(), *step.results)]
+    return [place.slot for place, _, _ in step.accesses()]
 
 
 def _segments(pieces: Iterable[Piece], slots: Sequence[Slot]) -> tuple[Segment, ...]:

@@ -6,8 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..integers import round_up
-from .arena import ALIGNMENT, ArenaPlanner, WholeBlocks
+from .arena import ALIGNMENT, ArenaPlanner, Life, WholeBlocks, liveness_bound, placed_within
 from .program import Slot
+
+# An arena is good enough that exceeds what lives at one time by less than one part in so many.
+_GOOD_ENOUGH = 50
+# Pairs of slots looked at for a better one: some 100 ms. For more slots than these allow once, none
+# is looked for.
+_PAIRS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,9 @@ def plan_memory(
     slots keep theirs: CPU steps may hold on to what they have read there. MemoryError when a slot
     exceeds ``block_limit`` bytes, the most that one allocation may have. ``whole``: a slot has a
     block of its own while it lives, from its first byte on (``DeviceProfile.whole_bindings``).
+
+    Places are found in the order of time, and by size where that leaves gaps; the smaller arena
+    is taken.
     """
     times = [dict.fromkeys(touched) for touched in uses]
     last = {slot: time for time, touched in enumerate(times) for slot in touched}
@@ -50,12 +59,38 @@ def plan_memory(
         for slot in in_arena:
             if last[slot] == time:
                 arena.free(placed[slot].index, placed[slot].offset, slots[slot].size)
+    if not whole:
+        _placed_tighter(placed, times, last, arena.sizes)
     host_size = 0
     for number, slot in enumerate(slots):
         if slot.kind == "host":
             placed[number] = replace(slot, offset=host_size)
             host_size += round_up(slot.size, ALIGNMENT)
     return MemoryPlan(tuple(placed), tuple(arena.sizes), host_size)
+
+
+def _placed_tighter(
+    placed: list[Slot], times: Sequence[Iterable[int]], last: dict[int, int], arenas: list[int]
+) -> None:
+    """Give the slots of an arena that is larger than what lives at one time other places in it,
+    and make it smaller, where these need less."""
+    slots = [slot for slot in last if placed[slot].kind == "arena"]
+    if len(arenas) != 1 or len(slots) ** 2 > _PAIRS:
+        return
+    first: dict[int, int] = {}
+    for time, touched in enumerate(times):
+        for slot in touched:
+            first.setdefault(slot, time)
+    lives = [Life(placed[slot].size, first[slot], last[slot]) for slot in slots]
+    bound = liveness_bound(lives)
+    wanted = bound + bound // _GOOD_ENOUGH
+    if arenas[0] <= wanted:
+        return
+    offsets, total = placed_within(lives, wanted, _PAIRS)
+    if total < arenas[0]:
+        arenas[0] = total
+        for slot, offset in zip(slots, offsets, strict=True):
+            placed[slot] = replace(placed[slot], offset=offset)
 
 
 def stack_scratch(slots: Sequence[Slot], wanted: Iterable[int]) -> tuple[tuple[Slot, ...], int]:

@@ -1,9 +1,9 @@
 """Step lowering: the works of a ``LoweredGraph`` become steps over slots.
 
 Nothing has a place in memory yet and no barrier is set (``memory``, ``hazards``). A view shares its
-source's slot, a graph output is written where it stays. Copies stand at the borders between device
-and CPU: before a run of CPU steps for what these read, before the first device step that reads for
-what they have made.
+source's slot, a part lies in the slot of the whole, a graph output is written where it stays.
+Copies stand at the borders between device and CPU: before a run of CPU steps for what these read,
+before the first device step that reads for what they have made.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..device_profile import DeviceProfile
@@ -34,9 +34,9 @@ from .program import (
 
 @dataclass
 class Lowered:
-    """``pieces``: steps in order of execution, one list per work and side (``on_host``); a piece
-    is one point in time for the liveness of slots. ``setup`` parts come without barriers and
-    places for their scratch; ``constants`` are the values by number."""
+    """``pieces``: steps in order of execution, one list per work and side (``on_host``). ``setup``
+    parts come without barriers and places for their scratch; ``constants`` are the values by
+    number."""
 
     slots: list[Slot] = field(default_factory=list)
     pieces: list[Piece] = field(default_factory=list)
@@ -79,10 +79,7 @@ class _Lowering:
     def __init__(self, graph: LoweredGraph, profile: DeviceProfile | None) -> None:
         self.graph, self.profile = graph, profile
         self.made = Lowered()
-        self._roots: dict[Value, Value] = {}
-        for work in graph.works:
-            if isinstance(work, Alias):
-                self._roots[work.output] = self._root(work.source)
+        self._places = _resolved(w for w in graph.works if isinstance(w, Alias))
         self._inputs = {v: name for name, v in graph.inputs.items()}
         produced = set(self._produced())
         # The first output name of each value that a work makes: the work writes it in place.
@@ -101,7 +98,8 @@ class _Lowering:
 
     # -- analysis ------------------------------------------------------------------------------
     def _root(self, value: Value) -> Value:
-        return self._roots.get(value, value)
+        """The value that has the memory."""
+        return self._places.get(value, (value, 0))[0]
 
     def _produced(self) -> Iterator[Value]:
         for work in self.graph.works:
@@ -191,22 +189,27 @@ class _Lowering:
         )
 
     def _binding(self, binding: Binding, scratch: dict[Scratch, int], kind: str) -> Range:
+        start = 0
         match binding.value:
             case Scratch() as target:
                 if target not in scratch:
                     scratch[target] = self._add(Slot(kind, padded(target.size)))
                 slot = scratch[target]
+                room = self.made.slots[slot].size
             case Packed() as target:
                 slot = self._packed_slot(target)
+                room = self.made.slots[slot].size
             case target:
                 slot = self._slot(target)
-        room = self.made.slots[slot].size
+                start = self._places.get(target, (target, 0))[1]
+                room = padded(target.descriptor.byte_length)
         size = room - binding.offset if binding.size is None else binding.size
         if binding.offset + size > room:
             raise ValueError(
-                f"a binding of {binding.offset}+{size} bytes exceeds {self.made.slots[slot]}"
+                f"a binding of {binding.offset}+{size} bytes exceeds {room} of slot "
+                f"{self.made.slots[slot]}"
             )
-        return Range(slot, binding.offset, size)
+        return Range(slot, start + binding.offset, size)
 
     def _store_params(self, data: bytes) -> Range:
         params = self.made.params
@@ -343,6 +346,22 @@ class _Lowering:
                 dead = tuple(s for s in dict.fromkeys(touched) if s not in seen)
                 seen.update(touched)
                 piece.steps[number] = replace(step, dead=dead)
+
+
+def _resolved(aliases: Iterable[Alias]) -> dict[Value, tuple[Value, int]]:
+    """For each alias the value that has the memory, and the byte of it that the alias begins at."""
+    known = {alias.output: alias for alias in aliases}
+    places: dict[Value, tuple[Value, int]] = {}
+    for value in known:
+        path: list[Alias] = []
+        while value in known and value not in places:
+            path.append(known[value])
+            value = known[value].source
+        root, offset = places.get(value, (value, 0))
+        for alias in reversed(path):
+            offset += alias.offset
+            places[alias.output] = (root, offset)
+    return places
 
 
 def _accesses(dispatch: Dispatch) -> Iterator[tuple[object, bool, bool]]:

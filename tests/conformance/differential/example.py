@@ -126,7 +126,7 @@ def _applied(builder: MLGraphBuilder, operator: str, given: Mapping[str, Any]) -
     def value(item: Any) -> Any:
         if isinstance(item, MLOperand):
             return item._value
-        return [i._value for i in item] if isinstance(item, list) else item
+        return [value(i) for i in item] if isinstance(item, list) else item
 
     emit = Emitter()
     made = getattr(emit, operator)(**{name: value(item) for name, item in given.items()})

@@ -74,8 +74,11 @@ class RandomGraph:
             values.append(getattr(emit, step.operator)(*operands, **step.arguments))
         return Graph(inputs, {f"y{i}": values[i] for i in self.outputs}, tuple(emit.nodes))
 
-    def run(self, context: MLContext) -> tuple[dict[str, np.ndarray], Program]:
-        """The outputs by name, and the program that made them."""
+    def run(
+        self, context: MLContext, *, again: bool = False
+    ) -> tuple[dict[str, np.ndarray], Program]:
+        """The outputs by name, and the program that made them. ``again``: a second run, and one of
+        the graph saved and loaded, have to give the same bits."""
         builder = MLGraphBuilder(context)
         values: list[Any] = []
         for i, source in enumerate(self.sources):
@@ -93,7 +96,13 @@ class RandomGraph:
         outputs = {f"y{i}": values[i] for i in self.outputs}
         with builder.build(outputs).result() as graph:
             feeds = {name: self.sources[int(name[1:])] for name in graph.inputs}
-            return context.compute(graph, feeds), graph._executable.program
+            results = context.compute(graph, feeds)
+            if again:
+                _assert_same_bits(context.compute(graph, feeds), results)
+                context.save_graph("random", graph).result()
+                with context.load_graph("random").result() as loaded:
+                    _assert_same_bits(context.compute(loaded, feeds), results)
+            return results, graph._executable.program
 
 
 _UNARY = (
@@ -270,6 +279,11 @@ def graphs(draw: Callable[[Any], Any]) -> RandomGraph:
     outputs = [i for i in made if i not in used or making.draw(st.integers(0, 5)) == 0]
     constant = frozenset(i for i in range(count) if making.draw(st.integers(0, 2)) == 0)
     return RandomGraph(tuple(making.sources), constant, tuple(making.steps), tuple(outputs))
+
+
+def _assert_same_bits(got: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]) -> None:
+    for name, array in wanted.items():
+        assert got[name].tobytes() == array.tobytes(), f"{name} differs"
 
 
 def assert_equal(got: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]) -> None:

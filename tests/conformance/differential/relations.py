@@ -92,6 +92,13 @@ def _(d: Draft) -> Example:
     return d.example(shapes, given | {"epsilon": _epsilon(d)})
 
 
+@relation("rms_normalization")
+def _(d: Draft) -> Example:
+    shape = d.shape_of("input")
+    axes = d.axes(len(shape))
+    return d.example({"input": shape}, {"axes": axes, "epsilon": _epsilon(d)})
+
+
 # -- movement
 @relation("reshape")
 def _(d: Draft) -> Example:
@@ -280,6 +287,15 @@ def _(d: Draft) -> Example:
     a = (k, m) if given.get("a_transpose") else (m, k)
     b = (n, k) if given.get("b_transpose") else (k, n)
     return d.example({"a": a, "b": b, "c": d.broadcast((m, n)) if d.flag() else None}, given)
+
+
+@relation("quantized_matmul")
+def _(d: Draft) -> Example:
+    m, k, n = (d.choose(_LENGTHS) for _ in range(3))
+    given = {"zero_point": float(d.integer(-128, 255)), "b_transpose": d.flag()}
+    batch = tuple(d.choose((1, 2, 3)) for _ in range(d.integer(0, 3)))
+    b = (n, k) if given["b_transpose"] else (k, n)
+    return d.example({"a": (*batch, m, k), "b": b}, given)
 
 
 @relation("attention")

@@ -1,4 +1,5 @@
-"""Random graphs: fused and unfused, folded and not, on the device and on the CPU, all agree."""
+"""Random graphs: fused and unfused, folded and not, packed and plain, built and loaded, run once
+and again, on the device and on the CPU, all agree."""
 
 from __future__ import annotations
 
@@ -30,14 +31,15 @@ def variants(vulkan):
 
 
 def test_with_and_without_optimisations(vulkan_context, cpu_context, variants):
-    fused = folded = 0
+    fused = folded = count = 0
 
     @settings(max_examples=max(EXAMPLES, settings.default.max_examples), **_SETTINGS)
     @given(graphs())
     def check(graph):
-        nonlocal fused, folded
+        nonlocal fused, folded, count
+        count += 1
         wanted, _ = graph.run(cpu_context)
-        got, program = graph.run(vulkan_context)
+        got, program = graph.run(vulkan_context, again=count % 5 == 0)
         assert_equal(got, wanted)
         assert not program.report.count("cpu")
         fused += any(len(step.operators) > 1 for step in program.report.steps)

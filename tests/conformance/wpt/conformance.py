@@ -24,10 +24,11 @@ import numpy as np
 import webnn_vk
 from tests.conformance.wpt import suite
 from webnn_vk import MLContext, MLGraphBuilder, Settings
+from webnn_vk.program.compile import PASSES
 
 VARIANTS = ("default", "unfolded", "inputs", "saved", "tuned")
 #: What ``unfolded`` leaves out: every pass that can be.
-ALL_PASSES = ("fold", "fold_pad", "fold_batch_norm", "order", "fuse", "absorb", "pack")
+ALL_PASSES = tuple(dict.fromkeys(p.name for p in PASSES if not p.required))
 SPEC_TYPES = frozenset(
     ("float32", "float16", "int32", "uint32", "int64", "uint64", "int8", "uint8")
 )

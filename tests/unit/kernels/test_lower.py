@@ -163,7 +163,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter:
 
 
 def test_passes_can_be_left_out() -> None:
-    assert [p.name for p in KERNEL_PASSES] == ["fuse", "absorb", "pack"]
+    assert [p.name for p in KERNEL_PASSES] == ["fuse", "absorb", "pack", "in_place"]
     assert not any(p.required for p in KERNEL_PASSES)
     assert described(lowered(product(), skip=frozenset({"absorb"}))) == [
         "transpose", "matmul [dense] + add + relu", "transpose"

@@ -109,9 +109,49 @@ def test_layer_normalization(square, divide, axes):
     assert fused(drawn(build), 1e-5) == ["layer_normalization", "mul", "add"]
 
 
+@pytest.mark.parametrize("form", range(8))
+@pytest.mark.parametrize("axes", [(2,), (0, 2)])
+def test_rms_normalization(form, axes):
+    def build(e, x, n):
+        square = e.mul(x, x) if form % 2 else e.pow(x, n(2.0))
+        variance = e.reduce_mean(square, axes=axes, keep_dimensions=True)
+        variance = e.add(n(1e-6), variance) if form % 3 else e.add(variance, n(1e-6))
+        match form // 2:
+            case 0:
+                y = e.div(x, e.sqrt(variance))
+            case 1:
+                y = e.mul(x, e.reciprocal(e.sqrt(variance)))
+            case 2:
+                y = e.mul(e.div(n(1.0), e.sqrt(variance)), x)
+            case _:
+                y = e.mul(x, e.pow(variance, n(-0.5)))
+        return e.mul(y, e.constant(np.arange(8), "float32"))
+
+    assert fused(drawn(build), 1e-5) == ["rms_normalization", "mul"]
+
+
+def test_rms_normalization_takes_casts_to_float32_in():
+    def build(e, x, n):
+        wide = e.cast(x, data_type="float32")
+        square = e.reduce_mean(e.mul(wide, wide), axes=[2], keep_dimensions=True)
+        root = e.sqrt(e.add(square, e.constant(1e-5, "float32")))
+        return e.mul(e.cast(e.div(wide, root), data_type="float16"), n(0.5))
+
+    assert fused(drawn(build, "float16"), 2e-3) == ["rms_normalization", "mul"]
+
+
+def test_what_is_left_of_another_norm_is_one_by_the_root_mean_square():
+    graph = drawn(lambda e, x, n: norm(e, x, n, others=(1,)))
+    assert fused(graph, 1e-5) == ["reduce_mean", "sub", "rms_normalization"]
+
+
 @pytest.mark.parametrize("build", [
-    lambda e, x, n: norm(e, x, n, others=(1,)),
-    lambda e, x, n: norm(e, e.neg(x), n, axes=(0, 1, 2), others=(2,)),
+    lambda e, x, n: e.div(x, e.sqrt(e.add(
+        e.reduce_mean(e.pow(x, n(3.0)), axes=[2], keep_dimensions=True), n(1e-5)))),
+    lambda e, x, n: e.div(x, e.sqrt(e.add(
+        e.reduce_mean(e.mul(x, e.neg(x)), axes=[2], keep_dimensions=True), n(30.0)))),
+    lambda e, x, n: e.div(x, e.sqrt(e.add(
+        e.reduce_mean(e.mul(x, x), axes=[2], keep_dimensions=True), n(-1e-5)))),
     lambda e, x, n: e.mul(x, e.sigmoid(e.neg(x))),
     lambda e, x, n: e.mul(x, e.sigmoid(e.mul(x, e.constant(np.arange(8), "float32")))),
     lambda e, x, n: e.mul(x, e.hard_sigmoid(x)),

@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.counting import calls_of
-from webnn_vk.program.arena import ALIGNMENT, ArenaPlanner
+from webnn_vk.program.arena import (
+    ALIGNMENT,
+    ArenaPlanner,
+    Life,
+    liveness_bound,
+    placed_within,
+)
 
 
 @given(st.lists(st.tuples(st.integers(1, 5000), st.booleans(), st.integers(0, 50)), max_size=80))
@@ -72,3 +78,46 @@ def _busy(count: int) -> None:
 
 def test_work_grows_with_the_ranges_not_their_square():
     assert calls_of(lambda: _busy(2000)) < 2.5 * calls_of(lambda: _busy(1000))
+
+
+_LIVES = st.lists(
+    st.builds(
+        lambda size, first, length: Life(size, first, first + length),
+        st.integers(1, 5000), st.integers(0, 20), st.integers(0, 8),
+    ),
+    max_size=30,
+)
+
+
+@given(_LIVES)
+def test_places_within_lie_apart_while_both_live(lives):
+    wanted = liveness_bound(lives)
+    offsets, total = placed_within(lives, wanted, 20 * len(lives) ** 2)
+    assert total >= wanted
+    ends = [o + -(-v.size // ALIGNMENT) * ALIGNMENT for o, v in zip(offsets, lives, strict=True)]
+    assert max(ends, default=0) == total and not any(o % ALIGNMENT for o in offsets)
+    for n, life in enumerate(lives):
+        for m, other in enumerate(lives[:n]):
+            if life.first <= other.last and other.first <= life.last:
+                assert ends[n] <= offsets[m] or ends[m] <= offsets[n]
+
+
+@given(_LIVES)
+def test_the_bound_is_what_lives_at_one_time(lives):
+    alive = [
+        sum(-(-v.size // ALIGNMENT) * ALIGNMENT for v in lives if v.first <= now <= v.last)
+        for now in range(30)
+    ]
+    assert liveness_bound(lives) == max(alive, default=0)
+
+
+def test_what_does_not_fit_is_placed_first_in_the_next_plan():
+    # Residuals of a network: each lives with the one before and the one after, and with smaller
+    # ones in between that need all that is left together.
+    lives = [Life(400, 14, 24), Life(400, 24, 34), Life(225, 18, 20), Life(225, 20, 22)]
+    lives += [Life(100, 22, 24), Life(225, 28, 30), Life(225, 30, 32), Life(100, 32, 34)]
+    lives = [Life(size * ALIGNMENT, first, last) for size, first, last in lives]
+    bound = liveness_bound(lives)
+    assert bound == 900 * ALIGNMENT
+    assert placed_within(lives, bound, 0)[1] > bound
+    assert placed_within(lives, bound, 1000)[1] == bound

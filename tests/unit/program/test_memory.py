@@ -41,6 +41,13 @@ def test_memory_is_used_again_and_no_more_than_needed():
     assert plan_memory(slots, chain, LIMIT).arenas == (2048,)
 
 
+def test_places_by_size_where_the_order_of_time_leaves_gaps():
+    # A small slot takes the place of a large one, which the next large one then can't have.
+    slots = [Slot("arena", size) for size in (1024, 256, 1024, 256)]
+    uses = [[0], [1], [1, 2], [2, 3]]
+    assert plan_memory(slots, uses, LIMIT).arenas == (1280,)
+
+
 @given(st.data())
 def test_whole_blocks_are_of_one_slot_at_a_time(data):
     sizes = data.draw(st.lists(st.integers(1, 2000), min_size=1, max_size=12))

@@ -1,0 +1,66 @@
+"""Products with weights of 8 bits: of the compiler's own vocabulary, made by
+`passes/quantized.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..data_types import FLOAT_TYPES, MLOperandDescriptor
+from .arguments import Bool, Double, Operand
+from .lowering import QuantizedProduct
+from .record import Check, Limits, compiler_operator
+
+#: Data types of weights that products read as they are.
+WEIGHT_TYPES = ("int8", "uint8")
+
+
+@compiler_operator(
+    a=Limits(FLOAT_TYPES, (2, 8)), b=Limits(WEIGHT_TYPES, (2, 2)), output=Limits(("float32",))
+)
+def quantized_matmul(
+    check: Check,
+    a: Operand,
+    b: Operand,
+    *,
+    zero_point: Double = 0.0,
+    b_transpose: Bool = False,
+) -> MLOperandDescriptor:
+    """Σ a · (b − ``zero_point``): [.., M, K] by [K, N], or [N, K] with ``b_transpose``, gives
+    [.., M, N] in float32. What the sum is to be scaled by is left to who made it."""
+    inner, columns = b.shape[::-1] if b_transpose else b.shape
+    check.that(
+        a.shape[-1] == inner,
+        f"a is {a} and b is {b}{' transposed' * b_transpose}; the columns of the first "
+        f"({a.shape[-1]}) have to equal the rows of the second ({inner})",
+    )
+    check.that(
+        zero_point == round(zero_point) and abs(zero_point) <= 255,
+        f"zero_point is {zero_point}; a whole number of 8 bits is expected",
+    )
+    return MLOperandDescriptor("float32", (*a.shape[:-1], columns))
+
+
+@quantized_matmul.reference
+def _(
+    out: MLOperandDescriptor, a: np.ndarray, b: np.ndarray, zero_point: float, b_transpose: bool
+) -> np.ndarray:
+    weights = b.astype(np.float32) - np.float32(zero_point)
+    return np.matmul(a.astype(np.float32), weights.T if b_transpose else weights)
+
+
+def _expand(emit: Any, operands: Any, arguments: Any, outputs: Any) -> Any:
+    """The operators of the specification that it stands for."""
+    a, b = operands["a"], operands["b"]
+    ones = (1, 1)
+    zero = np.full(ones, arguments["zero_point"], b.descriptor.numpy_dtype)
+    weights = emit.dequantize_linear(
+        b, emit.constant(np.ones(ones, np.float32)), emit.constant(zero)
+    )
+    if arguments["b_transpose"]:
+        weights = emit.transpose(weights, permutation=(1, 0))
+    return emit.matmul(a if a.data_type == "float32" else emit.cast(a, "float32"), weights)
+
+
+quantized_matmul.lowers_to(QuantizedProduct((("b", "b_transpose"),), _expand))
