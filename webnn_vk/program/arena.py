@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
+from ..driver.resources import ALIGNMENT
 from ..integers import round_up
-
-ALIGNMENT = 256
 
 
 class ArenaPlanner:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from ..driver.resources import ALIGNMENT, room_for
 from ..integers import round_up
-from .arena import ALIGNMENT, ArenaPlanner, WholeBlocks
+from .arena import ArenaPlanner, WholeBlocks
 from .program import Slot
 
 
@@ -40,16 +41,22 @@ def plan_memory(
     arena = WholeBlocks(limit) if whole else ArenaPlanner(limit)
     placed = list(slots)
     known: set[int] = set()
+    # What follows on a slot lies behind its texel views; where there is no room for that, at once.
+    rooms = [room_for(slot.size) for slot in slots]
+    rooms = [
+        slot.size if whole or room > limit else room
+        for slot, room in zip(slots, rooms, strict=True)
+    ]
     for time, touched in enumerate(times):
         in_arena = [slot for slot in touched if slots[slot].kind == "arena"]
         for slot in in_arena:
             if slot not in known:
                 known.add(slot)
-                block, offset = arena.allocate(slots[slot].size)
+                block, offset = arena.allocate(rooms[slot])
                 placed[slot] = replace(slots[slot], index=block, offset=offset)
         for slot in in_arena:
             if last[slot] == time:
-                arena.free(placed[slot].index, placed[slot].offset, slots[slot].size)
+                arena.free(placed[slot].index, placed[slot].offset, rooms[slot])
     host_size = 0
     for number, slot in enumerate(slots):
         if slot.kind == "host":
@@ -64,5 +71,5 @@ def stack_scratch(slots: Sequence[Slot], wanted: Iterable[int]) -> tuple[tuple[S
     placed, size = list(slots), 0
     for number in wanted:
         placed[number] = replace(placed[number], offset=size)
-        size += round_up(placed[number].size, ALIGNMENT)
+        size += room_for(placed[number].size)
     return tuple(placed), size
