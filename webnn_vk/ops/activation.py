@@ -176,7 +176,7 @@ relu = unary(
     "relu",
     "max(0, x).",
     SIGNED_TYPES,
-    Elementwise("w_max({input}, w_literal({input}, 0))"),
+    Elementwise("w_relu({input})"),
     lambda x: np.maximum(x, _scalar(x, 0)),
 )
 

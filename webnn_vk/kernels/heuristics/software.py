@@ -29,8 +29,9 @@ class Software(Rules):
     #: that tiles of 8 take to compile (0.4 s).
     large_convolution = 1 << 25
 
-    #: Multiply-adds from which on a tenth of the time is worth compiling 16 rows a tile.
-    large_product = 1 << 27
+    #: Multiply-adds from which on a tenth of the time is worth compiling 16 rows a tile, which takes
+    #: a second more than 8: only the tenth part of one that takes seconds a run.
+    large_product = 1 << 30
 
     def workgroup(self, count: int) -> int:
         """Invocations per workgroup where ``count`` of them work independently: small enough that
