@@ -21,6 +21,9 @@ from .dispatch import Binding
 from .expression import Chain, needs_int64, reciprocal
 from .node import KernelNode
 
+#: Operators of two operands whose order is all the same, to the last bit.
+_COMMUTATIVE = ("add", "mul", "max", "min")
+
 
 @dataclass(frozen=True)
 class Epilogue:
@@ -80,6 +83,10 @@ def build(node: KernelNode, texels: int = 0) -> Epilogue:
         }
         # Declaration order decides which operand a number takes its type from.
         order = [p.name for p in step.operator.operands if p.name in operands]
+        if step.operator.name in _COMMUTATIVE and step.operands[order[0]] is not None:
+            # One kernel for both orders: each is compiled by itself.
+            first, second = order
+            operands = {first: operands[second], second: operands[first]}
         current = chain.apply(
             step.operator, {name: operands[name] for name in order}, step.arguments, step.output
         )

@@ -16,6 +16,7 @@ from ..access import Access, collapse
 from ..data_types import DATA_TYPES, FLOAT_TYPES
 from ..device_profile import DeviceProfile
 from ..integers import VECTOR_BYTES, ceil_divide, round_up
+from . import chains
 from . import epilogue as fused
 from .choose import choose
 from .dispatch import Binding, Dispatch, Packed, Scratch, grid
@@ -188,6 +189,27 @@ class Matmul(Family):
                         if addend:
                             for out in FLOAT_TYPES:
                                 yield spec(kernel, tb, False, False, c_type="float32", out=out)
+
+    def common(self, features: frozenset[str]) -> Iterator[KernelSpec]:
+        def spec(
+            kernel: str, addend: bool, tb: bool, vb: bool, extra: fused.Epilogue
+        ) -> KernelSpec:
+            return _spec(
+                kernel, "float32", "float32" if addend else None, "float32", False, tb, True, vb,
+                features, extra, texels=kernel == "matmul",
+            )
+
+        for kernel in ("matmul", "matmul_tiled"):
+            for extra in chains.epilogues(chains.OF_CONVOLUTIONS):
+                for vector in (False, True):
+                    yield spec(kernel, True, False, vector, extra)
+            for extra in chains.epilogues(chains.OF_BIASED):
+                yield spec(kernel, True, False, True, extra)
+            for extra in chains.epilogues(chains.OF_PRODUCTS):
+                yield spec(kernel, False, False, True, extra)
+            for extra in chains.epilogues(chains.OF_SCORES):
+                for transposed in (False, True):
+                    yield spec(kernel, False, transposed, True, extra)
 
 
 MATMUL = Matmul()

@@ -18,11 +18,13 @@ FEATURES = ("float16", "int8", "int16", "int64", "nan_preserve_f32")
 
 
 def specs() -> list[KernelSpec]:
-    """Every unfused kernel for every device, without repeats."""
+    """Every unfused kernel for every device, and the fused ones that many models have, without
+    repeats."""
     distinct: dict[KernelSpec, None] = {}
     for count in range(len(FEATURES) + 1):
         for features in itertools.combinations(FEATURES, count):
             distinct.update(dict.fromkeys(kernels.catalogue(frozenset(features))))
+            distinct.update(dict.fromkeys(kernels.common(frozenset(features))))
     return [*distinct, nanoseconds.spec(), *roofline.specs()]
 
 

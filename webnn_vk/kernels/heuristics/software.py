@@ -29,8 +29,8 @@ class Software(Rules):
     #: that tiles of 8 take to compile (0.4 s).
     large_convolution = 1 << 25
 
-    #: Multiply-adds from which on a tenth of the time is worth compiling 16 rows a tile, which takes
-    #: a second more than 8: only the tenth part of one that takes seconds a run.
+    #: Multiply-adds from which on a tenth of the time is worth compiling 16 rows a tile, which
+    #: takes a second more than 8.
     large_product = 1 << 30
 
     def workgroup(self, count: int) -> int:
