@@ -10,7 +10,9 @@ from ..access import Access
 from ..data_types import MLOperandDescriptor
 from ..graph.emit import Emitter
 from ..graph.ir import Value
-from .epilogue import Epilogue, build
+from . import epilogue
+from .dispatch import Binding
+from .epilogue import Epilogue
 from .node import KernelNode, Step
 
 #: Operators in turn. What they read beside the kernel's result: a tensor of its shape, a row of it
@@ -43,10 +45,17 @@ _SHAPES = {"tensor": (2, 8), "row": (8,), "number": ()}
 @functools.cache
 def epilogues(chains: tuple[_Chain, ...]) -> tuple[Epilogue, ...]:
     """What the chains add to a float32 kernel, as ``epilogue.build`` has it of models' nodes."""
-    return tuple(map(_epilogue, chains))
+    return tuple(epilogue.build(_node(chain)) for chain in chains)
 
 
-def _epilogue(chain: _Chain) -> Epilogue:
+@functools.cache
+def merged() -> Epilogue:
+    """The one form that several of them have where they are merged."""
+    node = _node(())
+    return epilogue.merged(node, epilogue.build(node), Binding(node.output.value))
+
+
+def _node(chain: _Chain) -> KernelNode:
     emit = Emitter()
     value = emit.identity(Value(MLOperandDescriptor("float32", _SHAPES["tensor"])))
     for name, side in chain:
@@ -63,4 +72,4 @@ def _epilogue(chain: _Chain) -> Epilogue:
         steps.append(Step(node.operator, operands, node.arguments, running.descriptor, ""))
     kernel = KernelNode.of(first)
     outputs = (Access.dense(running),)
-    return build(replace(kernel, epilogue=tuple(steps), outputs=outputs))
+    return replace(kernel, epilogue=tuple(steps), outputs=outputs)

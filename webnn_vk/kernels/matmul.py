@@ -16,7 +16,7 @@ from ..access import Access, collapse
 from ..data_types import DATA_TYPES, FLOAT_TYPES
 from ..device_profile import DeviceProfile
 from ..integers import VECTOR_BYTES, ceil_divide, round_up
-from . import chains
+from . import chains, heuristics
 from . import epilogue as fused
 from .choose import choose
 from .dispatch import Binding, Dispatch, Packed, Scratch, grid
@@ -200,7 +200,8 @@ class Matmul(Family):
             )
 
         for kernel in ("matmul", "matmul_tiled"):
-            for extra in chains.epilogues(chains.OF_CONVOLUTIONS):
+            forms = chains.epilogues(chains.OF_CONVOLUTIONS)
+            for extra in (chains.merged(),) if kernel == "matmul" else forms:
                 for vector in (False, True):
                     yield spec(kernel, True, False, vector, extra)
             for extra in chains.epilogues(chains.OF_BIASED):
@@ -337,6 +338,9 @@ def _dispatch(
         bindings.append(binding)
         bases.append(base)
     extra = fused.nothing(out_type) if isinstance(out, Scratch) else fused.build(node)
+    if kernel == "matmul" and c is not None and not isinstance(out, Scratch):
+        if heuristics.rules(profile).merges_epilogues:
+            extra = fused.merged(node, extra, bindings[0])
     plain = data_type == out_type and c_type in (None, data_type)
     # Parts of what exceeds a binding begin where they like.
     texels = schedule.load == "texel" and all(b.size is None for b in bindings)

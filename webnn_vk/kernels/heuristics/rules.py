@@ -17,6 +17,9 @@ class Rules:
 
     #: Invocations that keep the device busy.
     fill: int
+    #: Whether one kernel for several chains behind a product (``epilogue.merged``), a little slower
+    #: than each, is better than compiling each.
+    merges_epilogues = False
 
     def workgroup(self, count: int) -> int:
         """Invocations per workgroup where ``count`` of them work each for itself."""

@@ -18,6 +18,7 @@ class Software(Rules):
 
     #: Invocations that keep a few cores busy.
     fill = 1024
+    merges_epilogues = True
     #: Outputs below each other that an invocation of a depthwise convolution computes: powers of 2
     #: would leave a part of the usual 7, 14, 28 ... rows idle.
     depthwise_rows = (7, 4, 1)
