@@ -18,11 +18,8 @@ from ..access import Access, collapse
 from ..data_types import DATA_TYPES
 from ..integers import padded
 from .dispatch import Binding
-from .expression import Chain, needs_int64, reciprocal
+from .expression import Chain, lowering, needs_int64, reciprocal
 from .node import KernelNode
-
-#: Operators of two operands whose order is all the same, to the last bit.
-_COMMUTATIVE = ("add", "mul", "max", "min")
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,7 @@ def build(node: KernelNode, texels: int = 0) -> Epilogue:
         }
         # Declaration order decides which operand a number takes its type from.
         order = [p.name for p in step.operator.operands if p.name in operands]
-        if step.operator.name in _COMMUTATIVE and step.operands[order[0]] is not None:
+        if lowering(step.operator).commutes and step.operands[order[0]] is not None:
             # One kernel for both orders: each is compiled by itself.
             first, second = order
             operands = {first: operands[second], second: operands[first]}
@@ -120,22 +117,21 @@ def merged(node: KernelNode, extra: Epilogue, other: Binding) -> Epilogue:
 
     ``other``: what is bound in the place of an absent addend, and not looked at but in one element.
     """
-    names = [step.operator.name for step in node.epilogue]
-    adds = names[:1] == ["add"]
+    steps = [lowering(step.operator) for step in node.epilogue]
+    adds = bool(steps) and steps[0].adds
+    limits = steps[adds:]
     types = {node.results[0].data_type, node.out_type, *(b.data_type for b in extra.buffers)}
     loads = dict(extra.options)["epilogue_loads"]
     if (
         types != {"float32"}
-        or names[adds:] not in ([], ["relu"], ["clamp"])
+        or len(limits) > 1
+        or not all(step.limits for step in limits)
         or loads != ((("e0", "i"),) if adds else ())
     ):
         return extra
     low, high = -math.inf, math.inf
-    if names[-1:] == ["relu"]:
-        low = 0.0
-    elif names[-1:] == ["clamp"]:
-        arguments = node.epilogue[-1].arguments
-        low, high = arguments["min_value"], arguments["max_value"]
+    for step in limits:
+        low, high = step.limits(node.epilogue[-1].arguments)
     statements = (
         ("float32", "v"),
         ("float32", "mix(t0, w_add(t0, v_e0), P.adds != 0u)"),

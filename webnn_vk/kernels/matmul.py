@@ -166,10 +166,10 @@ class Matmul(Family):
 
             def spec(
                 kernel, tb, va, vb, c_type=c_type, data_type=data_type, ta=ta, out=None,
-                texels=False,
+                texels=False, extra=None,
             ):
                 return _spec(
-                    kernel, data_type, c_type, out or data_type, ta, tb, va, vb, features,
+                    kernel, data_type, c_type, out or data_type, ta, tb, va, vb, features, extra,
                     texels=texels,
                 )
 
@@ -181,6 +181,8 @@ class Matmul(Family):
                     yield spec("matmul", tb, va, vb)
                     if data_type == "float32":
                         yield spec("matmul", tb, va, vb, texels=True)
+                        for texels in flags if addend else ():
+                            yield spec("matmul", tb, va, vb, texels=texels, extra=chains.merged())
                     yield spec("matmul_tiled", tb, va, vb)
                 if data_type == "float16":
                     # Sums over parts of the inner dimension.
@@ -200,10 +202,11 @@ class Matmul(Family):
             )
 
         for kernel in ("matmul", "matmul_tiled"):
-            forms = chains.epilogues(chains.OF_CONVOLUTIONS)
-            for extra in (chains.merged(),) if kernel == "matmul" else forms:
-                for vector in (False, True):
-                    yield spec(kernel, True, False, vector, extra)
+            if kernel == "matmul_tiled":
+                # The other has one kernel for all of these: `fused.merged`.
+                for extra in chains.epilogues(chains.OF_CONVOLUTIONS):
+                    for vector in (False, True):
+                        yield spec(kernel, True, False, vector, extra)
             for extra in chains.epilogues(chains.OF_BIASED):
                 yield spec(kernel, True, False, True, extra)
             for extra in chains.epilogues(chains.OF_PRODUCTS):
