@@ -18,9 +18,13 @@ def main() -> int:
         "what",
         nargs="?",
         default="models",
-        choices=("models", "startup", "interop", "dispatch", "drivers", "memory", "cpu", "isa"),
+        choices=(
+            "models", "startup", "cold", "interop", "dispatch", "drivers", "memory", "cpu", "isa",
+        ),
         help="models: MiniLM and MobileNetV2 on Vulkan and on the CPU device, side by side; "
         "startup: a new process, from import to the first MiniLM embedding; "
+        "cold: a new process, from import to a model's first result, with empty caches, again and "
+        "loaded; "
         "interop: ways to a tensor's contents; "
         "dispatch: dispatches per second of one addition, beside wgpu-py; "
         "drivers: dispatches, building and memory of each driver; "
@@ -31,7 +35,10 @@ def main() -> int:
     parser.add_argument("--device", help="as in `webnn-vk demo`; default: any Vulkan device")
     parser.add_argument("--runs", type=int, help="runs per figure (default: 5 to 15)")
     parser.add_argument("--megabytes", type=int, help="weights of the model (memory)")
-    parser.add_argument("--json", type=Path, help="a file to write everything to (drivers, isa)")
+    parser.add_argument(
+        "--json", type=Path, help="a file to write everything to (cold, drivers, isa)"
+    )
+    parser.add_argument("--model", action="append", help="a model of bench.cold; default: all")
     of_isa = parser.add_argument_group("isa")
     of_isa.add_argument(
         "--chip", action="append", help="RADV's name of a chip; default: NAVI21; repeatable"
@@ -49,6 +56,12 @@ def main() -> int:
             from . import startup
 
             startup.main(options.device, options.runs or 5)
+        elif options.what == "cold":
+            from . import cold
+
+            for name in set(options.model or ()) - cold.MODELS.keys():
+                parser.error(f"no model is called {name}; there are {', '.join(cold.MODELS)}")
+            cold.main(options.device, options.model, options.json)
         elif options.what == "interop":
             from . import interop
 

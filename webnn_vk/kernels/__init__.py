@@ -2,8 +2,8 @@
 
 ``lower_graph`` is the way through: nodes become ``KernelNode``s, element-wise ones are fused into
 others, movements absorbed into accesses, and each kernel's family chooses a schedule and makes
-dispatches. ``catalogue()`` lists the kernels of every unfused operator and data type, for the pack
-of precompiled shaders.
+dispatches. For the pack of precompiled shaders ``catalogue()`` lists the kernels of every unfused
+operator and data type, and ``common()`` fused ones that many models have.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ..device_profile import DeviceProfile
 from ..graph import Node
 from .coopmat import FEATURES as MATRIX_FEATURES
 from .dispatch import Binding, Dispatch, Packed, Packing, Scratch, Unsupported
-from .families import FAMILIES, catalogue, family_of
+from .families import FAMILIES, catalogue, common, family_of
 from .lower import KERNEL_PASSES, kernel_nodes, lower_graph, packing_of
 from .lowered import Alias, DeviceWork, HostWork, LoweredGraph
 from .node import KernelGraph, KernelNode
@@ -37,6 +37,7 @@ __all__ = [
     "Scratch",
     "Unsupported",
     "catalogue",
+    "common",
     "family_of",
     "kernel_nodes",
     "lower_graph",

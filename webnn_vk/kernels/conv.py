@@ -19,8 +19,8 @@ from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 from ..data_types import DATA_TYPES, FLOAT_TYPES
 from ..device_profile import DeviceProfile
 from ..integers import ceil_divide
+from . import chains, matmul, winograd
 from . import epilogue as fused
-from . import matmul, winograd
 from .choose import choose
 from .dispatch import Dispatch, Packed
 from .expression import used_features
@@ -253,6 +253,24 @@ class Conv(Family):
                         "out_vector": out_vector,
                     }
                     yield _spec("conv_tiled", buffers, False, addend, options, features, extra)
+
+    def common(self, features: frozenset[str]) -> Iterator[KernelSpec]:
+        buffers = (*(Buffer(n, "float32") for n in "xwc"), Buffer("out", "float32", "w"))
+        flags = (False, True)
+        for extra in chains.epilogues(chains.OF_CONVOLUTIONS):
+            for vector in flags:
+                given = False, True, {"vector": vector}, features, extra
+                yield _spec("conv_wide", buffers, *given, "texel")
+                for load in ("storage", "texel"):
+                    yield _spec("conv_depthwise", buffers, *given, load)
+            yield _spec("conv", buffers, False, True, {"vector": False}, features, extra)
+            for last, out_vector in itertools.product(flags, flags):
+                options = {
+                    "vector": last, "channels_last": last, "filter_vector": True,
+                    "out_vector": out_vector,
+                }
+                yield _spec("conv_tiled", buffers, False, True, options, features, extra)
+            yield from winograd.common(features, extra)
 
 
 def _wide(g: Geometry, loads: Sequence[str]) -> list[Schedule]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
@@ -43,9 +44,11 @@ def family_of(node: KernelNode) -> Family:
 
 def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
     """Every unfused kernel for a device with these native features, without repeats."""
-    seen: set[KernelSpec] = set()
-    for family in FAMILIES.values():
-        for spec in family.catalogue(features):
-            if spec not in seen:
-                seen.add(spec)
-                yield spec
+    specs = (family.catalogue(features) for family in FAMILIES.values())
+    yield from dict.fromkeys(itertools.chain.from_iterable(specs))
+
+
+def common(features: frozenset[str]) -> Iterator[KernelSpec]:
+    """The fused kernels that many models have, likewise."""
+    specs = (family.common(features) for family in FAMILIES.values())
+    yield from dict.fromkeys(itertools.chain.from_iterable(specs))

@@ -64,6 +64,10 @@ class Family:
         """Every kernel of the family without fused steps, for devices with these features."""
         raise NotImplementedError
 
+    def common(self, features: frozenset[str]) -> Iterator[KernelSpec]:
+        """Kernels with the fused steps that many models have, which the pack holds too."""
+        return iter(())
+
     def plan(
         self, node: KernelNode, profile: DeviceProfile, tuned: Tuned = NOTHING_TUNED
     ) -> list[Dispatch]:

@@ -18,7 +18,7 @@ from ..data_types import DATA_TYPES, FLOAT_TYPES
 from ..device_profile import DeviceProfile
 from ..integers import VECTOR_BYTES, ceil_divide, round_up
 from ..ops.lowering import QuantizedProduct
-from . import coopmat
+from . import chains, coopmat, heuristics
 from . import epilogue as fused
 from .choose import choose
 from .dispatch import Binding, Dispatch, Packed, Scratch, grid
@@ -174,10 +174,10 @@ class Matmul(Family):
 
             def spec(
                 kernel, tb, va, vb, c_type=c_type, data_type=data_type, ta=ta, out=None,
-                texels=False,
+                texels=False, extra=None,
             ):
                 return _spec(
-                    kernel, data_type, c_type, out or data_type, ta, tb, va, vb, features,
+                    kernel, data_type, c_type, out or data_type, ta, tb, va, vb, features, extra,
                     texels=texels,
                 )
 
@@ -189,6 +189,8 @@ class Matmul(Family):
                     yield spec("matmul", tb, va, vb)
                     if data_type == "float32":
                         yield spec("matmul", tb, va, vb, texels=True)
+                        for texels in flags if addend else ():
+                            yield spec("matmul", tb, va, vb, texels=texels, extra=chains.merged())
                     yield spec("matmul_tiled", tb, va, vb)
                 if data_type == "float16":
                     # Sums over parts of the inner dimension.
@@ -197,6 +199,29 @@ class Matmul(Family):
                         if addend:
                             for out in FLOAT_TYPES:
                                 yield spec(kernel, tb, False, False, c_type="float32", out=out)
+
+    def common(self, features: frozenset[str]) -> Iterator[KernelSpec]:
+        def spec(
+            kernel: str, addend: bool, tb: bool, vb: bool, extra: fused.Epilogue
+        ) -> KernelSpec:
+            return _spec(
+                kernel, "float32", "float32" if addend else None, "float32", False, tb, True, vb,
+                features, extra, texels=kernel == "matmul",
+            )
+
+        for kernel in ("matmul", "matmul_tiled"):
+            if kernel == "matmul_tiled":
+                # The other has one kernel for all of these: `fused.merged`.
+                for extra in chains.epilogues(chains.OF_CONVOLUTIONS):
+                    for vector in (False, True):
+                        yield spec(kernel, True, False, vector, extra)
+            for extra in chains.epilogues(chains.OF_BIASED):
+                yield spec(kernel, True, False, True, extra)
+            for extra in chains.epilogues(chains.OF_PRODUCTS):
+                yield spec(kernel, False, False, True, extra)
+            for extra in chains.epilogues(chains.OF_SCORES):
+                for transposed in (False, True):
+                    yield spec(kernel, False, transposed, True, extra)
 
 
 MATMUL = Matmul()
@@ -326,6 +351,9 @@ def _dispatch(
         bindings.append(binding)
         bases.append(base)
     extra = fused.nothing(out_type) if isinstance(out, Scratch) else fused.build(node)
+    if kernel == "matmul" and c is not None and not (p.quantized or isinstance(out, Scratch)):
+        if heuristics.rules(profile).merges_epilogues:
+            extra = fused.merged(node, extra, bindings[0])
     # Others of mixed types are in the pack without vectors alone.
     plain = p.quantized or data_type == out_type and c_type in (None, data_type)
     # Parts of what exceeds a binding begin where they like.

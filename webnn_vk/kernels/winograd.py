@@ -222,6 +222,13 @@ def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
                 yield _output_spec(tile, buffers, texels, rows, features, nothing)
 
 
+def common(features: frozenset[str], extra: fused.Epilogue) -> Iterator[KernelSpec]:
+    """The kernels with steps fused into them: for devices with texels."""
+    buffers = (Buffer("x", "float32"), Buffer("c", "float32"), Buffer("out", "float32", "w"))
+    for tile, rows in ((2, False), (4, False), (4, True)):
+        yield _output_spec(tile, buffers, True, rows, features, extra)
+
+
 def _params(names: Sequence[str]) -> tuple[Param, ...]:
     return tuple(map(Param, names))
 

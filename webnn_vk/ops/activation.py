@@ -39,7 +39,13 @@ def _bound(value: int | float | None, data_type: str, *, upper: bool) -> int | f
     return cast_number(value, data_type)
 
 
-clamp.lowers_to(Elementwise("w_min(w_max({input}, {min_value}), {max_value})", flops=2))
+clamp.lowers_to(
+    Elementwise(
+        "w_min(w_max({input}, {min_value}), {max_value})",
+        flops=2,
+        limits=lambda arguments: (arguments["min_value"], arguments["max_value"]),
+    )
+)
 
 
 @clamp.reference
@@ -176,7 +182,7 @@ relu = unary(
     "relu",
     "max(0, x).",
     SIGNED_TYPES,
-    Elementwise("w_max({input}, w_literal({input}, 0))"),
+    Elementwise("w_relu({input})", limits=lambda arguments: (0.0, math.inf)),
     lambda x: np.maximum(x, _scalar(x, 0)),
 )
 

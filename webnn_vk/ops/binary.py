@@ -21,7 +21,8 @@ def _binary(
 
     infer.__name__, infer.__doc__ = name, doc
     record = operator("§8.9.13", a=Limits(ALL_TYPES), b=Like("a"), output=Like("a"))(infer)
-    record.lowers_to(Elementwise(expression, flops=flops))
+    commutes = name in ("add", "mul", "max", "min")
+    record.lowers_to(Elementwise(expression, flops=flops, commutes=commutes))
     record.reference(lambda out, a, b: reference(a, b))
     return record
 

@@ -24,6 +24,8 @@ class Elementwise:
     operand's arithmetic type. ``variants`` replaces the expression
     when it depends on arguments or data types: called with (descriptors by operand name,
     output descriptor, arguments), it returns an expression. Operands broadcast to the output.
+    ``commutes``: the order of the two operands is all the same, to the last bit. ``limits``: the
+    expression is ``w_min(w_max(x, low), high)``; called with the arguments, it returns both.
     """
 
     expression: str = ""
@@ -31,7 +33,14 @@ class Elementwise:
     # Operands that are blockwise broadcast (each dimension divides the output's).
     blockwise: tuple[str, ...] = ()
     flops: int = 1
+    commutes: bool = False
+    limits: Callable[[Mapping[str, Any]], tuple[float, float]] | None = None
     family: ClassVar[str] = "elementwise"
+
+    @property
+    def adds(self) -> bool:
+        """Whether it is the sum of two operands."""
+        return self.expression == "w_add({a}, {b})"
 
 
 @dataclass(frozen=True)

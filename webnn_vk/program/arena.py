@@ -6,9 +6,8 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..driver.resources import ALIGNMENT
 from ..integers import round_up
-
-ALIGNMENT = 256
 
 
 class Life(NamedTuple):

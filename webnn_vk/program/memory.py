@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from ..driver.resources import ALIGNMENT, room_for
 from ..integers import round_up
-from .arena import ALIGNMENT, ArenaPlanner, Life, WholeBlocks, liveness_bound, placed_within
+from .arena import ArenaPlanner, Life, WholeBlocks, liveness_bound, placed_within
 from .program import Slot
 
 # An arena is good enough that exceeds what lives at one time by less than one part in so many.
@@ -49,18 +50,24 @@ def plan_memory(
     arena = WholeBlocks(limit) if whole else ArenaPlanner(limit)
     placed = list(slots)
     known: set[int] = set()
+    # What follows on a slot lies behind its texel views; where there is no room for that, at once.
+    rooms = [room_for(slot.size) for slot in slots]
+    rooms = [
+        slot.size if whole or room > limit else room
+        for slot, room in zip(slots, rooms, strict=True)
+    ]
     for time, touched in enumerate(times):
         in_arena = [slot for slot in touched if slots[slot].kind == "arena"]
         for slot in in_arena:
             if slot not in known:
                 known.add(slot)
-                block, offset = arena.allocate(slots[slot].size)
+                block, offset = arena.allocate(rooms[slot])
                 placed[slot] = replace(slots[slot], index=block, offset=offset)
         for slot in in_arena:
             if last[slot] == time:
-                arena.free(placed[slot].index, placed[slot].offset, slots[slot].size)
+                arena.free(placed[slot].index, placed[slot].offset, rooms[slot])
     if not whole:
-        _placed_tighter(placed, times, last, arena.sizes)
+        _placed_tighter(placed, times, last, arena.sizes, rooms)
     host_size = 0
     for number, slot in enumerate(slots):
         if slot.kind == "host":
@@ -70,7 +77,8 @@ def plan_memory(
 
 
 def _placed_tighter(
-    placed: list[Slot], times: Sequence[Iterable[int]], last: dict[int, int], arenas: list[int]
+    placed: list[Slot], times: Sequence[Iterable[int]], last: dict[int, int], arenas: list[int],
+    rooms: Sequence[int],
 ) -> None:
     """Give the slots of an arena that is larger than what lives at one time other places in it,
     and make it smaller, where these need less."""
@@ -81,7 +89,7 @@ def _placed_tighter(
     for time, touched in enumerate(times):
         for slot in touched:
             first.setdefault(slot, time)
-    lives = [Life(placed[slot].size, first[slot], last[slot]) for slot in slots]
+    lives = [Life(rooms[slot], first[slot], last[slot]) for slot in slots]
     bound = liveness_bound(lives)
     wanted = bound + bound // _GOOD_ENOUGH
     if arenas[0] <= wanted:
@@ -99,5 +107,5 @@ def stack_scratch(slots: Sequence[Slot], wanted: Iterable[int]) -> tuple[tuple[S
     placed, size = list(slots), 0
     for number in wanted:
         placed[number] = replace(placed[number], offset=size)
-        size += round_up(placed[number].size, ALIGNMENT)
+        size += room_for(placed[number].size)
     return tuple(placed), size

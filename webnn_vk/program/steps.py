@@ -15,11 +15,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..device_profile import DeviceProfile
+from ..driver.resources import ALIGNMENT
 from ..graph import Value
 from ..integers import padded, round_up
 from ..kernels.dispatch import Binding, Dispatch, Packed, Scratch
 from ..kernels.lowered import Alias, DeviceWork, HostWork, LoweredGraph
-from .arena import ALIGNMENT
 from .program import (
     CopyStep,
     CpuStep,

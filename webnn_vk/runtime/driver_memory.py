@@ -24,6 +24,7 @@ from ..driver import (
     OutOfHostMemory,
     sharing_of,
 )
+from ..driver.resources import room_for
 from ..errors import InvalidStateError, NotSupportedError, UnknownError
 from ..integers import padded
 from . import reclaim
@@ -128,7 +129,10 @@ class DriverMemory:
     def allocate(self, size: int, exportable: bool = False) -> Any:
         """The driver's allocation for a tensor of ``size`` bytes; its errors are the driver's."""
         self.bury()
-        return self.find(padded(size), exportable=exportable, label="tensor")
+        room = room_for(padded(size))
+        if room > min(self.profile.max_memory_allocation_size, self.profile.max_buffer_size):
+            room = padded(size)
+        return self.find(room, exportable=exportable, label="tensor")
 
     def find(self, size: int, **options: Any) -> Any:
         """The driver's ``allocate``, for want of memory tried again when all devices of the process

@@ -18,6 +18,7 @@ from ..driver import (
     Recording,
     TimestampCommand,
 )
+from ..driver.resources import TEXEL_BYTES, room_for
 from ..program import (
     Constants,
     CopyStep,
@@ -259,8 +260,12 @@ class DriverExecutable:
             match step:
                 case DispatchStep():
                     pipeline = self._pipelines[step.spec, step.constants]
-                    bindings = tuple(map(bind, step.bindings))
-                    commands.append(DispatchCommand(pipeline, bindings, step.push, step.groups))
+                    bindings = list(map(bind, step.bindings))
+                    for index, form in step.spec.texels:
+                        bindings[index] = self._viewed(step.bindings[index], bindings[index], form)
+                    commands.append(
+                        DispatchCommand(pipeline, tuple(bindings), step.push, step.groups)
+                    )
                 case CopyStep():
                     source, start, size = bind(step.source)
                     target, to, _ = bind(step.target)
@@ -272,6 +277,23 @@ class DriverExecutable:
                 commands.append(TimestampCommand(stamps))
                 stamps += 1
         return commands
+
+    def _viewed(
+        self, place: Range, bound: tuple[Any, int, int], form: str
+    ) -> tuple[Any, int, int]:
+        """What a texel view of a range covers: where the range is the end of its slot, the room
+        behind that too (``room_for``), as far as the allocation goes."""
+        allocation, offset, size = bound
+        profile = self.device.profile
+        largest = min(
+            profile.max_storage_buffer_range, TEXEL_BYTES[form] * profile.max_texel_buffer_elements
+        )
+        room = min(room_for(size), allocation.size - offset)
+        if profile.whole_bindings or not size < room <= largest:
+            return bound
+        if place.offset + place.size < self.program.slots[place.slot].size:
+            return bound  # what lies behind it is the rest of the slot
+        return allocation, offset, room // TEXEL_BYTES[form] * TEXEL_BYTES[form]
 
     # -- CPU segments --------------------------------------------------------------------------
     def run_host(self, segment: HostSegment, arrays: Arrays) -> None:

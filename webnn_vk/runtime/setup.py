@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..integers import padded, round_up
+from ..driver.resources import room_for
+from ..integers import padded
 from ..program import Constants, DeviceStep, Program, SetupPart
 from .driver_memory import DriverMemory
 from .storage import Storage
@@ -16,7 +17,6 @@ from .work import Allocate, Order, Run, SetUp, Work, Write
 
 #: Bytes of originals that are on the device at the same time while constants are packed.
 GROUP_BYTES = 16 << 20
-_ALIGNMENT = 256
 #: What the elements as they are count as, among the forms of a constant that graphs share.
 DENSE = ""
 
@@ -213,7 +213,7 @@ class _Passing:
         end = 0
         for number, size in sizes.items():
             offsets[number] = end
-            end += round_up(size, _ALIGNMENT)
+            end += room_for(size)
         total = end + max(part.scratch for part in group)
         if total:
             storage = self._add(device, total)

@@ -25,12 +25,14 @@ MATRICES = kernels.MATRIX_FEATURES | {"float16"}
 
 
 def specs(matrices: bool = True) -> list[KernelSpec]:
-    """Every unfused kernel for every device, without repeats. ``matrices``: those with cooperative
-    matrices too."""
+    """Every unfused kernel for every device, and the fused ones that many models have, without
+    repeats. ``matrices``: those with cooperative matrices too."""
     distinct: dict[KernelSpec, None] = {}
     for count in range(len(FEATURES) + 1):
         for features in itertools.combinations(FEATURES, count):
-            distinct.update(dict.fromkeys(kernels.catalogue(frozenset().union(*features))))
+            united = frozenset().union(*features)
+            distinct.update(dict.fromkeys(kernels.catalogue(united)))
+            distinct.update(dict.fromkeys(kernels.common(united)))
     if matrices:
         distinct.update(dict.fromkeys(kernels.catalogue(MATRICES)))
     return [*distinct, nanoseconds.spec(), *roofline.specs()]

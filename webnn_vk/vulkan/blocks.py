@@ -11,7 +11,7 @@ from typing import Any
 
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.driver.errors import FeatureMissing
-from webnn_vk.driver.resources import ExternalMemory
+from webnn_vk.driver.resources import ALIGNMENT, ExternalMemory
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan.instance import is_forked
 
@@ -170,6 +170,9 @@ class BufferBlocks:
     def _buffer(self, size: int, external: int = 0) -> Any:
         shared = vk.struct("VkExternalMemoryBufferCreateInfo",
                            "EXTERNAL_MEMORY_BUFFER_CREATE_INFO", handleTypes=external)
+        if not external and size & (size - 1) == 0:
+            # No power of two, for the reason that `room_for` gives. Nothing uses the rest.
+            size += ALIGNMENT
         info = vk.struct("VkBufferCreateInfo", "BUFFER_CREATE_INFO", size=size, usage=self._usage,
                          sharingMode=vk.const("VK_SHARING_MODE_EXCLUSIVE"),
                          pNext=shared if external else vk.NULL)

@@ -22,7 +22,7 @@ from webnn_vk.driver.errors import (
     OutOfDeviceMemory,
     OutOfHostMemory,
 )
-from webnn_vk.driver.resources import TEXEL_BYTES, MemoryUse, PipelineRequest
+from webnn_vk.driver.resources import TEXEL_BYTES, MemoryUse, PipelineRequest, room_for
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan import instance as process
 from webnn_vk.vulkan.blocks import BufferBlocks
@@ -169,8 +169,8 @@ class VulkanDriver:
     def precompile(self, pipelines: Sequence[VulkanPipeline]) -> int:
         if not pipelines or COMPILES_AT_FIRST_SUBMIT not in self._quirks:
             return self.submitted()
-        # What any kind of binding takes.
-        size = max(TEXEL_BYTES.values())
+        # What any kind of binding takes, texel views being like those of the dispatches to come.
+        size = room_for(max(TEXEL_BYTES.values()))
         scratch = self.allocate(size, label="precompile")
         commands: list[Command] = []
         for pipeline in pipelines:

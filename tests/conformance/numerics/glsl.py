@@ -422,6 +422,7 @@ _BUILTIN: dict[str, Callable[..., Value]] = {
     "abs": _exact(np.abs), "floor": _exact(np.floor), "roundEven": _exact(np.rint),
     "min": _exact(np.minimum), "max": _exact(np.maximum),
     "clamp": _exact(lambda x, low, high: np.minimum(np.maximum(x, low), high)),
+    "mix": lambda device, no, yes, condition: _merge(condition[1], yes, no),
     "sqrt": lambda device, x: ("float", device.sqrt(device.operand(x[1]))),
     "findMSB": _find_msb, "bitfieldExtract": _extract,
 }

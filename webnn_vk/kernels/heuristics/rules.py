@@ -16,6 +16,10 @@ class Rules:
     """Preferences of a kind of device: a method per kernel family, which gets the legal candidates
     and the problem and returns one of them."""
 
+    #: Whether one kernel for several chains behind a product (``epilogue.merged``), a little slower
+    #: than each, is better than compiling each.
+    merges_epilogues = False
+
     def __init__(self, seed: Seed) -> None:
         self.seed = seed
 

@@ -56,7 +56,7 @@ class SoftwareSeed(Seed):
     large_convolution: multiply-adds from which on tiles of 16 channels, a third faster, are worth
     twice the time that tiles of 8 take to compile (0.4 s).
     large_product: multiply-adds from which on a tenth of the time is worth compiling 16 rows a
-    tile.
+    tile, which takes a second more than 8.
     row_groups, shortest_chunk: as in `GpuSeed`.
     """
 
@@ -100,7 +100,7 @@ _SLOW_GATHERS = SoftwareSeed(
     winograd_channels=16,
     winograd_pixels=32,
     large_convolution=1 << 25,
-    large_product=1 << 27,
+    large_product=1 << 30,
     row_groups=256,
     shortest_chunk=4096,
 )

@@ -18,6 +18,7 @@ class Software(Rules):
     driver takes 100 ms and more to compile each distinct tile size."""
 
     seed: SoftwareSeed
+    merges_epilogues = True
 
     def workgroup(self, count: int) -> int:
         """Invocations per workgroup where ``count`` of them work independently: small enough that

@@ -1,0 +1,160 @@
+"""A new process from nothing to the first result of a model, in stages: with empty caches, and with
+what that left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .models import classic, mobilenet_v2
+
+
+def _described(describe: classic.Describe) -> Callable[[Any], Any]:
+    def build(context: Any) -> Any:
+        import webnn_vk
+
+        builder = webnn_vk.MLGraphBuilder(context)
+        return builder.build(describe(builder))
+
+    return build
+
+
+#: Name → a function from a context to the promise of a graph.
+MODELS: Mapping[str, Callable[[Any], Any]] = {
+    "MobileNetV2": mobilenet_v2.build,
+    "ResNet-50": _described(classic.resnet50),
+    "BERT, 2 layers": _described(classic.bert(2)),
+}
+#: What `MLGraph.report` calls the stages of a build; "load" where it is loaded.
+_REPORTED = ("compile", "load", "shaders", "pipelines", "memory")
+_STAGES = ("import", "context", "describe", "build", *_REPORTED, "set-up", "first run", "total",
+           "one run")
+
+
+def main(device: str | None, models: Sequence[str] | None, file: Path | None) -> None:
+    """Three processes for each model, and a table of their stages: one that begins with empty
+    caches and saves the graph, one that builds it again, one that loads it."""
+    from webnn_vk.codegen.pack import PACK_PATH
+    from webnn_vk.environment import text
+
+    from .table import show
+
+    if not (text("WEBNN_VK_PACK") or PACK_PATH.exists()):
+        print("without a pack of shaders, which wheels have: WEBNN_VK_PACK can name one")
+    written = []
+    for name in models or MODELS:
+        rows = []
+        with tempfile.TemporaryDirectory() as folder:
+            for what in ("empty caches", "again", "load_graph"):
+                result = _measured(name, what, device, folder)
+                written.append({"model": name, "start": what, **result})
+                for kind in ("clock", "processor"):
+                    known = [result[kind].get(stage) for stage in _STAGES]
+                    cells = ["" if seconds is None else f"{seconds:.2f}" for seconds in known]
+                    rows.append([f"{what}, {kind}", *cells, f"{result['peak']:.0f}"])
+        first = written[-3]
+        print(
+            f"\n{name} on {first['device']}: {first['weights']:.0f} MB of weights, "
+            f"{first['pipelines']} pipelines; shaders of "
+            + ", ".join(f"{origin}: {count}" for origin, count in first["origins"].items())
+            + "; seconds"
+        )
+        show(["", *_STAGES, "peak MB"], rows)
+    if file is not None:
+        file.write_text(json.dumps(written, indent=1, ensure_ascii=False))
+
+
+def _measured(name: str, what: str, device: str | None, folder: str) -> dict[str, Any]:
+    from webnn_vk.tools import ToolError
+
+    # Our cache of shaders, and the driver's own where the driver is Mesa's.
+    caches = {"WEBNN_VK_CACHE": f"{folder}/ours", "MESA_SHADER_CACHE_DIR": f"{folder}/mesa"}
+    environment = {**os.environ, **caches, "WEBNN_VK_VALIDATE": "0"}
+    command = [sys.executable, "-m", "bench.cold", name, what, device or ""]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        raise ToolError((done.stderr.strip().splitlines() or ["no message"])[-1])
+    return json.loads(done.stdout)
+
+
+class _Watch:
+    """Seconds between marks, by the clock and of the processor on all threads."""
+
+    def __init__(self) -> None:
+        self.times: dict[str, dict[str, float]] = {"clock": {}, "processor": {}}
+        self._last = self._now()
+
+    @staticmethod
+    def _now() -> dict[str, float]:
+        return {"clock": time.perf_counter(), "processor": time.process_time()}
+
+    def mark(self, stage: str = "") -> None:
+        """The end of a stage; "": of what counts for none."""
+        now = self._now()
+        for kind, times in self.times.items():
+            if stage:
+                times[stage] = now[kind] - self._last[kind]
+        self._last = self._now()
+
+
+def measure(name: str, what: str, device: str | None) -> dict[str, Any]:
+    """This process's stages for one of `MODELS`, and what else the table has."""
+    watch = _Watch()
+    import resource
+
+    import webnn_vk
+    from webnn_vk.ml_graph import executable_of
+    from webnn_vk.tools.devices import open_context
+
+    # What the package loads when it is first asked for.
+    webnn_vk.MLGraphBuilder, webnn_vk.ml.create_context  # noqa: B018
+    watch.mark("import")
+    context = open_context(device)
+    watch.mark("context")
+    if what == "load_graph":
+        promise = context.load_graph("cold")
+    else:
+        promise = MODELS[name](context)
+        watch.mark("describe")
+    graph = promise.result()
+    watch.mark("build")
+    random = np.random.default_rng(1)
+    feeds = {
+        key: random.standard_normal(described.shape, np.float32)
+        for key, described in graph.inputs.items()
+    }
+    watch.mark()
+    context.compute(graph, feeds)
+    watch.mark("first run")
+    for times in watch.times.values():
+        times["total"] = sum(times.values())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    watch.mark()
+    context.compute(graph, feeds)
+    watch.mark("one run")
+    executable, reported = executable_of(graph), graph.report().build_seconds
+    if what == "empty caches":
+        context.save_graph("cold", graph).result()
+    watch.times["clock"] |= {stage: reported[stage] for stage in _REPORTED if stage in reported}
+    watch.times["clock"]["set-up"] = watch.times["clock"]["build"] - sum(reported.values())
+    return {
+        **watch.times,
+        "device": str(context.device_info),
+        "peak": peak,
+        "weights": graph.report().weight_bytes / 1e6,
+        "pipelines": len({(s.spec, s.constants) for s in executable.program.dispatches}),
+        "origins": executable.device.shaders.origins,
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(sys.argv[1], sys.argv[2], sys.argv[3] or None)))
