@@ -288,10 +288,11 @@ class DriverExecutable:
         largest = min(
             profile.max_storage_buffer_range, TEXEL_BYTES[form] * profile.max_texel_buffer_elements
         )
-        room = min(room_for(size), allocation.size - offset)
+        slot = self.program.slots[place.slot]
+        room = min(room_for(size), room_for(slot.size) - place.offset, allocation.size - offset)
         if profile.whole_bindings or not size < room <= largest:
             return bound
-        if place.offset + place.size < self.program.slots[place.slot].size:
+        if place.offset + place.size < slot.size:
             return bound  # what lies behind it is the rest of the slot
         return allocation, offset, room // TEXEL_BYTES[form] * TEXEL_BYTES[form]
 

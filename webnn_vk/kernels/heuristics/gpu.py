@@ -66,7 +66,7 @@ class Gpu(Rules):
             return candidates[-1]
         for candidate in reversed(tiled):
             rows = candidate["LY"] * candidate["TM"]
-            if problem.batches * ceil_divide(problem.rows, rows) >= self.product_tiles:
+            if problem.batches * ceil_divide(problem.rows, rows) >= self.seed.product_tiles:
                 return candidate
         best = None
         for candidate in candidates[:-1]:
