@@ -16,9 +16,9 @@ shader_app = typer.Typer(
 
 Chip = Annotated[str | None, typer.Option(
     "--chip", metavar="NAVI21", show_default=False,
-    help="As planned for this AMD chip, and what Mesa's compiler makes of it. No GPU is needed.")]
+    help="For this AMD chip; no GPU is needed.")]
 Form = Annotated[Literal["spec", "glsl", "spirv", "isa"], typer.Option(
-    "--form", help="How it is specialised, its GLSL, its SPIR-V as text, or the chip's assembly.")]
+    "--form", help="What is printed of it.")]
 
 
 @shader_app.command("list", epilog="Example: webnn-vk shader list model.onnx --chip NAVI21")
@@ -39,31 +39,30 @@ def shader_list(
     list_kernels(of_model(options_of(model, device, json, shape, input)), device, chip, json)
 
 
-@shader_app.command("show", epilog="Example: webnn-vk shader show model.onnx --step 3 --form spirv "
-                                   "--device vulkan")
+@shader_app.command("show", epilog="Example: webnn-vk shader show model.onnx --step 3 --form spirv")
 def shader_show(
     model: Model,
     step: Annotated[int, typer.Option(
-        "--step", min=0, help="Which kernel: see webnn-vk shader list MODEL.")] = 0,
+        "--step", min=0, help="Which kernel: see shader list.")] = 0,
     form: Form = "spec", device: Device = None, chip: Chip = None, shape: Shape = None,
     input: Input = None, json: Json = False,
 ) -> None:
-    """A kernel of a model: specialisation, GLSL, SPIR-V; by chip registers, loops and ISA."""
+    """A kernel of a model: its form; by chip registers, loops and ISA."""
     from .kernels import of_model
     from .shaders import show
 
     show(of_model(options_of(model, device, json, shape, input)), device, chip, step, form, json)
 
 
-@shader_app.command("operator", epilog="Example: webnn-vk shader operator matmul --shape a=512,512 "
-                                       "--shape b=512,512 --chip NAVI21")
+@shader_app.command("operator", epilog="Example: webnn-vk shader operator relu --shape input=512 "
+                                       "--chip NAVI21")
 def shader_operator(
     name: Annotated[str, typer.Argument(metavar="OPERATOR", show_default=False,
                                         help="Its name: see webnn-vk operators.")],
     shape: Shape = None,
     option: Annotated[list[str] | None, typer.Option(
         "--option", metavar="NAME=VALUE", show_default=False,
-        help="Another argument, as Python writes it: padding=[1,1,1,1].")] = None,
+        help="An argument: padding=[1,1,1,1].")] = None,
     constant: Annotated[list[str] | None, typer.Option(
         "--constant", metavar="NAME", show_default=False,
         help="This operand is a constant, as weights are.")] = None,
@@ -72,7 +71,7 @@ def shader_operator(
     step: Annotated[int, typer.Option("--step", min=0, help="Which of its kernels.")] = 0,
     form: Form = "spec", device: Device = None, chip: Chip = None, json: Json = False,
 ) -> None:
-    """The kernel of one operator on operands of these shapes, as shader show has it."""
+    """The kernel of one operator on operands of these shapes."""
     from .kernels import Call, of_operator
     from .models import parse_shapes
     from .shaders import show
