@@ -351,7 +351,8 @@ def _direct_groups(g: Geometry, schedule: Schedule) -> int:
     """Workgroups of the direct kernel: of a transposed convolution, of each phase of outputs."""
     phases, rows, columns = 1, g.OH, g.OW
     if g.transposed:
-        phases, rows, columns = g.SH * g.SW, ceil_divide(rows, g.SH), ceil_divide(columns, g.SW)
+        phases = min(g.SH, rows) * min(g.SW, columns)
+        rows, columns = ceil_divide(rows, g.SH), ceil_divide(columns, g.SW)
     pixels = g.N * rows * columns
     lanes = schedule["LX"], schedule["LY"]
     channels, along = lanes if schedule["CHANNEL_LANES"] else lanes[::-1]

@@ -14,7 +14,7 @@ from tests.support.matrices import SHAPES, emulating
 from tests.support.running import device_profile, node_of, run, schedules_of
 from webnn_vk.data_types import FLOAT_TYPES
 from webnn_vk.device_profile import DeviceProfile
-from webnn_vk.kernels import coopmat
+from webnn_vk.kernels import coopmat, plan
 
 # Roundings of the output, and of sums of up to 100 products of numbers up to 2.
 _TOLERANCES = {"float16": 2.0**-10, "float32": 2e-5}
@@ -118,8 +118,8 @@ def test_a_pointwise_convolution() -> None:
     node, arrays = node_of(
         "conv2d", x, w, bias=bias, input_layout="nhwc", filter_layout="ohwi"
     )
-    (schedule,) = schedules_of(node, profile)
-    assert schedule.kernel == "matmul_tiled", "24 steps fill no tile"
+    (dispatch,) = plan(node, profile)
+    assert dispatch.kernel == "matmul_tiled", "24 steps fill no tile"
     x, w = random_array(rng, "float16", (2, 5, 7, 32)), random_array(rng, "float16", (40, 1, 1, 32))
     node, arrays = node_of(
         "conv2d", x, w, bias=bias, input_layout="nhwc", filter_layout="ohwi"

@@ -107,7 +107,7 @@ def test_capabilities() -> None:
 
 def test_the_pack_has_them_where_the_compiler_knows_them(monkeypatch) -> None:
     # Of all others those for one kind of device: to list all takes long.
-    monkeypatch.setattr(pack, "FEATURES", ("float16",))
+    monkeypatch.setattr(pack, "FEATURES", (frozenset({"float16"}),))
     with_matrices, without = set(pack.specs()), set(pack.specs(matrices=False))
     assert with_matrices - without == {*_products("float16"), *_products("float32")}
     for a, b in (((512, 256), (256, 384)), ((33, 256), (256, 383))):
