@@ -47,9 +47,10 @@ LONG_ONES = {
     "python -m bench cpu": r"geometric mean of the ratios",
     "python -m bench dispatch": r"dispatches/s chained",
     "python -m bench interop": r"export_to_gpu",
+    "python -m bench cold --model MobileNetV2": r"empty caches, clock(.*\n)+load_graph, processor",
     "python -m bench memory": r"MB +× weights",
 }
-#: On a model, a template and a shader of the reader's own.
+#: On a model, a template and a shader of the reader's own, small ones here.
 SHADERS = {
     "python -m webnn_vk.codegen list": "elementwise",
     "python -m webnn_vk.codegen describe scatter_clear": "--buffer slots:uint32:w:4",
@@ -60,6 +61,9 @@ SHADERS = {
     "webnn-vk shader show model.onnx --step 3 --form glsl --device vulkan": "#version 450",
     "webnn-vk shader operator conv2d --shape input=1,64,56,56 --shape filter=64,64,3,3 --constant "
     "filter --device vulkan": r"Computes +conv2d",
+    "webnn-vk tune model.onnx --device vulkan": "schedules were rejected",
+    "webnn-vk graph model.onnx --svg kernels.svg": "kernels.svg",
+    "webnn-vk graph model.onnx --html passes.html": "passes.html",
     "webnn-vk shader list model.onnx --chip NAVI21": r"VGPR +SGPR(.*\n)+3  ",
     "webnn-vk shader operator matmul --shape a=512,512 --shape b=512,512 --chip NAVI21": (
         r"vector registers\n(.*\n)+loop BB"
@@ -77,7 +81,7 @@ SHADERS = {
 ELSEWHERE = {
     "webnn-vk devices", "webnn-vk doctor", "pip install .",
     "python -m pytest tests/conformance/differential -k mish", "python -m tests.support.generate",
-    "scripts/install-kompute",
+    "scripts/install-kompute", "webnn-vk graph model.onnx --svg fuse.svg --pass fuse",
     "WEBNN_VK_DRIVER=kompute python -m tests.conformance.wpt.conformance --variant inputs",
 }
 
