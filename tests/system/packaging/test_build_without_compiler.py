@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import sysconfig
 import tomllib
 import zipfile
 
@@ -18,7 +19,7 @@ def python(tmp_path):
     home = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
     (site,) = (home / "lib").glob("python*/site-packages")
-    (here,) = {path for path in sys.path if path.endswith("site-packages")}
+    here = sysconfig.get_paths()["purelib"]
     hide = "import sys; sys.modules['vkdispatch_vulkan_native'] = None"
     (site / "a_path.pth").write_text(f"{here}\n{hide}\n")
     return home / "bin" / "python"

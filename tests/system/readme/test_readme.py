@@ -6,7 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+import sysconfig
 
 import pytest
 
@@ -59,7 +59,7 @@ def test_install_command(command, tmp_path):
     )
     python = tmp_path / "env" / "bin" / "python"
     (site,) = (tmp_path / "env" / "lib").glob("python*/site-packages")
-    (here,) = {Path(path) for path in sys.path if path.endswith("site-packages")}
+    here = sysconfig.get_paths()["purelib"]
     # A .pth file is not followed into that folder's own: the editable install stays unseen.
     (site / "here.pth").write_text(f"{here}\n")
     words = shlex.split(command)[1:]
