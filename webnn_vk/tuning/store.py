@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import stat
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -154,13 +155,14 @@ def templates_hash(family: str) -> str:
 @cache
 def processor() -> str:
     """The processor's name."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass
+    if sys.platform == "linux":
+        try:
+            with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+                for line in file:
+                    if line.startswith("model name"):
+                        return line.partition(":")[2].strip()
+        except OSError:
+            pass
     return platform.processor() or platform.machine()
 
 
