@@ -32,5 +32,7 @@ def test_every_variable_is_read_somewhere():
     read = set()
     for folder in ("webnn_vk", "codegen"):
         for path in (ROOT / folder).rglob("*.py"):
-            read |= set(re.findall(r"(?:text|flag|choice|words)\(\s*\"(WEBNN_VK_\w+)\"", path.read_text()))
+            reads = re.findall(
+                r"(?:text|flag|choice|words)\(\s*\"(WEBNN_VK_\w+)\"", path.read_text())
+            read |= set(reads)
     assert read == set(environment.VARIABLES)
