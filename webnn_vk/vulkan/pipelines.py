@@ -156,8 +156,13 @@ class PipelineStore:
             return
         try:
             parts = self._create(request)
+            try:
+                with self._lock:
+                    pipeline = self._use(key, parts)
+            except BaseException:
+                self._destroy(parts)
+                raise
             with self._lock:
-                pipeline = self._use(key, parts)
                 del self._making[key]
             future.set_result(pipeline)
         except BaseException as error:
