@@ -170,7 +170,8 @@ class BufferBlocks:
     def _buffer(self, size: int, external: int = 0) -> Any:
         shared = vk.struct("VkExternalMemoryBufferCreateInfo",
                            "EXTERNAL_MEMORY_BUFFER_CREATE_INFO", handleTypes=external)
-        if not external and size & (size - 1) == 0:
+        most = min(self._profile.max_buffer_size, self._profile.max_memory_allocation_size)
+        if not external and size & (size - 1) == 0 and size + ALIGNMENT <= most:
             # No power of two, for the reason that `room_for` gives. Nothing uses the rest.
             size += ALIGNMENT
         info = vk.struct("VkBufferCreateInfo", "BUFFER_CREATE_INFO", size=size, usage=self._usage,

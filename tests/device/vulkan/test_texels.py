@@ -103,3 +103,13 @@ def test_a_device_without_them(physical: PhysicalDevice, doubles: bytes) -> None
     with pytest.raises(ValueError, match="texel buffers, which the device does not have"):
         driver.pipelines([PipelineRequest(doubles, 2, texels=TEXELS)])
     driver.close()
+
+
+def test_buffers_stay_within_the_device_s_limits(physical: PhysicalDevice) -> None:
+    """They are widened so that llvmpipe's kernels take no other's size for theirs, not beyond."""
+    most = 1 << 20
+    driver = open_driver(physical, profile=physical.profile.replace(
+        max_buffer_size=most, max_memory_allocation_size=most))
+    held = driver.allocate(most).range.block.native
+    assert held.size == most
+    driver.close()
