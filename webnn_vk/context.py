@@ -512,8 +512,8 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
         Entering waits for the work before, leaving for the work inside. ``roofline``: measure, once
         in a process, how fast the device computes and reads memory, so that kernels can be compared
-        with that. ``every``: the kernels of a graph's first run are timed and of every so-manieth
-        after it, which costs that much less; the other runs are seen as a whole.
+        with that. ``every``: the kernels of one run in so many of each graph are timed, its first
+        among them, which costs less; the other runs are seen as a whole.
         InvalidStateError when the context is lost or profiled already, TypeError for another
         ``every``."""
         self._state.check()

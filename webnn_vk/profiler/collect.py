@@ -125,7 +125,7 @@ class Collector:
         return len(self._executables) - 1
 
     def is_timed(self, program: int) -> bool:
-        """Whether the kernels of this run of a program are timed: the first, and every so-manieth
+        """Whether the kernels of this run of a program are timed: the first, and one in so many
         after it."""
         if self.timestamps is None:
             return False
