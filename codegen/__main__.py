@@ -34,7 +34,7 @@ from .describe import describe
 from .glsl import CompilerUnavailable, GlslError, Source
 from .isa import IsaError
 from .pack import PACK_PATH, Pack
-from .render import SHADERS, add_template_dir, render, template_info, templates
+from .render import SHADERS, add_template_dir, own_templates, render, template_info, templates
 from .spec import FEATURES, KernelSpec, SpecError
 from .store import ShaderUnavailable, build_pack
 
@@ -256,9 +256,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
     parsed = _parser().parse_args(arguments)
     try:
-        if hasattr(parsed, "template_dir"):
-            _find_own(parsed)
-        parsed.function(parsed)
+        with own_templates():  # the caller may be a program that goes on
+            if hasattr(parsed, "template_dir"):
+                _find_own(parsed)
+            parsed.function(parsed)
     except BrokenPipeError:
         sys.stderr.close()
     except (

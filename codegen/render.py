@@ -13,7 +13,8 @@ import functools
 import hashlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,21 @@ def add_template_dir(folder: str | os.PathLike[str]) -> None:
                 "of the library; give it another"
             )
         _loader.searchpath.append(str(path))
+    _forget()
+
+
+@contextmanager
+def own_templates() -> Iterator[None]:
+    """Folders that are added inside (`add_template_dir`) are forgotten at its end."""
+    before = list(_loader.searchpath)
+    try:
+        yield
+    finally:
+        _loader.searchpath[:] = before
+        _forget()
+
+
+def _forget() -> None:
     if environment().cache is not None:
         environment().cache.clear()
     render.cache_clear()

@@ -39,9 +39,8 @@ def own(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "templates" / "double.comp.j2"
     path.parent.mkdir()
     path.write_text(OWN)
-    before = list(render._loader.searchpath)
-    yield path
-    render._loader.searchpath[:] = before
+    with render.own_templates():
+        yield path
 
 
 def test_every_template_is_in_the_table() -> None:
@@ -133,6 +132,8 @@ def test_an_own_template_by_path(
     assert "double.comp.j2: Doubles." in text
     assert "--buffer x:TYPE:r\n" in text and "--buffer out:TYPE:w\n" in text
     assert "--param n\n" in text and "--option factor=VALUE" in text
+    # A program that calls the command line, such as the tests', has its own templates only.
+    assert "double.comp.j2" not in render.templates()
 
 
 def test_own_templates_by_folder(own: Path, capsys: pytest.CaptureFixture) -> None:
