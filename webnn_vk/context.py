@@ -16,15 +16,12 @@ from .context_state import ContextBase, ContextState, MLContextLostInfo
 from .data_types import (
     MLOperandDescriptor,
     MLTensorDescriptor,
-    check_dimensions,
     entries,
-    to_descriptor,
 )
 from .device_info import DeviceInfo
 from .errors import (
     InvalidStateError,
     NotSupportedError,
-    UnknownError,
     for_want_of,
 )
 from .face import AsyncManager, OneOfAKind, PublicDir
@@ -38,7 +35,6 @@ from .graph_making import (
     make_graph,
     write_graph,
 )
-from .interop import host_memory
 from .limits import op_support_limits
 from .ml_graph import (
     MLGraph,
@@ -52,18 +48,16 @@ from .program import Target
 from .promise import MLPromise
 from .runtime import (
     Fence,
-    Run,
     RunGraph,
     Timeline,
     Write,
 )
-from .runtime.staging import Held
-from .runtime.storage import DeviceLostError
 from .saved_graphs import SavedGraphs, check_key
 from .settings import Settings
 from .sharing import exchange_for
 from .tensor import MLTensor
-from .tensor_state import Caller, Exchange, TensorState, owned
+from .tensor_making import checked_descriptor, make_tensor, shared_constant
+from .tensor_state import Caller, TensorState, owned
 from .tuning import Tuner, prepared
 
 __all__ = ["MLContext", "MLContextLostInfo"]
@@ -139,10 +133,11 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         UnknownError when the device has no memory for it, InvalidStateError when lost."""
 
         def create() -> MLPromise[MLTensor]:
-            wanted = self._checked(descriptor, "create_tensor", MLTensorDescriptor)
+            what = "create_tensor"
+            wanted = checked_descriptor(self._state, descriptor, what, MLTensorDescriptor)
             if wanted.importable_to_web_gpu:
                 return self._create_importable(wanted)
-            return self._create(wanted, None, constant=False)
+            return make_tensor(self._state, wanted, None, constant=False)
 
         if self._state.device.interruptible:
             return self._state.promised(create)
@@ -157,11 +152,11 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
         def create() -> MLPromise[MLTensor]:
             what = "create_constant_tensor"
-            wanted = self._checked(descriptor, what)
+            wanted = checked_descriptor(self._state, descriptor, what)
             view = as_bytes(input_data, wanted, what)
             held = self._state.timeline.staging.hold(view.nbytes, what)
             plain = MLTensorDescriptor(wanted.data_type, wanted.shape)
-            return self._create(plain, view.copy(), constant=True, held=held)
+            return make_tensor(self._state, plain, view.copy(), constant=True, held=held)
 
         return background.shielded(self._state.promised, create)
 
@@ -178,66 +173,10 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
         def create() -> MLPromise[MLTensor]:
             what = "import_constant_tensor"
-            wanted = self._checked(descriptor, what)
-            try:
-                with self._state.timeline.building():
-                    storage = host_memory.share(self._state.device, wanted, buffer, what)
-            except DeviceLostError as error:
-                self._state.timeline.lose(str(error))
-                raise InvalidStateError(f"the context is lost: {error}") from error
-            plain = MLTensorDescriptor(wanted.data_type, wanted.shape)
-            tensor = TensorState(self._state, plain, storage, constant=True)
-            self._state.register(tensor)
-            return MLPromise.resolved(MLTensor(tensor))
+            wanted = checked_descriptor(self._state, descriptor, what)
+            return MLPromise.resolved(shared_constant(self._state, wanted, buffer, what))
 
         return background.shielded(self._state.promised, create)
-
-    def _checked(
-        self,
-        descriptor: Any,
-        what: str,
-        kind: type[MLOperandDescriptor] = MLOperandDescriptor,
-    ) -> Any:
-        wanted = to_descriptor(descriptor, kind, what)
-        error = check_dimensions(wanted, self._state.device.max_tensor_byte_length)
-        if error is not None:
-            raise TypeError(f"{what}: {wanted}: {error}")
-        return wanted
-
-    def _create(
-        self,
-        descriptor: MLTensorDescriptor,
-        data: np.ndarray | None,
-        *,
-        constant: bool,
-        exchange: Exchange | None = None,
-        held: Held | None = None,
-    ) -> MLPromise[MLTensor]:
-        promise = self._state.new_promise(f"an MLTensor {descriptor}")
-        exportable = exchange is not None and exchange.external
-        storage, works = self._state.new_storage(descriptor.byte_length, exportable)
-        state = TensorState(
-            self._state, descriptor, storage, constant=constant, exchange=exchange
-        )
-        self._state.register(state)
-        tensor = MLTensor(state)
-
-        def allocated() -> None:
-            if storage.error is not None:
-                failed(storage.error)
-                return
-            if exchange is not None:
-                exchange.connect(storage)
-            promise.resolve(tensor)
-
-        def failed(error: Exception) -> None:
-            if not isinstance(error, InvalidStateError):
-                error = UnknownError(f"{descriptor}: {error}")
-            promise.reject(error)
-
-        write = Write(storage, data, held=held)
-        self._state.lane.enqueue(*works, write, Run(allocated, failed))
-        return promise
 
     def write_tensor(self, tensor: MLTensor, input_data: Any) -> None:
         """Replace a writable tensor's contents, in order with other work (§8.3.6).
@@ -298,10 +237,10 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
         def create() -> MLPromise[MLTensor]:
             what = "create_exportable_tensor"
-            wanted = self._checked(descriptor, what, MLTensorDescriptor)
+            wanted = checked_descriptor(self._state, descriptor, what, MLTensorDescriptor)
             wanted = replace(wanted, importable_to_web_gpu=gpu_device is not None)
             exchange = exchange_for(self._state, gpu_device)
-            return self._create(wanted, None, constant=False, exchange=exchange)
+            return make_tensor(self._state, wanted, None, constant=False, exchange=exchange)
 
         return background.shielded(self._state.promised, create)
 
@@ -323,7 +262,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
                 "ml.create_context(gpu_device); create_exportable_tensor takes one for others"
             )
         exchange = exchange_for(self._state, self._gpu_device)
-        return self._create(descriptor, None, constant=False, exchange=exchange)
+        return make_tensor(self._state, descriptor, None, constant=False, exchange=exchange)
 
     def export_to_gpu(self, tensor: MLTensor) -> Any:
         """Lend an exportable tensor to its GPUDevice: the buffer with its memory, at once; the same

@@ -38,7 +38,7 @@ LAYERS = (
     ("ml_graph",),
     ("computing",),
     ("saved_graphs",),
-    ("graph_making",),
+    ("graph_making", "tensor_making"),
     ("pictures",),
     ("profiler",),
     ("context",),
