@@ -454,8 +454,8 @@ def dynamic_quantize_lstm(
         activation_beta, "clip": clip, "direction": direction, "hidden_size": hidden_size,
         "layout": 0,
     }
-    # As ONNX Runtime does: the input as a whole; the states at each step, of each sequence by itself
-    # where it gives each a thread (if it has so many), else of all.
+    # As ONNX Runtime does: the input as a whole; the states at each step, of each sequence by
+    # itself where it gives each a thread (if it has so many), else of all.
     hidden = hidden_size or r.shape[1]
     together = [1] if x.shape[1] > 4 or hidden <= 256 else [0, 1]
     return lstm_layer(
