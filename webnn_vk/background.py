@@ -19,7 +19,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from . import forks
+from . import forks, headroom
 from .errors import OperationError
 from .gate import Gate
 
@@ -41,7 +41,13 @@ closers: list[Callable[[float], Any]] = []
 _ended = False
 
 
-class TimelineThread(threading.Thread):
+class _Thread(threading.Thread):
+    def start(self) -> None:
+        headroom.require_for_thread()
+        super().start()
+
+
+class TimelineThread(_Thread):
     """A timeline's own thread: it must not wait for the timeline."""
 
 
@@ -128,7 +134,7 @@ class _Worker:
     def __init__(self, first: _Job) -> None:
         self.jobs: SimpleQueue[_Job] = SimpleQueue()
         self._first: _Job | None = first
-        self.thread = threading.Thread(target=self._work, name="webnn_vk-worker", daemon=True)
+        self.thread = _Thread(target=self._work, name="webnn_vk-worker", daemon=True)
         _workers.add(self)
         try:
             self.thread.start()
@@ -238,6 +244,7 @@ def _hand_over(job: _Job) -> None:
 
 def _start_server() -> None:
     if not _server:
+        headroom.require_for_thread()
         # Two of them do no harm.
         _server.append(_thread.start_new_thread(_serve, ()))
 

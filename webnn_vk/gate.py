@@ -8,8 +8,12 @@ that changes anything is one call into C: it happens or it doesn't.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from typing import Any
+
+#: Between two looks of who has no lock to wait on.
+_POLL_SECONDS = 0.001
 
 
 class Gate:
@@ -48,7 +52,10 @@ class Gate:
         """Wait for at most ``timeout`` seconds; whether it is open."""
         if self._open:
             return True
-        lock = threading.Lock()
+        try:
+            lock = threading.Lock()
+        except (RuntimeError, MemoryError):  # there is no memory for one
+            return self._poll(timeout)
         lock.acquire()
         # First in the row, then a look: who opens it does both the other way round.
         self._waiting.append(lock)
@@ -63,4 +70,10 @@ class Gate:
                 self._waiting.remove(lock)
             except ValueError:
                 pass  # it was released
+        return self._open
+
+    def _poll(self, timeout: float | None) -> bool:
+        end = None if timeout is None else time.monotonic() + timeout
+        while not self._open and (end is None or time.monotonic() < end):
+            time.sleep(_POLL_SECONDS)
         return self._open

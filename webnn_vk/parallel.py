@@ -1,5 +1,5 @@
 """One function on many things, on as many threads as the system gives. Imports nothing of the
-package: everyone may use it."""
+package but what asks for memory: everyone may use it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import itertools
 import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
+
+from . import headroom
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -33,6 +35,7 @@ def spread(
     try:
         try:
             for _ in range(min(workers, len(items)) - 1):
+                headroom.require_for_thread()
                 helper = threading.Thread(target=work, name="webnn_vk-help", daemon=True)
                 helper.start()
                 helpers.append(helper)

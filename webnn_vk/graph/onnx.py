@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import headroom
 from ..errors import NotSupportedError
 from .ir import Graph, Node, Value
 from .to_onnx import Fragment, write
@@ -58,16 +59,19 @@ def model_of(
     opset: int | None = None,
 ) -> Any:
     """The ``onnx.ModelProto`` of a fragment. Constants that ``external`` picks are described, as
-    external data at the location "external", but not in it."""
+    external data at the location "external", but not in it. MemoryError without room for it."""
     import onnx
     from onnx import helper, numpy_helper
 
     from .. import __version__
 
     opset = opset or min(NEWEST_OPSET, onnx.defs.onnx_opset_version())
+    embedded = {n: a.nbytes for n, a in fragment.constants.items() if not external(n, a)}
+    # The array's bytes, in the tensor, in the graph and in the model.
+    headroom.require(4 * sum(embedded.values()) + headroom.PROTOBUF_BYTES)
     initializers = []
     for name, array in fragment.constants.items():
-        if not external(name, array):
+        if name in embedded:
             initializers.append(numpy_helper.from_array(np.asarray(array, order="C"), name))
             continue
         tensor = onnx.TensorProto(
@@ -89,3 +93,10 @@ def model_of(
         graph, opset_imports=imports, ir_version=helper.find_min_ir_version_for(imports),
         producer_name="webnn_vk", producer_version=__version__,
     )
+
+
+def serialized(model: Any) -> bytes:
+    """The bytes of an ``onnx.ModelProto``. MemoryError without room for them."""
+    headroom.require(2 * model.ByteSize() + headroom.PROTOBUF_BYTES)
+    data: bytes = model.SerializeToString()
+    return data

@@ -12,7 +12,7 @@ import onnx
 
 from ..builder import MLOperand
 from ..errors import NotSupportedError
-from ..graph.onnx import MAX_EMBEDDED, OLDEST_OPSET, fragment_of, model_of
+from ..graph.onnx import MAX_EMBEDDED, OLDEST_OPSET, fragment_of, model_of, serialized
 from ..ml_graph import MLGraph
 from ..readback import source_of
 
@@ -61,7 +61,7 @@ def export(
         model = model_of(fragment, opset=opset)
         if path is None:
             return model
-        data = model.SerializeToString()
+        data = serialized(model)
         if is_path:
             Path(path).write_bytes(data)
         else:
@@ -74,7 +74,7 @@ def export(
     }
     model = model_of(fragment, lambda name, array: name in outside, opset)
     _write_data(model, outside, place.with_name(place.name + ".data"))
-    place.write_bytes(model.SerializeToString())
+    place.write_bytes(serialized(model))
     return None
 
 

@@ -13,6 +13,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
 
+from .. import headroom
 from ..errors import sanitize
 from .embedded import without_weights
 from .errors import InvalidModelError, Unsupported
@@ -76,6 +77,7 @@ def read_model(source: Any) -> Model:
         source, own = (source, None) if small is None else (small, own)
     if isinstance(source, (bytes, bytearray, memoryview)):
         proto = ModelProto()
+        headroom.require(memoryview(source).nbytes + headroom.PROTOBUF_BYTES)
         try:
             # Parsed where it lies: a mapped file is not copied first.
             proto.ParseFromString(memoryview(source))

@@ -72,6 +72,8 @@ class Session:
         self._narrow_double = narrow_double
         self._graphs: OrderedDict[Any, _Compiled] = OrderedDict()
         self._bound: set[str] = set()
+        # Whether some output can't be taken: graphs have the outputs that are asked for.
+        self._partial = False
         # Begins the keys of constants by their addresses, which only this session's model keeps.
         self._token = secrets.token_hex(16)
         # The owners of the memory of the model's arrays, of which so many were looked at.
@@ -95,7 +97,8 @@ class Session:
     def run(
         self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
     ) -> list[np.ndarray]:
-        """The outputs named (all when None), in ONNX's data types, for arrays by input name.
+        """The outputs named (all when None), in ONNX's data types, for arrays by input name. An
+        output that can't be taken (text, say) is in nobody's way who doesn't name it.
 
         ValueError for missing or unknown names, TypeError for data of another type,
         UnsupportedModelError when the model can't be taken in these shapes.
@@ -105,7 +108,7 @@ class Session:
         if unknown:
             raise ValueError(f"the model has no output {sanitize(str(unknown[0]))!r}")
         arrays = self._checked(feeds)
-        compiled = self.compile(arrays)
+        compiled = self.compile(arrays, names)
         results = dict(compiled.known)
         if compiled.graph is not None:
             given = {
@@ -120,26 +123,36 @@ class Session:
         return self.compile(self._checked(feeds)).graph
 
     # -- compilation -----------------------------------------------------------------------------
-    def compile(self, arrays: Mapping[str, np.ndarray]) -> _Compiled:
-        """The compiled graph for these arrays' shapes, and values of those bound."""
+    def compile(
+        self, arrays: Mapping[str, np.ndarray], names: Sequence[str] | None = None
+    ) -> _Compiled:
+        """The compiled graph for these arrays' shapes, and values of those bound. It has all
+        outputs; those of ``names`` alone where others can't be taken."""
         # Not under a lock in the main thread, where a signal handler may want it too.
-        return background.shielded(self._compile, arrays)
+        return background.shielded(self._compile, arrays, names)
 
-    def _compile(self, arrays: Mapping[str, np.ndarray]) -> _Compiled:
+    def _compile(
+        self, arrays: Mapping[str, np.ndarray], names: Sequence[str] | None
+    ) -> _Compiled:
+        some = None if names is None or {*names} == {*self._model.outputs} else sorted({*names})
         with self._lock:
             while True:
-                key = self._key(arrays)
+                wanted = some if self._partial else None
+                key = self._key(arrays), wanted and tuple(wanted)
                 found = self._graphs.get(key)
                 if found is not None:
                     self._graphs.move_to_end(key)
                     return found
                 try:
-                    made = self._build(arrays)
+                    made = self._build(arrays, wanted)
                 except UnsupportedModelError as error:
                     more = {n for n in error.values_needed if _may_bind(arrays.get(n))}
-                    if not more - self._bound:
+                    if more - self._bound:
+                        self._bound |= more
+                    elif some is not None and wanted is None:
+                        self._partial = True
+                    else:
                         raise
-                    self._bound |= more
                     continue
                 self._graphs[key] = made
                 while len(self._graphs) > self._keep:
@@ -150,7 +163,9 @@ class Session:
         shapes = tuple((name, x.shape) for name, x in sorted(arrays.items()))
         return shapes, tuple((name, arrays[name].tobytes()) for name in sorted(self._bound))
 
-    def _build(self, arrays: Mapping[str, np.ndarray]) -> _Compiled:
+    def _build(
+        self, arrays: Mapping[str, np.ndarray], names: Sequence[str] | None
+    ) -> _Compiled:
         builder = MLGraphBuilder(self._context)
         constant = self._shared_constant if self._shares else constant_of
         conversion = Conversion(self._model, builder, constant, self._narrow_double)
@@ -158,7 +173,7 @@ class Session:
         given = {
             name: x if name in self._bound or not x.size else x.shape for name, x in arrays.items()
         }
-        values = convert(conversion, given, None)
+        values = convert(conversion, given, names)
         known = {name: v.array for name, v in values.items() if v.array is not None}
         live: dict[str, Tensor] = {n: v for n, v in values.items() if v.array is None}
         graph = builder.build(output_operands(builder, live)).result() if live else None

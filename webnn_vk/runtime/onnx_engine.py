@@ -22,7 +22,7 @@ import numpy as np
 from .. import forks
 from ..errors import NotSupportedError, OperationError
 from ..graph import Graph, Node, Value
-from ..graph.onnx import OLDEST_OPSET, model_of
+from ..graph.onnx import OLDEST_OPSET, model_of, serialized
 from ..graph.to_onnx import Fragment, write
 from ..ops import ALL_OPERATORS
 from ..program import Constants, CpuStep, CpuTensor, HostSegment, Program
@@ -299,7 +299,7 @@ class _Region:
         # A fork that came amid this would leave the child locks that nobody opens.
         with forks.undisturbed():
             self._session = onnxruntime.InferenceSession(
-                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+                serialized(model), options, providers=["CPUExecutionProvider"]
             )
         # Those that no run uses at the moment: several threads may compute at once.
         self._bindings: deque[Any] = deque()

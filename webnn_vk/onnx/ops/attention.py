@@ -222,32 +222,32 @@ def heads_of(c: NodeContext, x: Any, heads: int) -> MLOperand:
 def attend(
     c: NodeContext, q: MLOperand, k: MLOperand, v: MLOperand, added: list[Any], scale: float,
     causal: bool, filter_value: float, *, softcap: float = 0.0, window: int = 0,
-    smooth: bool = False,
+    seen: MLOperand | None = None, sink: MLOperand | None = None,
 ) -> MLOperand:
     """softmax(q·kᵀ·scale + added)·v of [batch, heads, steps, size], as [batch, steps, hidden].
 
     ``softcap`` bounds the scores smoothly; a causal query sees the last ``window`` keys (all when
-    0); ``smooth``: the softmax has one more score, 0, that counts for nothing."""
+    0), or those that ``seen`` (uint8, broadcast to the scores) says; ``sink`` ([1, heads, 1, 1]):
+    one more score of the softmax, which counts for nothing."""
     scores = c.b.mul(c.b.matmul(q, c.transpose(k, [0, 1, 3, 2])), scale)
     if softcap:
         scores = c.b.mul(c.b.tanh(c.b.div(scores, softcap)), softcap)
     for term in added:
         scores = c.b.add(scores, c.cast(term, scores.data_type))
-    if causal:
+    if causal and seen is None:
         rows, columns = q.shape[2], k.shape[2]
         check_made(rows, columns)
-        seen = np.tri(rows, columns, columns - rows, dtype=bool)
+        before = np.tri(rows, columns, columns - rows, dtype=bool)
         if window:
-            seen &= ~np.tri(rows, columns, columns - rows - window, dtype=bool)
-        scores = c.b.where(
-            c.constant(seen[None, None], "uint8"), scores,
-            c.constant(max(filter_value, -65504.0) if scores.data_type == "float16"
-                       else filter_value, scores.data_type),
-        )
-    if smooth:
-        nothing = c.constant(np.zeros([*scores.shape[:3], 1]), scores.data_type)
+            before &= ~np.tri(rows, columns, columns - rows - window, dtype=bool)
+        seen = c.constant(before[None, None], "uint8")
+    if seen is not None:
+        low = max(filter_value, -65504.0) if scores.data_type == "float16" else filter_value
+        scores = c.b.where(seen, scores, c.constant(low, scores.data_type))
+    if sink is not None:
+        one_more = c.b.expand(c.cast(sink, scores.data_type), [*scores.shape[:3], 1])
         weights = c.slice(
-            c.b.softmax(c.b.concat([scores, nothing], 3), 3), 3, 0, scores.shape[3]
+            c.b.softmax(c.b.concat([scores, one_more], 3), 3), 3, 0, scores.shape[3]
         )
     else:
         weights = c.b.softmax(scores, 3)

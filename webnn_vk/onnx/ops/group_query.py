@@ -7,11 +7,12 @@ import math
 import numpy as np
 
 from ...builder import MLOperand
-from ..context import NodeContext
+from ..context import NodeContext, check_made
 from ..errors import Unsupported
 from ..records import MICROSOFT, onnx_operator
 from ..values import Tensor
 from .attention import attend, heads_of, rotary_embedding
+from .normalization import rms_norm
 
 
 @onnx_operator("GroupQueryAttention", domain=MICROSOFT)
@@ -28,16 +29,32 @@ def group_query_attention(
     sines: Tensor | None = None,
     position_ids: Tensor | None = None,
     attention_bias: Tensor | None = None,
+    head_sink: Tensor | None = None,
+    k_scale: Tensor | None = None,
+    v_scale: Tensor | None = None,
+    q_norm: Tensor | None = None,
+    k_norm: Tensor | None = None,
     *,
     num_heads: int,
     kv_num_heads: int,
+    causal: int = 1,
     do_rotary: int = 0,
+    k_quant_type: str = "NONE",
+    kv_cache_bit_width: int = 0,
     local_window_size: int = -1,
+    qk_norm_epsilon: float = 1e-6,
+    qk_output: int = 0,
     rotary_interleaved: int = 0,
     scale: float = 0.0,
+    sliding_window_cache: int = 0,
     smooth_softmax: int = 0,
     softcap: float = 0.0,
+    v_quant_type: str = "NONE",
 ) -> list[MLOperand | None]:
+    if (k_quant_type, v_quant_type) != ("NONE", "NONE"):
+        raise Unsupported("a quantised cache")
+    if sliding_window_cache:
+        raise Unsupported("sliding_window_cache: a cache that evicts by itself")
     if key is None or value is None:
         size = query.shape[2] // (num_heads + 2 * kv_num_heads)
         parts = c.b.split(
@@ -49,14 +66,14 @@ def group_query_attention(
         heads_of(c, t, n)
         for t, n in zip(parts, (num_heads, kv_num_heads, kv_num_heads), strict=True)
     )
-    steps, before = q.shape[2], 0 if past_key is None else past_key.shape[2]
-    _check_lengths(c, lengths, total_length, q.shape[0], before, steps)
+    if q_norm is not None and k_norm is not None:
+        q, k = (rms_norm(c, t, w, [3], qk_norm_epsilon) for t, w in ((q, q_norm), (k, k_norm)))
+    past = None if past_key is None or past_value is None else (past_key, past_value)
+    cache = _Cache(c, lengths, total_length, q, None if past is None else past[0].shape[2])
     if do_rotary:
         if cosines is None or sines is None:
             raise Unsupported("rotary positions without tables")
-        at = position_ids
-        if at is None:
-            at = c.conversion.tensor(np.array([before], np.int64))
+        at = cache.positions() if position_ids is None else position_ids
         q, k = (
             rotary_embedding(
                 c, c.typed(t, query.type), at, cosines, sines, interleaved=rotary_interleaved,
@@ -64,34 +81,120 @@ def group_query_attention(
             )
             for t in (q, k)
         )
-    if past_key is not None and past_value is not None and before:
-        k, v = c.b.concat([past_key, k], 2), c.b.concat([past_value, v], 2)
+    if past is not None:
+        k, v = (cache.present(old, new) for old, new in zip(past, (k, v), strict=True))
     factor = scale or 1 / math.sqrt(q.shape[3])
     groups = num_heads // kv_num_heads
-    wide = [_repeated(c, t, groups) for t in (k, v)]
-    added = [] if attention_bias is None else [attention_bias]
-    low = float(np.finfo(q.data_type).min)
+    wide = [_repeated(c, cache.attended(t), groups) for t in (k, v)]
+    added = [] if attention_bias is None else [cache.widened(attention_bias)]
+    sink = None
+    if head_sink is not None:
+        sink = c.reshape(head_sink, [1, num_heads, 1, 1])
+    elif smooth_softmax:
+        sink = c.constant(np.zeros([1, num_heads, 1, 1]), q.data_type)
+    window = max(local_window_size, 0)
     result = attend(
-        c, q, *wide, added, factor, True, low, softcap=softcap,
-        window=max(local_window_size, 0), smooth=bool(smooth_softmax),
+        c, q, *wide, added, factor, bool(causal), float(np.finfo(q.data_type).min),
+        softcap=softcap, window=window, sink=sink, seen=cache.seen(window, bool(causal)),
     )
     return [result, k, v]
 
 
-def _check_lengths(
-    c: NodeContext, lengths: Tensor, total: Tensor, batch: int, before: int, steps: int
-) -> None:
-    """Unsupported unless the past fills its tensor and all sequences are of one length, as exports
-    of decoders have them. Without a past, what follows a shorter sequence's end is not seen."""
-    if not before:
-        return
-    if batch == 1 and not lengths.known and total.known:
-        fits = c.int(total, "the total length") == before + steps
-    else:
-        known = np.asarray(c.array(lengths, "the sequences' lengths")).reshape(-1)
-        fits = bool((known + 1 == before + steps).all())
-    if not fits:
-        raise Unsupported("padded sequences and buffers longer than the past")
+class _Cache:
+    """Where the new keys and values lie in the cache, and which of its rows a query sees.
+
+    Three ways: the past is whole and the new rows follow it (known at import); a first prompt, of
+    which the past's tensor is only the buffer; and, for lengths of their own per sequence, which
+    may be computed, rows that go where each sequence ends."""
+
+    def __init__(
+        self, c: NodeContext, lengths: Tensor, total: Tensor, q: MLOperand, before: int | None
+    ) -> None:
+        self.c = c
+        self.batch, _, self.steps, _ = q.shape
+        self.before = before or 0
+        self._lengths = lengths
+        #: First new place of each sequence, [batch, 1] of int32; None where it is known.
+        self.starts: MLOperand | None = None
+        #: The new rows' first place in all sequences, and the rows of the cache.
+        self.start, self.rows = self.before, self.before + self.steps
+        if not before or _whole(lengths, self.rows):
+            return
+        length = c.int(total, "the total length")
+        self.rows = max(before, length)
+        if length == self.steps:
+            self.start = 0
+            return
+        if length < self.steps:
+            raise Unsupported(f"{self.steps} new steps of a total length of {length}")
+        self.starts = c.b.add(self._last(), 1 - self.steps)
+
+    def _last(self) -> MLOperand:
+        """The last place of each sequence, [batch, 1]."""
+        return self.c.reshape(self.c.cast(self._lengths, "int32"), [self.batch, 1])
+
+    def positions(self) -> Tensor:
+        """The new rows' places: the first of them, or one for each row of each sequence."""
+        c = self.c
+        if self.starts is None:
+            return c.conversion.tensor(np.array([self.start], np.int64))
+        at = c.b.add(self.starts, c.constant(np.arange(self.steps)[None], "int32"))
+        return c.typed(at, "int32")
+
+    def present(self, old: Tensor, new: MLOperand) -> MLOperand:
+        """The cache with the new rows in it, and zeros after them."""
+        c = self.c
+        if self.starts is None:
+            if not self.start:
+                return c.pad(new, [(0, 0), (0, 0), (0, self.rows - self.steps), (0, 0)])
+            return c.b.concat([old, new], 2)
+        batch, heads, steps, size = new.shape
+        check_made(batch, heads, self.rows)
+        places = c.constant(np.arange(self.rows)[None], "int32")
+        offsets = c.b.sub(places, self.starts)  # [batch, rows]: which of the new rows
+        if steps > 1:
+            first = np.arange(batch * heads).reshape(batch, heads, 1) * steps
+            row = c.b.clamp(offsets, min_value=0, max_value=steps - 1)
+            row = c.b.add(c.reshape(row, [batch, 1, self.rows]), c.constant(first, "int32"))
+            new = c.b.gather(c.reshape(new, [batch * heads * steps, size]), row)
+        view = [batch, 1, self.rows, 1]
+        is_old = c.reshape(c.b.lesser(offsets, 0), view)
+        is_new = c.reshape(c.b.lesser(offsets, steps), view)
+        kept = c.pad(old, [(0, 0), (0, 0), (0, self.rows - old.shape[2]), (0, 0)])
+        return c.b.where(is_old, kept, c.b.where(is_new, new, c.constant(0, kept.data_type)))
+
+    def attended(self, present: MLOperand) -> MLOperand:
+        """The rows of the cache that any query may see."""
+        count = self.steps if self.starts is None and not self.start else self.rows
+        return self.c.slice(present, 2, 0, count)
+
+    def widened(self, bias: Tensor) -> MLOperand:
+        """What is added to the scores, for all rows of the cache: it may be of the total length."""
+        missing = (self.rows if self.starts is not None else 0) - bias.shape[3]
+        return self.c.pad(bias, [(0, 0), (0, 0), (0, 0), (0, max(missing, 0))])
+
+    def seen(self, window: int, causal: bool) -> MLOperand | None:
+        """Which rows each query sees, broadcast to [batch, 1, steps, rows]; None where ``attend``
+        knows."""
+        c = self.c
+        if causal and self.starts is None:
+            return None
+        if not causal:
+            last = self._last()
+        else:
+            last = self.positions().operand
+        last = c.reshape(last, [self.batch, 1, last.shape[1], 1])
+        rows = self.steps if self.starts is None and not self.start else self.rows
+        places = c.constant(np.arange(rows)[None, None, None], "int32")
+        seen = c.b.lesser_or_equal(places, last)
+        if window:
+            seen = c.b.logical_and(seen, c.b.greater(places, c.b.sub(last, window)))
+        return seen
+
+
+def _whole(lengths: Tensor, rows: int) -> bool:
+    """Whether all sequences are known to fill their rows."""
+    return lengths.array is not None and bool((lengths.array.reshape(-1) + 1 == rows).all())
 
 
 def _repeated(c: NodeContext, x: MLOperand, count: int) -> MLOperand:

@@ -16,7 +16,7 @@ from ..values import Tensor
 from .convolution import convolve, paddings
 from .linear import matmul
 from .pooling import average_pool
-from .recurrent import lstm
+from .recurrent import lstm_layer
 
 #: Products of bytes that float32 sums without rounding: 2²⁴ / 255².
 _EXACT_TERMS = 258
@@ -189,18 +189,27 @@ def qlinear_matmul(
     return _requantized(c, total, c.b.div(factor, _scale(c, y_scale, columns)), y_zero)
 
 
+def _in_bytes(c: NodeContext, x: MLOperand, axes: list[int]) -> tuple[MLOperand, MLOperand]:
+    """x rounded to 256 steps between its least and its largest element along the axes, 0 among
+    them: whole numbers that are 0 where x is, as float32, and the length of a step."""
+    options: dict[str, Any] = {"axes": axes, "keep_dimensions": True}
+    low = c.b.min(c.b.reduce_min(x, **options), 0)
+    high = c.b.max(c.b.reduce_max(x, **options), 0)
+    scale = c.b.div(c.b.sub(high, low), 255)
+    scale = c.b.where(c.b.equal(scale, 0), c.constant(1, "float32"), scale)
+    zero = c.b.clamp(c.b.round_even(c.b.neg(c.b.div(low, scale))), min_value=0, max_value=255)
+    rounded = c.b.add(c.b.round_even(c.b.div(x, scale)), zero)
+    return c.b.sub(c.b.clamp(rounded, min_value=0, max_value=255), zero), scale
+
+
 @onnx_operator("DynamicQuantizeMatMul", domain=MICROSOFT)
 def dynamic_quantize_matmul(
     c: NodeContext, a: Tensor, b: Tensor, b_scale: Tensor, b_zero: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> MLOperand:
     columns = [1, b.shape[-1]]
-    low, high = c.b.min(c.b.reduce_min(a), 0), c.b.max(c.b.reduce_max(a), 0)
-    scale = c.b.div(c.b.sub(high, low), 255)
-    scale = c.b.where(c.b.equal(scale, 0), c.constant(1, "float32"), scale)
-    zero = c.b.clamp(c.b.round_even(c.b.neg(c.b.div(low, scale))), min_value=0, max_value=255)
-    rounded = c.b.add(c.b.round_even(c.b.div(a, scale)), zero)
-    left = c.b.sub(c.b.clamp(rounded, min_value=0, max_value=255), zero)
+    left, scale = _in_bytes(c, a.operand, list(range(a.rank)))
+    scale = c.reshape(scale, [])
     total = matmul(c, left, centred(c, b, b_zero, columns))
     result = c.b.mul(total, c.b.mul(_scale(c, b_scale, columns), scale))
     return result if bias is None else c.b.add(result, bias)
@@ -430,11 +439,29 @@ def dynamic_quantize_lstm(
         data = c.b.mul(data, c.reshape(scale, shape))
         return c.typed(c.transpose(data, [0, 2, 1]), "float32")
 
-    return lstm(
-        c, x, real(w, w_scale, w_zero), real(r, r_scale, r_zero), bias, lengths, initial_h,
-        initial_c, peephole, activations=activations, activation_alpha=activation_alpha,
-        activation_beta=activation_beta, clip=clip, direction=direction, hidden_size=hidden_size,
-        input_forget=input_forget,
+    def rounded(v: MLOperand, axes: list[int]) -> MLOperand:
+        return c.b.mul(*_in_bytes(c, v, axes))
+
+    steps = x.shape[0]
+    seen = x.operand
+    if lengths is not None:
+        # What lies behind the longest sequence decides no step.
+        places = c.constant(np.arange(steps).reshape(steps, 1, 1), "int32")
+        longest = c.b.reduce_max(c.cast(lengths, "int32"))
+        seen = c.b.where(c.b.lesser(places, longest), seen, c.constant(0, "float32"))
+    attributes = {
+        "activations": activations, "activation_alpha": activation_alpha, "activation_beta":
+        activation_beta, "clip": clip, "direction": direction, "hidden_size": hidden_size,
+        "layout": 0,
+    }
+    # As ONNX Runtime does: the input as a whole; the states at each step, of each sequence by
+    # itself where it gives each a thread (if it has so many), else of all.
+    hidden = hidden_size or r.shape[1]
+    together = [1] if x.shape[1] > 4 or hidden <= 256 else [0, 1]
+    return lstm_layer(
+        c, c.typed(rounded(seen, [0, 1, 2]), "float32"), real(w, w_scale, w_zero),
+        real(r, r_scale, r_zero), bias, lengths, initial_h, initial_c, peephole, input_forget,
+        attributes, lambda v: rounded(v, together),
     )
 
 

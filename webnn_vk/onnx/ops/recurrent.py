@@ -38,6 +38,8 @@ class _Layer:
     native: list[str] | None
     clip: float | None
     batch_first: bool
+    #: What a product with recurrent weights is given of a state, where not the state itself.
+    rounded: Callable[[MLOperand], MLOperand] | None = None
 
     @property
     def directions(self) -> int:
@@ -191,7 +193,10 @@ def _affine(
         made.append(
             lambda v, m=matrix, o=options: c.b.gemm(v, m, b_transpose=True, **o)
         )
-    return made[0], made[1]
+    from_input, from_state = made
+    if layer.rounded is None:
+        return from_input, from_state
+    return from_input, lambda v: from_state(layer.rounded(v))
 
 
 def _clipped(layer: _Layer, v: MLOperand) -> MLOperand:
@@ -231,10 +236,23 @@ def lstm(
         activation_beta, "clip": clip, "direction": direction, "hidden_size": hidden_size,
         "layout": layout,
     }
+    return lstm_layer(
+        c, x, w, r, bias, lengths, initial_h, initial_c, peephole, input_forget, attributes
+    )
+
+
+def lstm_layer(
+    c: NodeContext, x: Tensor, w: Tensor, r: Tensor, bias: Tensor | None, lengths: Tensor | None,
+    initial_h: Tensor | None, initial_c: Tensor | None, peephole: Tensor | None, input_forget: int,
+    attributes: dict[str, Any], rounded: Callable[[MLOperand], MLOperand] | None = None,
+) -> list[MLOperand | None]:
+    """Y and the last states. ``rounded`` is applied to each state before its product."""
     layer = _layer(
         c, x, w, r, bias, lengths, [initial_h, initial_c], ["Sigmoid", "Tanh", "Tanh"], attributes
     )
-    if layer.native is None or layer.lengths is not None or clip or input_forget:
+    layer.rounded = rounded
+    plain = layer.native is not None and layer.lengths is None and rounded is None
+    if not plain or layer.clip or input_forget:
         return _outputs(layer, *_unrolled(layer, 2, _lstm_cell(peephole, input_forget)))
     b, rb = _halves(layer, 4)
     options = {
@@ -243,7 +261,7 @@ def lstm(
     }
     h, state, sequence = c.b.lstm(
         layer.x, layer.w, layer.r, layer.x.shape[0], layer.hidden, return_sequence=True,
-        direction=_DIRECTIONS[direction], activations=layer.native,
+        direction=_DIRECTIONS[layer.direction], activations=layer.native,
         **{k: v for k, v in options.items() if v is not None},
     )
     return _outputs(layer, sequence, h, state)

@@ -55,12 +55,10 @@ class _Ensemble:
         return depth
 
 
-def _scores(c: NodeContext, x: Tensor, trees: _Ensemble, aggregate: str) -> MLOperand:
-    """[rows, targets]: what the leaves give that the rows end in."""
+def _ends(c: NodeContext, x: Tensor, trees: _Ensemble) -> MLOperand:
+    """[rows, trees]: the leaves that the rows end in."""
     if x.rank != 2:
         raise Unsupported(f"an input of rank {x.rank}, not rows of features")
-    if aggregate not in _AGGREGATES:
-        raise Unsupported(f"aggregate_function {aggregate!r} is unknown")
     values, (rows, features) = c.cast(x, "float32"), x.shape
     depth, count = trees.depth(), len(trees.roots)
     if not all(0 <= f < features for f in trees.features):
@@ -73,21 +71,35 @@ def _scores(c: NodeContext, x: Tensor, trees: _Ensemble, aggregate: str) -> MLOp
         taken = _condition(c, trees, at, value)
         yes, no = (c.b.gather(c.constant(side, "int32"), at) for side in (trees.yes, trees.no))
         at = c.b.where(taken, yes, no)
+    return at
+
+
+def _scores(c: NodeContext, at: MLOperand, trees: _Ensemble, aggregate: str) -> MLOperand:
+    """[rows, targets]: what the leaves give that the rows end in."""
+    if aggregate not in _AGGREGATES:
+        raise Unsupported(f"aggregate_function {aggregate!r} is unknown")
     check_made(len(trees.features), trees.targets)
     table = np.zeros((len(trees.features), trees.targets), np.float32)
-    there = np.zeros_like(table)
     for place, weight in trees.weights.items():
-        table[place], there[place] = weight, 1
+        table[place] = weight
     given = c.b.gather(c.constant(table, "float32"), at)  # rows, trees, targets
     if aggregate in ("SUM", "AVERAGE"):
         total = c.b.reduce_sum(given, axes=[1])
-        return c.b.div(total, float(count)) if aggregate == "AVERAGE" else total
+        return c.b.div(total, float(len(trees.roots))) if aggregate == "AVERAGE" else total
     nothing = np.inf if aggregate == "MIN" else -np.inf
-    known = c.b.greater(c.b.gather(c.constant(there, "float32"), at), 0.0)
+    known = _known(c, at, trees)
     given = c.b.where(known, given, c.constant(nothing, "float32"))
     reduce = c.b.reduce_min if aggregate == "MIN" else c.b.reduce_max
     some = c.b.reduce_max(known, axes=[1])
     return c.b.where(some, reduce(given, axes=[1]), c.constant(0.0, "float32"))
+
+
+def _known(c: NodeContext, at: MLOperand, trees: _Ensemble) -> MLOperand:
+    """[rows, trees, targets], uint8: whether a leaf weighs for a target."""
+    there = np.zeros((len(trees.features), trees.targets), np.uint8)
+    for place in trees.weights:
+        there[place] = 1
+    return c.b.gather(c.constant(there, "uint8"), at)
 
 
 def _condition(
@@ -146,7 +158,23 @@ def _transformed(c: NodeContext, scores: MLOperand, transform: str) -> MLOperand
             total = c.b.reduce_sum(powers, axes=[1], keep_dimensions=True)
             empty = c.b.equal(total, 0.0)
             return c.b.div(powers, c.b.where(empty, c.constant(1.0, "float32"), total))
+        case "PROBIT":
+            return _probit(c, scores)
     raise Unsupported(f"post_transform {transform!r} is not supported")
+
+
+def _probit(c: NodeContext, p: MLOperand) -> MLOperand:
+    """√2 · erf⁻¹(2p − 1), by Winitzki's formula with the constants of ONNX Runtime, whose results
+    it is compared with; NaN outside of 0 … 1."""
+    x = c.b.linear(p, alpha=2.0, beta=-1.0)
+    log = c.b.log(c.b.mul(c.b.linear(x, alpha=-1.0, beta=1.0), c.b.linear(x, beta=1.0)))
+    half = c.b.linear(log, alpha=0.5, beta=2 / (3.14159 * 0.147))
+    root = c.b.sqrt(c.b.sub(c.b.mul(half, half), c.b.mul(log, 1 / 0.147)))
+    # √(half² − log / 0.147) − half, where the two are nearly the same too.
+    less = c.b.div(c.b.mul(log, -1 / 0.147), c.b.add(root, half))
+    less = c.b.where(c.b.greater(half, 0.0), less, c.b.sub(root, half))
+    size = c.b.mul(c.b.sqrt(less), 1.41421356)
+    return c.b.where(c.b.lesser(x, 0.0), c.b.neg(size), size)
 
 
 @onnx_operator("TreeEnsemble", domain=ML)
@@ -203,7 +231,7 @@ def tree_ensemble(
             trees.members[node] = [float(v) for v in members if not np.isnan(v)]
     if not (0 <= aggregate_function < 4 and 0 <= post_transform < 5):
         raise Unsupported("aggregate_function or post_transform is none that ONNX knows")
-    scores = _scores(c, x, trees, _AGGREGATES[aggregate_function])
+    scores = _scores(c, _ends(c, x, trees), trees, _AGGREGATES[aggregate_function])
     return _transformed(c, scores, _TRANSFORMS[post_transform])
 
 
@@ -287,7 +315,7 @@ def tree_ensemble_regressor(
         (nodes_truenodeids, nodes_falsenodeids), nodes_missing_value_tracks_true,
         (target_treeids, target_nodeids, target_ids, weights),
     )
-    scores = _scores(c, x, trees, aggregate_function)
+    scores = _scores(c, _ends(c, x, trees), trees, aggregate_function)
     base = _either(base_values, base_values_as_tensor)
     if base:
         scores = c.b.add(scores, c.constant([base], "float32"))
@@ -322,7 +350,10 @@ def tree_ensemble_classifier(
     post_transform: str = "NONE",
 ) -> tuple[MLOperand | None, MLOperand]:
     if classlabels_strings and c.wants(0):
-        raise Unsupported("labels that are strings; WebNN has none")
+        raise Unsupported(
+            f"labels that are strings, WebNN has none: ask for the scores alone "
+            f"(outputs=[{c.node.outputs[1]!r}]), whose columns have the labels' order"
+        )
     count = len(classlabels_int64s or classlabels_strings or [])
     weights = _either(class_weights, class_weights_as_tensor)
     base = _either(base_values, base_values_as_tensor)
@@ -337,7 +368,8 @@ def tree_ensemble_classifier(
     )
     if len(base) not in (0, trees.targets):
         raise Unsupported(f"{len(base)} base_values for {trees.targets} scores")
-    scores = _scores(c, x, trees, "SUM")
+    at = _ends(c, x, trees)
+    scores = _scores(c, at, trees, "SUM")
     if base:
         scores = c.b.add(scores, c.constant([base], "float32"))
     if one_sided:
@@ -346,8 +378,11 @@ def tree_ensemble_classifier(
         own = c.reshape(c.slice(scores, 1, trees.targets - 1, 1), x.shape[:1])
         best = c.b.cast(c.b.greater(own, 0.5 if likely else 0.0), "int64")
     else:
-        best = c.b.arg_max(scores, 1, output_data_type="int64")
+        best = c.b.arg_max(_judged(c, at, trees, scores, bool(base)), 1, output_data_type="int64")
     if sides == {0}:
+        if post_transform == "PROBIT":
+            raise Unsupported("PROBIT where all leaves weigh for the first of two classes: ONNX "
+                              "Runtime leaves the second's score undefined")
         # As ONNX Runtime has it: what is no logistic is not transformed.
         logistic = post_transform == "LOGISTIC"
         post_transform = post_transform if logistic else "NONE"
@@ -357,3 +392,15 @@ def tree_ensemble_classifier(
     if c.wants(0):
         labels = c.b.gather(c.constant(classlabels_int64s, "int64"), best)
     return labels, _transformed(c, scores, post_transform)
+
+
+def _judged(
+    c: NodeContext, at: MLOperand, trees: _Ensemble, scores: MLOperand, based: bool
+) -> MLOperand:
+    """The scores among which the greatest decides: of classes that a leaf weighs for, and of all
+    with base values. 0 is no score."""
+    leaves = [n for n, yes in enumerate(trees.yes) if yes == n == trees.no[n]]
+    if based or all((n, t) in trees.weights for n in leaves for t in range(trees.targets)):
+        return scores
+    some = c.b.reduce_max(_known(c, at, trees), axes=[1])
+    return c.b.where(some, scores, c.constant(-np.inf, "float32"))
