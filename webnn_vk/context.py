@@ -440,7 +440,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         return SavedGraphs(folder, self._state.device.profile, __version__)
 
     # -- profile -------------------------------------------------------------------------------
-    def profile(self, *, roofline: bool = True, every: int = 1) -> Profile:
+    def profile(self, *, roofline: bool = True, every: int | None = None) -> Profile:
         """A profile of what runs on the context's device inside of a ``with`` statement: kernels,
         CPU steps, transfers and waits (extension)::
 
@@ -451,8 +451,9 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
         Entering waits for the work before, leaving for the work inside. ``roofline``: measure, once
         in a process, how fast the device computes and reads memory, so that kernels can be compared
-        with that. ``every``: the kernels of one run in so many of each graph are timed, its first
-        among them, which costs less; the other runs are seen as a whole.
+        with that. Each graph's first runs have their kernels timed, and as many further ones as
+        cost little (below 5 % of the time of the work); the others are seen as a whole. ``every``:
+        those of one run in so many of each graph instead, its first among them; 1: of all.
         InvalidStateError when the context is lost or profiled already, TypeError for another
         ``every``."""
         self._state.check()

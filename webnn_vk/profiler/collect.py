@@ -5,14 +5,15 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..driver import BarrierCommand, Command, DriverError, Recording, TimestampCommand
-from ..program import HostSegment, Program
+from ..program import CopyStep, DeviceSegment, DispatchStep, HostSegment, Program
 from ..runtime.work import Read, RunGraph, Write
+from .sampling import Sampler
 
 #: Recordings with times that are kept for the next run on the same tensors.
 SPARE = 32
@@ -23,25 +24,37 @@ now = time.perf_counter
 @dataclass
 class Run:
     """One run of a graph: the number of its program, when the call queued it, when its batch was
-    begun, submitted and over. Seconds of ``time.perf_counter``."""
+    begun, submitted and over, in seconds of ``time.perf_counter``; whether its kernels are timed.
+    """
 
     program: int
     queued: float
     begun: float = 0.0
     submitted: float = 0.0
     done: float = 0.0
+    measured: bool = True
+
+
+@dataclass
+class _Begun:
+    """A run of a batch that begins: when it was queued, and whether it is to be measured."""
+
+    work: RunGraph
+    program: int
+    queued: float
+    measured: bool
 
 
 @dataclass
 class DeviceTimes:
-    """The times in one recording, in seconds of the device's clock: of the steps of a segment of a
-    program, or of transfers (``kinds`` and ``sizes``). ``run``: a number among the runs, -1 for
-    transfers."""
+    """The times in one recording, in nanoseconds of the device's clock: of the steps of a segment
+    of a program, or of transfers (``kinds`` and ``sizes``), whose times may be missing. ``run``: a
+    number among the runs, -1 for transfers."""
 
     run: int
     program: int = -1
     segment: int = -1
-    times: tuple[float, ...] = ()
+    times: Sequence[int] = ()
     kinds: tuple[str, ...] = ()
     sizes: tuple[int, ...] = ()
 
@@ -73,21 +86,25 @@ class Collector:
     """See ``runtime.observer.Observer``. What it writes down is complete when the device is at
     rest."""
 
-    def __init__(self, device: Any, every: int = 1) -> None:
+    def __init__(self, device: Any, sampler: Sampler) -> None:
         driver = getattr(device, "driver", None)
         self.timestamps = None if driver is None else driver.timestamps
-        #: Whether all that runs there is timed.
+        #: Whether all that runs there can be timed.
         self.timed = driver is None or driver.timestamps is not None
-        #: Of a graph's runs so many at a time have their kernels timed once.
-        self.every = every
+        self.sampler = sampler
         self.programs: list[Program] = []
         self.reports: list[Any] = []
+        #: Runs, CPU steps and batches that were looked at.
         self.runs: list[Run] = []
         self.hosts: list[HostRun] = []
         self.batches: list[BatchTimes] = []
-        self._executables: list[Any] = []
-        self._counts: list[int] = []
-        self._queued: deque[tuple[Any, float]] = deque()
+        #: By program: its runs, also those that nobody looked at, and the timestamps of one.
+        self.counts: list[int] = []
+        self.stamps: list[int] = []
+        # Executables with their numbers, by identity.
+        self._executables: dict[int, tuple[int, Any]] = {}
+        # When works were queued, by identity; the work is kept, so that no other has it.
+        self._queued: dict[int, tuple[Any, float]] = {}
         # Recordings with times that are free, by executable and tensors.
         self._spare: OrderedDict[Any, list[list[Any]]] = OrderedDict()
         self._lock = threading.Lock()
@@ -96,41 +113,50 @@ class Collector:
         if type(works) is tuple:
             for work in works:
                 if type(work) is RunGraph:
-                    self._queued.append((work, now()))
+                    self._queued[id(work)] = work, now()
 
-    def begin(self, works: Sequence[Any]) -> BatchWatch:
-        return BatchWatch(self, works)
-
-    # -- of the watches ------------------------------------------------------------------------
-    def run_of(self, work: Any, begun: float) -> int:
-        """A new run of what was queued; its number."""
-        with self._lock:
-            at = begun
-            for queued in self._queued:
-                if queued[0] is work:
-                    at = queued[1]
-                    self._queued.remove(queued)
-                    break
-            self.runs.append(Run(self._number(work.executable), at, begun))
-            return len(self.runs) - 1
+    def begin(self, works: Sequence[Any]) -> BatchWatch | None:
+        begun = now()
+        runs = []
+        for work in works:
+            if type(work) is RunGraph:
+                _, queued = self._queued.pop(id(work), (None, begun))
+                program = self._number(work.executable)
+                runs.append(_Begun(work, program, queued, self._measures(program)))
+        if self.sampler.every is None and not any(run.measured for run in runs):
+            kinds = tuple(type(work) for work in works if type(work) in (Read, Write))
+            if runs or not kinds or not self.sampler.chooses(kinds, 1 + len(kinds)):
+                return None
+            return BatchWatch(self, works, begun, runs, kinds)
+        return BatchWatch(self, works, begun, runs)
 
     def _number(self, executable: Any) -> int:
-        for number, known in enumerate(self._executables):
-            if known is executable:
-                return number
-        self._executables.append(executable)
-        self._counts.append(0)
-        self.programs.append(executable.program)
-        self.reports.append(executable.report)
-        return len(self._executables) - 1
+        with self._lock:
+            if (numbered := self._executables.get(id(executable))) is not None:
+                self.counts[numbered[0]] += 1
+                return numbered[0]
+            number = len(self.programs)
+            self._executables[id(executable)] = number, executable
+            self.counts.append(1)
+            self.programs.append(executable.program)
+            self.reports.append(executable.report)
+            self.stamps.append(sum(
+                1 + sum(isinstance(step, (DispatchStep, CopyStep)) for step in segment.steps)
+                for segment in executable.program.segments if isinstance(segment, DeviceSegment)
+            ))
+            return number
 
-    def is_timed(self, program: int) -> bool:
-        """Whether the kernels of this run of a program are timed: the first, and one in so many
-        after it."""
-        if self.timestamps is None:
-            return False
-        self._counts[program] += 1
-        return (self._counts[program] - 1) % self.every == 0
+    def _measures(self, program: int) -> bool:
+        """Whether the next run of a program is measured; all are where that is but looking on."""
+        stamps = self.stamps[program]
+        return self.timestamps is None or not stamps or self.sampler.chooses(program, stamps)
+
+    # -- of the watches ------------------------------------------------------------------------
+    def add(self, run: Run) -> int:
+        """A new run; its number."""
+        with self._lock:
+            self.runs.append(run)
+            return len(self.runs) - 1
 
     def take(self, key: Any) -> list[Any] | None:
         """Free recordings for that executable and those tensors."""
@@ -153,18 +179,22 @@ class Collector:
         with self._lock:
             spare, self._spare = self._spare, OrderedDict()
         _free(itertools.chain(*(r for kept in spare.values() for r in kept)))
-        self._executables = []
+        self._executables.clear()
         self._queued.clear()
 
 
 class BatchWatch:
     """See ``runtime.observer.Watch``."""
 
-    def __init__(self, collector: Collector, works: Sequence[Any]) -> None:
-        self._collector = collector
-        self._times = BatchTimes(len(works), now())
+    def __init__(
+        self, collector: Collector, works: Sequence[Any], begun: float, runs: Sequence[_Begun],
+        kinds: Hashable = None,
+    ) -> None:
+        """``kinds``: as what the sampler has chosen transfers without a run."""
+        self._collector, self._kinds = collector, kinds
+        self._times = BatchTimes(len(works), begun)
+        self._begun = iter(runs)
         self._runs: list[int] = []
-        self._works = iter([work for work in works if type(work) is RunGraph])
         # Recordings whose times are to be read, with what they are of.
         self._pending: list[tuple[Any, DeviceTimes]] = []
         self._lent: list[tuple[Any, list[Any]]] = []
@@ -172,27 +202,33 @@ class BatchWatch:
 
     def _run(self, executable: Any) -> int:
         """The run that begins: the next work of this executable (those before it have failed)."""
-        for work in self._works:
-            if work.executable is executable:
-                self._runs.append(self._collector.run_of(work, self._times.begun))
+        for begun in self._begun:
+            if begun.work.executable is executable:
+                run = Run(begun.program, begun.queued, self._times.begun, measured=begun.measured)
+                self._runs.append(self._collector.add(run))
                 return self._runs[-1]
         return -1
 
-    def recordings(self, executable: Any, inputs: Any, outputs: Any) -> list[Any]:
-        run = self._run(executable)
-        program = self._collector.runs[run].program
-        if not self._collector.is_timed(program):
-            return list(executable.recordings(inputs, outputs))
+    def recordings(self, executable: Any, inputs: Any, outputs: Any) -> Iterator[Any]:
+        number, collector = self._run(executable), self._collector
+        run = collector.runs[number]
+        if collector.timestamps is None or not run.measured:
+            yield from executable.recordings(inputs, outputs)
+            return
+        start = now()
         serials = tuple(s.serial for s in (*inputs.values(), *outputs.values()))
         key = (id(executable), serials)
-        parts = self._collector.take(key)
+        parts = collector.take(key)
         if parts is None:
             parts = executable.timed_recordings(inputs, outputs)
+            collector.sampler.spent(now() - start)
         self._lent.append((key, parts))
-        for number, part in enumerate(parts):
+        for segment, part in enumerate(parts):
+            # Not before it is asked for: what comes behind a segment of the host has no times yet,
+            # or those of another run, when those before it are read.
             if not isinstance(part, HostSegment):
-                self._pending.append((part, DeviceTimes(run, program, number)))
-        return parts
+                self._pending.append((part, DeviceTimes(number, run.program, segment)))
+            yield part
 
     def host(self, executable: Any, segment: Any, start: float, end: float) -> None:
         run = self._run(executable) if segment is None else self._runs[-1]
@@ -219,6 +255,8 @@ class BatchWatch:
             timed.append(command)
             if not isinstance(command, BarrierCommand):
                 timed.append(TimestampCommand(next(slots)))
+        if self._kinds is None:
+            self._collector.sampler.spent(0.0, next(slots))
         return timed
 
     def recorded(self, recording: Recording) -> None:
@@ -231,25 +269,45 @@ class BatchWatch:
 
     def read(self) -> None:
         pending, self._pending = self._pending, []
-        timestamps = self._collector.timestamps
+        timestamps, sampler = self._collector.timestamps, self._collector.sampler
+        start = now()
         for recording, times in pending:
             if timestamps is not None:
                 try:
-                    times.times = tuple(t * 1e-9 for t in timestamps.read(recording))
+                    times.times = timestamps.read(recording)
                 except (DriverError, ValueError):
                     continue  # it was never submitted: its work has failed
             self._times.device.append(times)
+        if pending:
+            sampler.spent(now() - start)
 
     def done(self) -> None:
         self._times.done = now()
         self.read()
+        collector = self._collector
         for number in self._runs:
-            run = self._collector.runs[number]
+            run = collector.runs[number]
             run.submitted, run.done = self._times.submitted, self._times.done
+        self._tell_sampler()
         lent, self._lent = self._lent, []
         for key, parts in lent:
-            self._collector.give(key, parts)
-        self._collector.batches.append(self._times)
+            collector.give(key, parts)
+        collector.batches.append(self._times)
+
+    def _tell_sampler(self) -> None:
+        """How long what was chosen took."""
+        taken: dict[int, float] = {}
+        for times in self._times.device:
+            if times.times:
+                seconds = (times.times[-1] - times.times[0]) * 1e-9
+                taken[times.run] = taken.get(times.run, 0.0) + seconds
+        collector, sampler = self._collector, self._collector.sampler
+        for number, seconds in taken.items():
+            if number >= 0:
+                program = collector.runs[number].program
+                sampler.took(program, seconds, collector.stamps[program])
+            elif self._kinds is not None:
+                sampler.took(self._kinds, seconds, 1 + len(self._kinds))
 
 
 def _free(recordings: Any) -> None:

@@ -32,7 +32,7 @@ def _graphs(
     seconds: list[dict[int, float]] = [defaultdict(float) for _ in found.programs]
     for one in found.kernels:
         seconds[one.graph][one.line] += one.end - one.start
-    for one, last in found.hosts:
+    for one, last in found.measured_hosts():
         # Steps of the CPU are timed together: of several nobody knows which took how long.
         if one.line == last:
             seconds[one.graph][last] += one.end - one.start
@@ -50,7 +50,7 @@ def _graphs(
 
 def _total(found: Recorded, graph: int) -> float:
     """Seconds of all that ran of a graph."""
-    slices = [*found.kernels, *(one for one, _ in found.hosts)]
+    slices = [*found.kernels, *(one for one, _ in found.measured_hosts())]
     return sum(one.end - one.start for one in slices if one.graph == graph)
 
 
@@ -66,7 +66,8 @@ def contents(found: Recorded, report: ProfileReport) -> dict[str, Any]:
                 "graph": k.graph, "line": k.line,
                 "operators": title_of(k.operators), "device": k.device,
                 "kernel": k.kernel, "variant": k.variant, "runs": k.runs, "seconds": k.seconds,
-                "flops": k.flops, "bytes": k.bytes, "roof": k.share_of(roofline),
+                "total": k.total, "flops": k.flops, "bytes": k.bytes,
+                "roof": k.share_of(roofline),
             }
             for k in report.kernels
         ],

@@ -17,6 +17,7 @@ from .collect import Collector
 from .page import page
 from .report import ProfileReport, Recorded, recorded, report_of
 from .roofline import Roofline, measure
+from .sampling import Sampler, stamp_seconds
 from .trace import trace
 
 
@@ -24,9 +25,9 @@ class Profile(PublicDir, OneOfAKind):
     """Made by ``context.profile()``. What it found is there when the ``with`` statement is over."""
 
     def __init__(
-        self, context: ContextState, *, roofline: bool = True, every: int = 1
+        self, context: ContextState, *, roofline: bool = True, every: int | None = None
     ) -> None:
-        if not isinstance(every, int) or isinstance(every, bool) or every < 1:
+        if every is not None and (type(every) is not int or every < 1):
             raise TypeError(f"profile: every is a number of runs from 1 on, not {every!r}")
         self._context, self._with_roofline, self._every = context, roofline, every
         self._roofline: Roofline | None = None
@@ -48,9 +49,12 @@ class Profile(PublicDir, OneOfAKind):
         if self._collector is not None:
             raise InvalidStateError("profile: a profile is entered once")
         context.lane.fence().wait()
-        if self._with_roofline and device.profile is not None:
-            self._roofline = measure(device)
-        self._collector = collector = Collector(device, self._every)
+        stamp = 0.0
+        if device.profile is not None:
+            if self._with_roofline:
+                self._roofline = measure(device)
+            stamp = stamp_seconds(device)
+        self._collector = collector = Collector(device, Sampler(self._every, stamp))
         self._begin = time.perf_counter()
         timeline.observer = device.observer = collector
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,9 @@ SHOWN = 8
 class KernelTime:
     """One line of a graph's report with its times: a dispatch, a copy, or steps of the CPU.
     ``graph`` and ``line`` number it (graphs in the order of their first run; -1: several lines, a
-    CPU segment's). ``seconds`` are those of all ``runs``; ``flops`` and ``bytes`` of one."""
+    CPU segment's). ``seconds`` are those of the ``runs`` that were measured, of the ``graph_runs``
+    that its graph had; ``total`` those of all, if the others took as long; ``flops`` and ``bytes``
+    are of one run."""
 
     graph: int
     line: int
@@ -36,6 +38,8 @@ class KernelTime:
     seconds: float
     flops: int
     bytes: int
+    graph_runs: int = 0
+    total: float = 0.0
 
     @property
     def mean(self) -> float:
@@ -61,7 +65,8 @@ class KernelTime:
 
 @dataclass(frozen=True)
 class Transfer:
-    """Transfers of one kind: "upload", "download", "clear" or "copy"; seconds on the device."""
+    """Transfers of one kind that were measured: "upload", "download", "clear" or "copy"; seconds on
+    the device."""
 
     kind: str
     count: int
@@ -73,7 +78,7 @@ class Transfer:
 class HostTime:
     """What the host did or waited for, ``count`` times: "waiting in the queue" (a run, from its
     call to its batch), "putting together" (batches: recording, staging, submitting), "CPU steps",
-    "device at work" (from the submit of a batch until its end was seen)."""
+    "device at work" (from the submit of a batch until its end was seen), where it was measured."""
 
     name: str
     count: int
@@ -104,11 +109,13 @@ class GraphMemory:
 
 @dataclass(frozen=True, repr=False)
 class ProfileReport:
-    """What a profile found. ``seconds``: from entering to leaving; ``runs`` of graphs in it.
-    ``kernels``: those that took longest first. ``timed``: whether the device writes times; without
-    them kernels have none; ``every``: of so many runs one has times of its kernels. Times of
-    kernels come from the device, those of the host from its clock. ``print(report)`` shows a table.
-    """
+    """What a profile found. ``seconds``: from entering to leaving; ``runs`` of graphs in it, of
+    which ``measured`` have times of their kernels. ``kernels``: those that take longest first.
+    ``timed``: whether the device writes times; without them kernels have none. ``every``: of so
+    many runs one was measured; None: the first, and then as many as cost little. ``overhead``: what
+    measuring has cost, as a share of the time of the work without it: timestamps at
+    ``stamp_seconds`` each (0: not known), recording with them, reading them. Times of kernels come
+    from the device, those of the host from its clock. ``print(report)`` shows a table."""
 
     device: str
     seconds: float
@@ -119,28 +126,40 @@ class ProfileReport:
     memory: tuple[GraphMemory, ...] = ()
     roofline: Roofline | None = None
     timed: bool = True
-    every: int = 1
+    every: int | None = None
+    measured: int = 0
+    overhead: float = 0.0
+    stamp_seconds: float = 0.0
 
     @property
     def kernel_seconds(self) -> float:
-        """Seconds of all kernels on the device, in the runs in which they were timed."""
+        """Seconds of all kernels on the device, in the runs that were measured."""
         return sum(k.seconds for k in self.kernels if k.device == "vulkan")
 
     @property
     def host_seconds(self) -> float:
-        """Seconds of CPU steps."""
+        """Seconds of CPU steps, in the runs that were measured."""
         return sum(k.seconds for k in self.kernels if k.device == "cpu")
+
+    @property
+    def total(self) -> float:
+        """Seconds of all kernels and CPU steps, if runs that were not measured took as long."""
+        return sum(k.total for k in self.kernels)
 
     @property
     def summary(self) -> str:
         """The sums in one line."""
-        part = f" (timed in one run of {self.every})" if self.every > 1 else ""
-        said = (
-            f"{self.runs} runs in {_shown(self.seconds)}: "
-            f"kernels {_shown(self.kernel_seconds)}{part}, "
-            f"CPU steps {_shown(self.host_seconds)}, "
-            f"transfers {_shown(sum(t.seconds for t in self.transfers))}"
+        part = self.measured < self.runs
+        said = f"{self.runs} runs in {_shown(self.seconds)}, "
+        said += f"measured {self.measured} of {self.runs} runs: " if part else "all measured: "
+        said += (
+            f"kernels {_shown(self.kernel_seconds)}, CPU steps {_shown(self.host_seconds)}"
+            + (f" (of all runs about {_shown(self.total)})" if part else "")
+            + f", transfers {_shown(sum(t.seconds for t in self.transfers))}"
         )
+        if self.timed and self.stamp_seconds:
+            said += (f"; measuring cost about {self.overhead:.1%} of the device's time, "
+                     f"{_shown(self.stamp_seconds)} a timestamp")
         if self.roofline is not None:
             said += (
                 f"; the device can do {self.roofline.flops / 1e9:.1f} GFLOP/s and "
@@ -152,8 +171,8 @@ class ProfileReport:
         rows = [_cells(k, self) for k in self.kernels[:ROWS]]
         lines = _aligned([_HEAD, *rows])
         if len(self.kernels) > ROWS:
-            rest = sum(k.seconds for k in self.kernels[ROWS:])
-            lines.append(f"… and {len(self.kernels) - ROWS} more, {_shown(rest)}")
+            rest = sum(k.mean for k in self.kernels[ROWS:])
+            lines.append(f"… and {len(self.kernels) - ROWS} more, {_shown(rest)} a run")
         lines.append("")
         lines += _aligned([
             *[(t.kind, f"{t.count} ×", _shown(t.seconds), f"{t.bytes / 1e6:.3f} MB")
@@ -178,18 +197,18 @@ def title_of(operators: Sequence[str]) -> str:
     return sanitize(" + ".join(operators[:SHOWN])) + more
 
 
-_HEAD = ("share", "time", "runs", "operators", "device", "kernel", "variant", "GFLOP/s", "GB/s",
+_HEAD = ("share", "a run", "runs", "operators", "device", "kernel", "variant", "GFLOP/s", "GB/s",
          "of roof")
 
 
 def _cells(kernel: KernelTime, report: ProfileReport) -> tuple[str, ...]:
-    everything = report.kernel_seconds + report.host_seconds
+    everything = report.total
     share = kernel.share_of(report.roofline)
     rates = (f"{kernel.gflops:.2f}", f"{kernel.gigabytes:.2f}") if kernel.flops or kernel.bytes \
         else ("", "")
     return (
-        f"{kernel.seconds / everything:.1%}" if everything else "",
-        _shown(kernel.seconds), str(kernel.runs), title_of(kernel.operators),
+        f"{kernel.total / everything:.1%}" if everything else "",
+        _shown(kernel.mean), str(kernel.runs), title_of(kernel.operators),
         kernel.device, kernel.kernel, kernel.variant, *rates,
         "" if share is None else f"{share:.0%}",
     )
@@ -243,7 +262,15 @@ class Recorded:
     transfers: list[tuple[str, int, float, float]] = field(default_factory=list)
     #: What ran, by the numbers of the graphs.
     programs: list[Program] = field(default_factory=list)
-    every: int = 1
+    every: int | None = None
+    #: Runs by graph, also those that were not looked at.
+    counts: list[int] = field(default_factory=list)
+    overhead: float = 0.0
+    stamp_seconds: float = 0.0
+
+    def measured_hosts(self) -> Iterator[tuple[Slice, int]]:
+        """The CPU steps of the runs whose kernels were timed."""
+        return (host for host in self.hosts if self.runs[host[0].run].measured)
 
     def host_line(self, graph: int, first: int, last: int) -> ReportLine:
         """The lines of CPU steps as one."""
@@ -266,14 +293,16 @@ def recorded(
         [report.lines for report in collector.reports],
         [_memory(program, report)
          for program, report in zip(collector.programs, collector.reports, strict=True)],
-        [Run(r.program, *(t - begin for t in (r.queued, r.begun, r.submitted, r.done)))
+        [Run(r.program, *(t - begin for t in (r.queued, r.begun, r.submitted, r.done)), r.measured)
          for r in collector.runs],
         [BatchTimes(b.works, b.begun - begin, b.submitted - begin, b.done - begin, b.host)
          for b in collector.batches],
-        programs=list(collector.programs), every=collector.every,
+        programs=list(collector.programs), every=collector.sampler.every,
+        counts=list(collector.counts), overhead=collector.sampler.overhead,
+        stamp_seconds=collector.sampler.stamp_seconds,
     )
     for times in (times for batch in collector.batches for times in batch.device):
-        stamps = [t + shift - begin for t in times.times]
+        stamps = [t * 1e-9 + shift - begin for t in times.times]
         if times.run < 0:
             _add_transfers(found, times, stamps)
             continue
@@ -295,8 +324,8 @@ def _shift(batches: Sequence[BatchTimes]) -> float:
     """What the device's clock is behind the host's: no batch can have ended after the host has seen
     its end, and that which was seen soonest tells."""
     return min(
-        (batch.done - times.times[-1] for batch in batches for times in batch.device[-1:]
-         if times.times),
+        (batch.done - max(times.times[-1] for times in batch.device if times.times) * 1e-9
+         for batch in batches if any(times.times for times in batch.device)),
         default=0.0,
     )
 
@@ -341,32 +370,32 @@ def _memory(program: Program, report: Any) -> GraphMemory:
 def report_of(found: Recorded) -> ProfileReport:
     """The sums."""
     return ProfileReport(
-        found.device, found.seconds, len(found.runs),
-        tuple(sorted(_kernel_times(found), key=lambda k: -k.seconds)),
+        found.device, found.seconds, sum(found.counts),
+        tuple(sorted(_kernel_times(found), key=lambda k: -k.total)),
         tuple(_host_times(found)), tuple(_transfers(found)), tuple(found.memory), found.roofline,
-        found.timed, found.every,
+        found.timed, found.every, sum(run.measured for run in found.runs), found.overhead,
+        found.stamp_seconds,
     )
 
 
 def _kernel_times(found: Recorded) -> Iterator[KernelTime]:
+    measured = Counter(run.program for run in found.runs if run.measured)
     device: dict[tuple[int, int], list[float]] = {}
     for one in found.kernels:
         device.setdefault((one.graph, one.line), []).append(one.end - one.start)
-    for (graph, number), taken in device.items():
-        yield _kernel_time(graph, number, found.lines[graph][number], taken)
     host: dict[tuple[int, int, int], list[float]] = {}
-    for one, last in found.hosts:
+    for one, last in found.measured_hosts():
         host.setdefault((one.graph, one.line, last), []).append(one.end - one.start)
-    for (graph, first, last), taken in host.items():
-        number = first if first == last else -1
-        yield _kernel_time(graph, number, found.host_line(graph, first, last), taken)
-
-
-def _kernel_time(
-    graph: int, number: int, line: ReportLine, taken: Sequence[float]
-) -> KernelTime:
-    return KernelTime(graph, number, line.operators, line.device, line.kernel, line.variant,
-                      line.groups, len(taken), sum(taken), line.flops, line.bytes)
+    timed = [(graph, number, found.lines[graph][number], taken)
+             for (graph, number), taken in device.items()]
+    timed += [(graph, first if first == last else -1, found.host_line(graph, first, last), taken)
+              for (graph, first, last), taken in host.items()]
+    for graph, number, line, taken in timed:
+        runs, seconds = found.counts[graph], sum(taken)
+        yield KernelTime(
+            graph, number, line.operators, line.device, line.kernel, line.variant, line.groups,
+            len(taken), seconds, line.flops, line.bytes, runs, seconds * runs / measured[graph],
+        )
 
 
 def _host_times(found: Recorded) -> Iterator[HostTime]:
@@ -380,9 +409,6 @@ def _host_times(found: Recorded) -> Iterator[HostTime]:
 
 
 def _transfers(found: Recorded) -> Iterator[Transfer]:
-    kinds: Mapping[str, None] = dict.fromkeys(kind for kind, *_ in found.transfers)
-    for kind in kinds:
+    for kind in dict.fromkeys(kind for kind, *_ in found.transfers):
         own = [t for t in found.transfers if t[0] == kind]
         yield Transfer(kind, len(own), sum(t[1] for t in own), sum(t[3] - t[2] for t in own))
-
-

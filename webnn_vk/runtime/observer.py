@@ -3,7 +3,7 @@ at an attribute that is None."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from ..driver import Command, Recording
@@ -13,8 +13,9 @@ from ..program import HostSegment
 class Watch(Protocol):
     """Looks on at one batch; called by the thread that starts it, ``done`` by who waits for it."""
 
-    def recordings(self, executable: Any, inputs: Any, outputs: Any) -> list[Any]:
-        """What ``DriverExecutable.recordings`` gives, or the same with times in it."""
+    def recordings(self, executable: Any, inputs: Any, outputs: Any) -> Iterator[Any]:
+        """What ``DriverExecutable.recordings`` gives, or the same with times in it; each is asked
+        for when those before it are put to the submission, or over."""
 
     def host(self, executable: Any, segment: HostSegment | None, start: float, end: float) -> None:
         """The host has computed a segment; None: all of a program on the CPU device. The times are
@@ -45,5 +46,5 @@ class Observer(Protocol):
     def queued(self, works: Any) -> None:
         """A call has queued these, in any thread."""
 
-    def begin(self, works: Sequence[Any]) -> Watch:
-        """A batch of works is about to be started."""
+    def begin(self, works: Sequence[Any]) -> Watch | None:
+        """A batch of works is about to be started; None: it isn't looked at."""

@@ -139,8 +139,10 @@ def bench(
 def profile(
     model: Model, device: Device = None,
     runs: Annotated[int, typer.Option("--runs", min=1, help="How many to look at.")] = 5,
-    every: Annotated[int, typer.Option(
-        "--every", min=1, metavar="N", help="Time the kernels of one run in N: costs less.")] = 1,
+    every: Annotated[int | None, typer.Option(
+        "--every", min=1, metavar="N", show_default=False,
+        help="Time the kernels of one run in N; else of the first, then as many as cost little.")] \
+        = None,
     html: Annotated[Path | None, typer.Option(
         "--html", metavar="FILE", show_default=False, help="Write a page with all of it.")] = None,
     trace: Annotated[Path | None, typer.Option(

@@ -15,7 +15,7 @@ WARM_UP = 2
 
 
 def profile(
-    options: Options, runs: int, every: int, html: Path | None, trace: Path | None
+    options: Options, runs: int, every: int | None, html: Path | None, trace: Path | None
 ) -> None:
     """Run the model so often, inputs written and outputs read, and print what took how long."""
     written = [writable(path) for path in (html, trace) if path is not None]
@@ -49,7 +49,8 @@ def profile(
         roofline = report.roofline
         emit({
             "model": title, "device": device, "runs": report.runs, "every": report.every,
-            "seconds": report.seconds,
+            "measured": report.measured, "overhead": report.overhead,
+            "stamp_seconds": report.stamp_seconds, "seconds": report.seconds,
             "kernel_seconds": report.kernel_seconds, "host_seconds": report.host_seconds,
             "roofline": roofline and asdict(roofline),
             "kernels": [
@@ -62,15 +63,15 @@ def profile(
         return
     facts([("Device", device), ("Model", title)])
     say()
-    everything = report.kernel_seconds + report.host_seconds or 1.0
-    head = ("share", "time", "operators", "device", "kernel", "variant", "GFLOP/s", "GB/s",
+    everything = report.total or 1.0
+    head = ("share", "a run", "operators", "device", "kernel", "variant", "GFLOP/s", "GB/s",
             "of roof")
     table(head, [
-        (f"{k.seconds / everything:.1%}", duration(k.mean), title_of(k.operators), k.device,
+        (f"{k.total / everything:.1%}", duration(k.mean), title_of(k.operators), k.device,
          k.kernel, k.variant, f"{k.gflops:.2f}", f"{k.gigabytes:.2f}",
          "" if (share := k.share_of(report.roofline)) is None else f"{share:.0%}")
         for k in report.kernels
-    ], right=("share", "time", "GFLOP/s", "GB/s", "of roof"))
+    ], right=("share", "a run", "GFLOP/s", "GB/s", "of roof"))
     say()
     table(("host and transfers", "times", "time"), [
         *[(h.name, h.count, duration(h.seconds)) for h in report.host],

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import numpy as np
 import pytest
 
 import webnn_vk
+from bench.models import classic, mobilenet_v2
 from tests.support.contexts import open_context, open_over
 from tests.support.drivers import require_vulkan
+from webnn_vk.context_state import context_state
 from webnn_vk.driver import DriverProxy
 from webnn_vk.ml_graph import executable_of
+from webnn_vk.profiler import profile as profile_module
 from webnn_vk.profiler import roofline
+from webnn_vk.profiler.sampling import FIRST, Sampler, stamp_seconds
 from webnn_vk.tools.running import Tensors
 
 
@@ -92,6 +97,46 @@ def test_the_sum_of_the_kernels_is_the_time_of_the_run(context):
     assert 0.9 <= max(shares) <= 1.0, shares
 
 
+def mobilenet(context):
+    return mobilenet_v2.build(context).result()
+
+
+def encoder(context):
+    """Two layers like MiniLM's, of 64 tokens."""
+    return build(context, classic.bert(2, tokens=64, width=256, heads=4))
+
+
+@pytest.mark.parametrize("model", [mobilenet, encoder])
+def test_the_kernels_of_a_model_take_the_time_of_the_run(context, model):
+    """Of the very run that was measured: within 10 % of its wall time, from the call until its end
+    is seen, in one of twenty (where the machine is busy, what waits for it comes on top)."""
+    graph = model(context)
+    tensors = Tensors(context, graph)
+    tensors.write({name: np.ones(d.shape, np.float32) for name, d in graph.inputs.items()})
+    tensors.dispatch()
+    tensors.read()
+    shares = [0.0]
+    while max(shares) < 0.9 and len(shares) < 20:
+        with context.profile(roofline=False) as profile:
+            start = time.perf_counter()
+            tensors.dispatch()
+            context.fence().wait()
+            wall = time.perf_counter() - start
+        report = profile.report
+        assert (report.runs, report.measured) == (1, 1)
+        shares.append(report.kernel_seconds / wall)
+    assert 0.9 <= max(shares) <= 1.0, shares
+    # And they are the kernels of the graph's report, with its operations and bytes.
+    lines = graph.report().lines
+    assert sorted(k.line for k in report.kernels) == list(range(len(lines)))
+    for kernel in report.kernels:
+        line = lines[kernel.line]
+        assert (kernel.operators, kernel.flops, kernel.bytes) == (
+            line.operators, line.flops, line.bytes)
+    assert sum(k.flops for k in report.kernels) == sum(line.flops for line in lines) > 1e7
+    assert sum(k.bytes for k in report.kernels) == sum(line.bytes for line in lines) > 1e6
+
+
 def test_times_are_those_of_each_dispatch(context):
     """A product of 512 times the work takes most of the time, wherever it stands."""
 
@@ -102,11 +147,14 @@ def test_times_are_those_of_each_dispatch(context):
 
     graph = build(context, outputs)
     arrays = {"a": np.ones((64, 64), np.float32), "b": np.ones((512, 512), np.float32)}
-    with context.profile(roofline=False) as profile:
-        context.compute(graph, arrays)
-    first = profile.report.kernels[0]
-    assert first.operators == ("matmul [l]",)
-    assert first.seconds > 0.8 * profile.report.kernel_seconds
+    shares = [0.0]
+    # What else the machine does falls on the others, too.
+    while shares[-1] <= 0.8 and len(shares) < 20:
+        with context.profile(roofline=False) as profile:
+            context.compute(graph, arrays)
+        taken = {k.operators: k.seconds for k in profile.report.kernels}
+        shares.append(taken["matmul [l]",] / profile.report.kernel_seconds)
+    assert shares[-1] > 0.8, shares
 
 
 def test_cpu_steps_between_are_timed(context):
@@ -153,14 +201,90 @@ def test_kernels_of_some_runs_alone(context):
             tensors.dispatch()
             np.testing.assert_array_equal(tensors.read()["y"], x)
     report = profile.report
-    assert report.runs == 7 and report.every == 3 and "timed in one run of 3" in report.summary
+    assert report.runs == 7 and report.every == 3 and "measured 3 of 7 runs" in report.summary
+    assert report.measured == 3
     assert {k.runs for k in report.kernels} == {3}  # the first, the fourth, the seventh
     runs = {e["args"]["run"] for e in profile.trace()["traceEvents"] if e.get("cat") == "kernel"}
     assert runs == {0, 3, 6}
     assert {t.kind: t.count for t in report.transfers} == {"upload": 7, "download": 7}
+    for kernel in report.kernels:
+        assert kernel.graph_runs == 7 and kernel.total == pytest.approx(kernel.seconds * 7 / 3)
     for wrong in (0, True, 1.5):
         with pytest.raises(TypeError, match="every is a number of runs from 1 on"):
             context.profile(every=wrong)
+
+
+def priced(monkeypatch, seconds):
+    """Profiles take a timestamp to cost that much."""
+    monkeypatch.setattr(profile_module, "stamp_seconds", lambda device: seconds)
+
+
+def test_as_many_runs_are_measured_as_cost_little(context, monkeypatch):
+    graph = build(context, products(16, 2))
+    tensors = Tensors(context, graph)
+    x = np.ones((16, 16), np.float32)
+
+    def profiled():
+        with context.profile(roofline=False) as profile:
+            for _ in range(30):
+                tensors.write({"x": x})
+                tensors.dispatch()
+                np.testing.assert_array_equal(tensors.read()["y"], x)
+        return profile
+
+    priced(monkeypatch, 1.0)
+    profile = profiled()
+    report = profile.report
+    # The first ones, whatever that costs.
+    assert (report.runs, report.measured, report.every) == (30, FIRST, None)
+    assert report.overhead > 1 and "measured 5 of 30 runs" in report.summary
+    assert {(k.runs, k.graph_runs) for k in report.kernels} == {(FIRST, 30)}
+    assert report.total == pytest.approx(report.kernel_seconds * 30 / FIRST)
+    events = profile.trace()["traceEvents"]
+    assert {e["args"]["run"] for e in events if e.get("cat") == "kernel"} == set(range(FIRST))
+    assert {h.name: h.count for h in report.host}["waiting in the queue"] == FIRST
+    for transfer in report.transfers:
+        assert transfer.seconds > 0 and FIRST <= transfer.count < 30
+        assert transfer.bytes == transfer.count * x.nbytes
+    # Where timestamps cost nothing, reading them is what is left.
+    priced(monkeypatch, 0.0)
+    monkeypatch.setattr(Sampler, "spent", lambda *given: None)
+    report = profiled().report
+    assert (report.runs, report.measured) == (30, 30) and "all measured" in report.summary
+    assert {t.kind: t.count for t in report.transfers} == {"upload": 30, "download": 30}
+
+
+def test_cpu_steps_count_in_the_runs_that_are_measured(monkeypatch):
+    priced(monkeypatch, 1.0)
+    with open_context("vulkan", force_cpu=["softmax"], cpu_engine="numpy") as context:
+        graph = build(context, lambda builder: {
+            "y": builder.relu(builder.softmax(builder.neg(builder.input("x", float32(4, 4))), 1))})
+        for given in ({}, {"every": 4}):
+            with context.profile(roofline=False, **given) as profile:
+                for _ in range(FIRST + 3):
+                    context.compute(graph, {"x": np.zeros((4, 4), np.float32)})
+            report, measured = profile.report, 2 if given else FIRST
+            assert report.measured == measured
+            assert {k.runs for k in report.kernels} == {measured}
+            assert {k.graph_runs for k in report.kernels} == {FIRST + 3}
+
+
+def test_segments_behind_cpu_steps_have_the_times_of_their_run():
+    with open_context("vulkan", force_cpu=["softmax"], cpu_engine="numpy") as context:
+        graph = build(context, lambda builder: {
+            "y": builder.relu(builder.softmax(builder.neg(builder.input("x", float32(4, 4))), 1))})
+        with context.profile(roofline=False, every=1) as profile:
+            for _ in range(3):
+                context.compute(graph, {"x": np.zeros((4, 4), np.float32)})
+    events = [e for e in profile.trace()["traceEvents"] if e.get("cat") == "kernel"]
+    lines = len(graph.report().lines) - 1
+    order = [(e["args"]["run"], e["args"]["line"]) for e in sorted(events, key=lambda e: e["ts"])]
+    assert order == sorted(order) and len(order) == 3 * lines
+
+
+def test_a_timestamp_has_a_price(context):
+    found = stamp_seconds(context_state(context).device)
+    assert 0 <= found < 0.1
 
 
 def test_the_page_has_the_graph_with_its_kernels(context):
@@ -203,8 +327,6 @@ def test_a_driver_without_timestamps(tmp_path):
 
 
 def test_the_roofline_is_measured(context):
-    from webnn_vk.context_state import context_state
-
     device = context_state(context).device
     found = roofline.measure(device)
     assert found is not None and found is roofline.measure(device)

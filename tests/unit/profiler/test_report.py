@@ -116,7 +116,7 @@ def made_up() -> Recorded:
     return Recorded(
         "a device", 4.0, Roofline(16000, 1000), True, [lines], [memory], runs, batches, kernels,
         [(Slice(1, 0, 2, 3.4, 3.65), 2)], [("upload", 100, 2.1, 2.2), ("upload", 50, 3.7, 3.8)],
-        [program()],
+        [program()], counts=[2],
     )
 
 
@@ -148,8 +148,9 @@ def test_sums_of_the_host_and_of_transfers(made_up):
 def test_tables(made_up):
     report = report_of(made_up)
     text = str(report)
-    assert re.search(r"^75\.5% +2\.000 s +2 +matmul \[a\] +vulkan +matmul +nn .* 50%$", text, re.M)
-    assert "2 runs in 4.000 s: kernels 2.400 s, CPU steps 250.00 ms" in text
+    assert re.search(r"^75\.5% +1\.000 s +2 +matmul \[a\] +vulkan +matmul +nn .* 50%$", text,
+                     re.M)
+    assert "2 runs in 4.000 s, all measured: kernels 2.400 s, CPU steps 250.00 ms" in text
     html = report._repr_html_()
     assert "&lt;b&gt;&amp;" in html and "<b>" not in html
 

@@ -1,0 +1,128 @@
+"""Which runs have their kernels timed: all of them, one in so many, or as many as cost little."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+from ..driver import BarrierCommand, Command, DriverError, FillCommand, TimestampCommand
+
+#: So many runs of each graph are timed whatever that costs: a short profile has all of them.
+FIRST = 5
+#: What timing further runs may cost, as a share of the time that all work takes without it. What
+#: else a profile does comes on top, so that this is less than the 5 % that are promised.
+SHARE = 0.04
+#: What a timed run takes at least without its timestamps, as a share.
+LEAST = 0.2
+#: Timestamps, and pairs of submits with and without them, by which their cost is found out.
+_STAMPS, _PAIRS = 16, 9
+_BYTES = 1024
+
+
+@dataclass
+class _Kind:
+    """What is known of one kind of work: how often it ran, and how long it took where it was
+    timed."""
+
+    runs: int = 0
+    timed: int = 0
+    seconds: float = 0.0
+
+    @property
+    def plain(self) -> float:
+        """Seconds that all its runs take without timestamps, as far as is known."""
+        return self.runs * self.seconds / self.timed if self.timed else 0.0
+
+
+class Sampler:
+    """Chooses runs to be timed. ``every``: one in so many; None: the first, and then as many as
+    keep the cost below ``SHARE``. ``stamp_seconds``: what a timestamp costs. Thread-safe."""
+
+    def __init__(self, every: int | None, stamp_seconds: float = 0.0) -> None:
+        self.every, self.stamp_seconds = every, stamp_seconds
+        self._kinds: defaultdict[Hashable, _Kind] = defaultdict(_Kind)
+        self._spent = 0.0
+        self._lock = threading.Lock()
+
+    def chooses(self, kind: Hashable, stamps: int) -> bool:
+        """Whether the next run of its kind is timed, which takes so many timestamps."""
+        with self._lock:
+            known = self._kinds[kind]
+            known.runs += 1
+            cost = stamps * self.stamp_seconds
+            if self.every is not None:
+                chosen = (known.runs - 1) % self.every == 0
+            else:
+                chosen = known.runs <= FIRST or self._spent + cost <= SHARE * self._plain()
+            if chosen:
+                self._spent += cost
+            return chosen
+
+    def took(self, kind: Hashable, seconds: float, stamps: int) -> None:
+        """A run that was chosen took so long on the device, its timestamps included."""
+        with self._lock:
+            known = self._kinds[kind]
+            known.timed += 1
+            # What a timestamp costs is not known exactly: something is left.
+            plain = seconds - stamps * self.stamp_seconds
+            known.seconds += max(plain, LEAST * seconds)
+
+    def spent(self, seconds: float, stamps: int = 0) -> None:
+        """Timing took the host so long, and so many timestamps besides those of runs."""
+        with self._lock:
+            self._spent += seconds + stamps * self.stamp_seconds
+
+    @property
+    def overhead(self) -> float:
+        """What timing has cost, as a share of the time of the work without it."""
+        with self._lock:
+            plain = self._plain()
+            return self._spent / plain if plain > 0 else 0.0
+
+    def _plain(self) -> float:
+        return sum(kind.plain for kind in self._kinds.values())
+
+
+def stamp_seconds(device: Any) -> float:
+    """What a timestamp between two commands costs a `DriverDevice` as busy as its machine is now,
+    found out in some milliseconds; 0 where it writes none. Nothing else should run there."""
+    if device.driver.timestamps is None:
+        return 0.0
+    try:
+        return _measured(device.driver)
+    except DriverError:
+        return 0.0
+
+
+def _measured(driver: Any) -> float:
+    memory = driver.allocate(_BYTES, label="probe")
+    fills = [FillCommand(memory, 0, _BYTES) for _ in range(_STAMPS)]
+    plain: list[Command] = []
+    stamped: list[Command] = []
+    for number, fill in enumerate(fills):
+        plain += [fill, BarrierCommand()]
+        stamped += [fill, TimestampCommand(number), BarrierCommand()]
+    recordings: list[Any] = []
+    costs = []
+    try:
+        recordings += [driver.record(plain), driver.record(stamped)]
+        for _ in range(1 + _PAIRS):
+            # In turns, so that what else the machine does falls on both.
+            without, with_stamps = (_seconds(driver, recording) for recording in recordings)
+            costs.append(with_stamps - without)
+    finally:
+        for recording in recordings:
+            recording.free()
+        memory.free()
+    return max(statistics.median(costs[1:]), 0.0) / _STAMPS
+
+
+def _seconds(driver: Any, recording: Any) -> float:
+    start = time.perf_counter()
+    driver.wait(driver.submit([recording]))
+    return time.perf_counter() - start
