@@ -29,6 +29,8 @@ class _Linear:
     product: Node
     weight: Value
     bias: Value | None
+    #: Of blocks of the weight's integers.
+    scale: Value | None = None
     steps: tuple[Node, ...] = ()
     rows: tuple[Value | None, ...] = ()
 
@@ -51,7 +53,7 @@ class _Linear:
         steps = tuple((step.operator, step.output.data_type) for step in self.steps)
         return (
             node.operands["a"], node.operator, tuple(sorted(node.arguments.items())),
-            self.weight.data_type, self.bias is None, steps,
+            self.weight.data_type, self.bias is None, self.scale and self.scale.shape[1], steps,
         )
 
 
@@ -101,8 +103,9 @@ def _linear(node: Node, graph: Graph) -> _Linear | None:
             return None
         if bias is not None and (bias.data is None or bias.shape != (columns,)):
             return None
+    scale = node.operand("scale")
     # Rows of vectors of 4 stay that.
-    if columns % 4:
+    if columns % 4 or (scale is not None and scale.data is None):
         return None
     steps: list[Node] = []
     rows: list[Value | None] = []
@@ -120,7 +123,7 @@ def _linear(node: Node, graph: Graph) -> _Linear | None:
         steps.append(user)
         rows.append(row)
         value = user.output
-    return _Linear(node, weight, bias, tuple(steps), tuple(rows))
+    return _Linear(node, weight, bias, scale, tuple(steps), tuple(rows))
 
 
 def _is_row(value: Value, columns: int) -> bool:
@@ -153,6 +156,9 @@ def _joined(group: Sequence[_Linear], known: Substitution) -> list[Node]:
     biases = [p.bias for p in group if p.bias is not None]
     if biases:
         changes["c"] = _side_by_side(biases, 0)
+    scales = [p.scale for p in group if p.scale is not None]
+    if scales:
+        changes["scale"] = _side_by_side(scales, 0)
     result = emit.like(first, **changes)
     for number, step in enumerate(group[0].steps):
         if step.operator.name == "cast":

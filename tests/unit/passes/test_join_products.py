@@ -118,6 +118,25 @@ def test_dequantised_weights_of_queries_keys_and_values(data_type, zero):
     )
 
 
+@pytest.mark.parametrize("blocks", [(2, 2), (2, 4)])
+def test_scales_of_blocks_lie_below_each_other(blocks):
+    emit = Emitter()
+    x = graph_input("x", (4, 16))
+    rng = np.random.default_rng(3)
+    parts = [
+        emit.quantized_matmul(
+            x, emit.constant(rng.integers(-9, 9, (4 * i, 16)).astype(np.int8)),
+            scale=weight(i, 4 * i, count), b_transpose=True,
+        )
+        for i, count in enumerate(blocks, 1)
+    ]
+    graph = graph_of(emit, {"y": emit.matmul(emit.transpose(parts[0]), parts[1])}, x)
+    if blocks[0] != blocks[1]:
+        assert joined(graph) is graph
+    else:
+        assert joined(graph).nodes[0].operands["scale"].shape == (12, 2)
+
+
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("biased", [False, True])
 def test_gemm(turned, biased):
