@@ -21,7 +21,7 @@ from ..ops.lowering import QuantizedProduct
 from . import chains, coopmat, heuristics
 from . import epilogue as fused
 from .choose import choose
-from .dispatch import Binding, Dispatch, Packed, Scratch, grid
+from .dispatch import Binding, Dispatch, Packed, Scratch, Unsupported, grid
 from .elements import alignment
 from .expression import used_features
 from .family import Family
@@ -45,6 +45,7 @@ _PARAMS = (
     Param("out_batch", count=3),
 )
 _ZERO_POINT = (Param("zero_point", "float"),)
+_BLOCKS = (Param("block_bits"),)
 _CONSTANTS = {
     "matmul": (Constant("TM"), Constant("TN")),
     "matmul_tiled": (Constant("TM"), Constant("TN"), Constant("BK")),
@@ -60,6 +61,8 @@ class Matmul(Family):
 
     def takes(self, node: KernelNode, operand: str) -> bool:
         access = node.operands[operand]
+        if operand == "scale":
+            return access.is_dense
         if operand == "c":
             return min(access.strides, default=0) >= 0
         return matrix(_oriented(node, operand)) is not None
@@ -86,6 +89,7 @@ class Matmul(Family):
         if batch == (1,):
             batch = a_batch = b_batch = out_batch = ()
         (lda, a_transposed), (ldb, b_transposed) = matrix(a), matrix(b)
+        scale = node.operand("scale")
         return normalize(Product(
             m, n, k, lda, ldb, out.strides[-2] if m > 1 else n, a_transposed, b_transposed,
             batch, a_batch, b_batch, out_batch,
@@ -95,6 +99,7 @@ class Matmul(Family):
             panel=panel_of(b), data_type=a.data_type,
             quantized="b" if isinstance(node.lowering, QuantizedProduct) else "",
             zero_point=node.arguments.get("zero_point", 0.0),
+            block=0 if scale is None else k // scale.shape[1],
         ))
 
     def candidates(self, problem: Product, profile: DeviceProfile) -> Sequence[Schedule]:
@@ -265,7 +270,7 @@ def pack_panels(
     assert isinstance(p, Product)
     name = p.operands[1]
     b = node.operands[name]
-    if not is_weight(b) or any(p.b_batch) or p.n == 1:
+    if not is_weight(b) or any(p.b_batch) or p.n == 1 or p.block:
         return node
     schedule = choose("matmul", MATMUL.candidates(p, profile), p, profile, tuned)
     if schedule.kernel == "matvec":
@@ -350,6 +355,12 @@ def _dispatch(
         binding, base = _bind(target, start, size, elements, profile)
         bindings.append(binding)
         bases.append(base)
+    scale = node.operand("scale")
+    if scale is not None:
+        weights = 0 if p.quantized == "a" else 1
+        if bindings[weights].size is not None or bases[weights]:
+            raise Unsupported("weights with scales of blocks that are larger than a binding")
+        bindings.append(Binding(scale.value))
     extra = fused.nothing(out_type) if isinstance(out, Scratch) else fused.build(node)
     if kernel == "matmul" and c is not None and not (p.quantized or isinstance(out, Scratch)):
         if heuristics.rules(profile).merges_epilogues:
@@ -374,7 +385,7 @@ def _dispatch(
         spec = _spec(
             kernel, data_type, c_type, out_type, p.a_transposed, p.b_transposed, a_vector,
             b_vector, profile.features, extra, texels=texels,
-            weights=(p.quantized, (a if p.quantized == "a" else b).data_type),
+            weights=(p.quantized, (a if p.quantized == "a" else b).data_type), blocks=p.block > 0,
         )
     rows, columns = tile_shape(p, schedule)
     groups = p.batches * ceil_divide(p.m, rows) * ceil_divide(p.n, columns)
@@ -393,6 +404,8 @@ def _dispatch(
     }
     if p.quantized:
         params["zero_point"] = p.zero_point
+    if scale is not None:
+        params["block_bits"] = p.block.bit_length() - 1
     vectors = f"{'sv'[a_vector]}{'sv'[b_vector]}" + "x" * texels
     transposed = f"{'t' if p.a_transposed else 'n'}{'t' if p.b_transposed else 'n'}"
     return Dispatch(
@@ -435,9 +448,10 @@ def _spec(
     kernel: str, data_type: str, c_type: str | None, out_type: str, a_transposed: bool,
     b_transposed: bool, a_vector: bool, b_vector: bool, features: frozenset[str],
     extra: fused.Epilogue | None = None, texels: bool = False,
-    weights: tuple[str, str] = ("", ""),
+    weights: tuple[str, str] = ("", ""), blocks: bool = False,
 ) -> KernelSpec:
-    """``weights``: which of a and b has another data type, and which; for ("", "") none has."""
+    """``weights``: which of a and b has another data type, and which; for ("", "") none has.
+    ``blocks``: they have scales of blocks."""
     extra = extra or fused.nothing(out_type)
     options = {"a_transposed": a_transposed, "addend": c_type is not None}
     out_vector = False
@@ -462,6 +476,7 @@ def _spec(
         Buffer("b", weight_type if quantized == "b" else data_type, "r", 4 if b_vector else 1),
         *([Buffer("c", c_type)] if c_type else []),
         Buffer("out", out_type, "w", 4 if out_vector else 1),
+        *([Buffer("scale", "float32")] if blocks else []),
         *extra.buffers,
     ]
     if texels:
@@ -469,7 +484,7 @@ def _spec(
     return KernelSpec(
         f"{kernel}.comp.j2",
         tuple(buffers),
-        (*_PARAMS, *_ZERO_POINT[: bool(quantized)], *extra.params),
+        (*_PARAMS, *_ZERO_POINT[: bool(quantized)], *_BLOCKS[:blocks], *extra.params),
         _CONSTANTS[kernel],
         (*options.items(), *extra.options),
         used_features(features, buffers, extra.int64, converts=True),

@@ -101,7 +101,8 @@ class Product:
 @dataclass(frozen=True)
 class QuantizedProduct(Product):
     """A product whose b has integers of 8 bits, from which the argument ``zero_point`` is
-    subtracted. ``expand``: the same by the specification's operators, as `Decompose` has it."""
+    subtracted, and maybe an operand ``scale`` with one a block of b's columns. ``expand``: the same
+    by the specification's operators, as `Decompose` has it."""
 
     expand: Callable[..., Any] | None = None
 

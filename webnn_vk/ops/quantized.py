@@ -17,18 +17,22 @@ WEIGHT_TYPES = ("int8", "uint8")
 
 
 @compiler_operator(
-    a=Limits(FLOAT_TYPES, (2, 8)), b=Limits(WEIGHT_TYPES, (2, 2)), output=Limits(("float32",))
+    a=Limits(FLOAT_TYPES, (2, 8)), b=Limits(WEIGHT_TYPES, (2, 2)),
+    scale=Limits(("float32",), (2, 2)), output=Limits(("float32",)),
 )
 def quantized_matmul(
     check: Check,
     a: Operand,
     b: Operand,
     *,
+    scale: Operand = None,
     zero_point: Double = 0.0,
     b_transpose: Bool = False,
 ) -> MLOperandDescriptor:
     """Σ a · (b − ``zero_point``): [.., M, K] by [K, N], or [N, K] with ``b_transpose``, gives
-    [.., M, N] in float32. What the sum is to be scaled by is left to who made it."""
+    [.., M, N] in float32. What the sum is to be scaled by is left to who made it, but for scales of
+    blocks along K: ``scale`` [N, K / block] multiplies the terms, for b [N, K] and blocks of 4, 8,
+    16 … elements."""
     inner, columns = b.shape[::-1] if b_transpose else b.shape
     check.that(
         a.shape[-1] == inner,
@@ -39,25 +43,36 @@ def quantized_matmul(
         zero_point == round(zero_point) and abs(zero_point) <= 255,
         f"zero_point is {zero_point}; a whole number of 8 bits is expected",
     )
+    if scale is not None:
+        blocks = scale.shape[1]
+        block = inner // blocks
+        check.that(
+            b_transpose and scale.shape[0] == columns and inner == blocks * block and block >= 4
+            and not block & (block - 1),
+            f"scale is {scale} for b {b}; [{columns}, {inner} / block] for b transposed, with "
+            "blocks of 4, 8, 16 … is expected",
+        )
     return MLOperandDescriptor("float32", (*a.shape[:-1], columns))
 
 
 @quantized_matmul.reference
 def _(
-    out: MLOperandDescriptor, a: np.ndarray, b: np.ndarray, zero_point: float, b_transpose: bool
+    out: MLOperandDescriptor, a: np.ndarray, b: np.ndarray, scale: np.ndarray | None,
+    zero_point: float, b_transpose: bool,
 ) -> np.ndarray:
     weights = b.astype(np.float32) - np.float32(zero_point)
+    if scale is not None:
+        weights *= np.repeat(scale, b.shape[1] // scale.shape[1], axis=1)
     return np.matmul(a.astype(np.float32), weights.T if b_transpose else weights)
 
 
 def _expand(emit: Any, operands: Any, arguments: Any, outputs: Any) -> Any:
     """The operators of the specification that it stands for."""
-    a, b = operands["a"], operands["b"]
-    ones = (1, 1)
-    zero = np.full(ones, arguments["zero_point"], b.descriptor.numpy_dtype)
-    weights = emit.dequantize_linear(
-        b, emit.constant(np.ones(ones, np.float32)), emit.constant(zero)
-    )
+    a, b, scale = operands["a"], operands["b"], operands["scale"]
+    if scale is None:
+        scale = emit.constant(np.ones((1, 1), np.float32))
+    zero = np.full(scale.shape, arguments["zero_point"], b.descriptor.numpy_dtype)
+    weights = emit.dequantize_linear(b, scale, emit.constant(zero))
     if arguments["b_transpose"]:
         weights = emit.transpose(weights, permutation=(1, 0))
     return emit.matmul(a if a.data_type == "float32" else emit.cast(a, "float32"), weights)

@@ -5,17 +5,17 @@ apart."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
 from ..device_profile import DeviceProfile
-from ..graph import Emitter, Graph, Node, Value
+from ..graph import Emitter, Graph, Value
 from ..ops.attention import MAX_ATTENTION_RANK
-from .patterns import Bindings, Constant, Match, Op, Surroundings, Way
+from .patterns import Constant, Match, Op
 from .pipeline import Compilation, Pass
 from .rewrite import apply_rewrites, rewrite
+from .scores import Repeated, Scores, Term, ValuesPattern, WeightsPattern, is_lowest
 
 #: Longer rows of values than kernels keep sums of.
 _MAX_WIDTH = 512
@@ -23,209 +23,19 @@ _MAX_WIDTH = 512
 _BUFFERS = 7
 
 
-@dataclass(frozen=True)
-class _Scores:
-    """where(seen, scale · query · keyᵀ + masks, unseen): what a softmax is taken of."""
-
-    query: Value
-    #: [.., D, T], or with ``permutation`` the value whose transposition that is.
-    key: Value
-    permutation: tuple[int, ...] | None
-    #: That of the query, if it was scaled before.
-    turn: tuple[int, ...] | None
-    scale: float
-    masks: tuple[Value, ...] = ()
-    seen: Value | None = None
-    unseen: float = -math.inf
-    #: Whether ``seen`` says where scores do not count.
-    hidden: bool = False
-
-
-class _ScoresPattern:
-    """Binds "scores" to the `_Scores` that a value is, nothing else reading what lies between."""
-
-    def ways(self, value: Value, graph: Surroundings, bindings: Bindings) -> Iterator[Way]:
-        shape, nodes = value.shape, []
-        masks: list[Value] = []
-        scale = 1.0
-        chosen: dict = {}
-        while True:
-            node = graph.producer(value)
-            if node is None or len(node.outputs) != 1 or graph.uses(value) != 1:
-                return
-            nodes.append(node)
-            match node.operator.name:
-                case "matmul":
-                    break
-                case "where" if not (chosen or masks or scale != 1):
-                    choice = _choice(node)
-                    if choice is None:
-                        return
-                    value, chosen = choice
-                case "add" if scale == 1:
-                    a, b = node.operands["a"], node.operands["b"]
-                    straight = a.shape == shape and _leads(a, graph)
-                    value, mask = (a, b) if straight else (b, a)
-                    masks.append(mask)
-                case "mul" | "div":
-                    factor = _factor(node)
-                    if factor is None:
-                        return
-                    value, number = factor
-                    scale *= number
-                case _:
-                    return
-            if value.shape != shape:
-                return
-        query, key = node.operands["a"], node.operands["b"]
-        plain, of_query, turn, scaling = _unscaled(query, graph)
-        if scaling:
-            query = plain
-        else:
-            turn = None
-        key, of_key, permutation, before = _unscaled(key, graph)
-        nodes += scaling + before
-        scale *= of_query * of_key
-        if not math.isfinite(scale):
-            return
-        scores = _Scores(query, key, permutation, turn, scale, tuple(reversed(masks)), **chosen)
-        yield tuple(reversed(nodes)), {**bindings, "scores": scores}
-
-
-def _leads(value: Value, graph: Surroundings) -> bool:
-    """Whether a product's result comes out as ``value``, through element-wise steps."""
-    while True:
-        node = graph.producer(value)
-        if node is None or graph.uses(value) != 1:
-            return False
-        match node.operator.name:
-            case "matmul":
-                return True
-            case "mul" | "div":
-                factor = _factor(node)
-                if factor is None:
-                    return False
-                value = factor[0]
-            case "add":
-                a, b = node.operands["a"], node.operands["b"]
-                if a.shape == value.shape and _leads(a, graph):
-                    return True
-                if b.shape != value.shape:
-                    return False
-                value = b
-            case _:
-                return False
-
-
-def _number(value: Value) -> float | None:
-    """The number that a constant of one element is."""
-    if value.data is None or value.data.size != 1:
-        return None
-    return float(value.data.reshape(-1)[0])
-
-
-def _factor(node: Node) -> tuple[Value, float] | None:
-    """What a mul or div by a number multiplies, and by what."""
-    a, b = node.operands["a"], node.operands["b"]
-    number = _number(b)
-    if node.operator.name == "div":
-        return None if not number else (a, 1 / number)
-    if number is None:
-        number, a = _number(a), b
-    return None if number is None else (a, number)
-
-
-def _choice(node: Node) -> tuple[Value, dict] | None:
-    """The scores that a where chooses among, and what it does with the others."""
-    condition = node.operands["condition"]
-    for name, other, hidden in (
-        ("true_value", "false_value", False), ("false_value", "true_value", True)
-    ):
-        number = _number(node.operands[other])
-        if number is not None and not math.isnan(number):
-            given = {"seen": condition, "unseen": number, "hidden": hidden}
-            return node.operands[name], given
-    return None
-
-
-def _unscaled(
-    value: Value, graph: Surroundings
-) -> tuple[Value, float, tuple[int, ...] | None, list[Node]]:
-    """An operand of the first product before it was scaled: value, factor, the transposition that
-    comes after it, and the nodes that then nobody needs."""
-    nodes: list[Node] = []
-    permutation: tuple[int, ...] | None = None
-    scale = 1.0
-    while True:
-        node = graph.producer(value)
-        name = "" if node is None else node.operator.name
-        if node is None or name not in ("mul", "div", "transpose"):
-            break
-        if name == "transpose":
-            if permutation is not None:
-                break
-            permutation, value = node.arguments["permutation"], node.operands["input"]
-            continue
-        factor = _factor(node)
-        if factor is None or factor[0].shape != value.shape or graph.uses(value) != 1:
-            break
-        value, number = factor
-        scale *= number
-        nodes.append(node)
-    return value, scale, permutation, nodes
-
-
-class _Repeated:
-    """Binds a word to a value, and with ``s`` behind it to the heads [.., heads, 1, T, D] that it
-    repeats, where it does."""
-
-    def __init__(self, word: str) -> None:
-        self.word = word
-
-    def ways(self, value: Value, graph: Surroundings, bindings: Bindings) -> Iterator[Way]:
-        yield (), {**bindings, self.word: value, f"{self.word} heads": _heads(value, graph)}
-
-
-def _heads(value: Value, graph: Surroundings) -> Value | None:
-    joined = graph.producer(value)
-    if joined is None or joined.operator.name != "reshape" or len(value.shape) != 4:
-        return None
-    repeated = graph.producer(joined.operands["input"])
-    if repeated is None or repeated.operator.name != "expand":
-        return None
-    heads = repeated.operands["input"]
-    batch, total, *matrix = value.shape
-    if len(heads.shape) != 5 or repeated.output.shape[0] != batch:
-        return None
-    _, own, many, *before = repeated.output.shape
-    fits = own * many == total and before == matrix and heads.shape == (batch, own, 1, *matrix)
-    return heads if fits else None
-
-
-class _Attended(_ScoresPattern):
-    """Binds "key heads" too, as `_Repeated` does for values."""
-
-    def ways(self, value: Value, graph: Surroundings, bindings: Bindings) -> Iterator[Way]:
-        for nodes, bound in super().ways(value, graph, bindings):
-            scores: _Scores = bound["scores"]
-            *batch, rows, columns = range(len(scores.key.shape))
-            straight = scores.permutation == (*batch, columns, rows)
-            yield nodes, {**bound, "key heads": _heads(scores.key, graph) if straight else None}
-
-
-_WEIGHTS = Op("softmax", bind="softmax", single_use=True, input=_Attended())
-
-
 @rewrite(Op(
-    "matmul", b=_Repeated("value"),
+    "matmul", b=ValuesPattern("value"),
     a=Op(
-        "where", single_use=True, condition="empty", false_value=_WEIGHTS,
+        "where", single_use=True, condition="empty", false_value=WeightsPattern(),
         true_value=Constant(where=lambda v: v.data is not None and not v.data.any()),
     ),
 ))
 def attention_with_empty_rows(match: Match, emit: Emitter) -> Value | None:
     """The same where the weights of queries that see nothing become 0, as ONNX defines it."""
-    empty = match["empty"]
+    empty, product = match["empty"], match.root
+    chosen = product.operands["a"]
+    if match["softmax"].output.shape != chosen.shape:
+        return None
     result = _attention(match, emit)
     if result is None or (empty.data is not None and not empty.data.any()):
         return result
@@ -234,67 +44,79 @@ def attention_with_empty_rows(match: Match, emit: Emitter) -> Value | None:
     return emit.where(empty, emit.constant(0, result.data_type), result)
 
 
-@rewrite(Op("matmul", a=_WEIGHTS, b=_Repeated("value")))
+@rewrite(Op("matmul", a=WeightsPattern(), b=ValuesPattern("value")))
 def attention(match: Match, emit: Emitter) -> Value | None:
     return _attention(match, emit)
 
 
 def _attention(match: Match, emit: Emitter) -> Value | None:
     """softmax(where(seen, scale · q · kᵀ + masks, unseen)) · v, all in one operator."""
-    scores: _Scores = match["scores"]
-    value, weights = match["value"], match["softmax"].output
-    rank = len(weights.shape)
-    if match["softmax"].arguments["axis"] != rank - 1 or rank > MAX_ATTENTION_RANK:
+    scores: Scores = match["scores"]
+    value, sees = match["value"], match["softmax"].output.shape
+    rank = len(sees)
+    if match["softmax"].arguments["axis"] != rank - 1 or not 2 <= rank <= MAX_ATTENTION_RANK:
         return None
-    if len(value.shape) > rank or value.shape[-1] > _MAX_WIDTH or len(scores.key.shape) > rank:
+    if value.shape[-1] > _MAX_WIDTH or len(scores.shape) > MAX_ATTENTION_RANK:
         return None
-    mask = None
-    for term in scores.masks:
-        if term.data is not None and not term.data.any():
-            continue
-        mask = term if mask is None else emit.add(mask, term)
-    seen = scores.seen
-    if seen is not None and scores.hidden:
-        seen = (
-            emit.logical_not(seen) if seen.data is None
-            else emit.constant((seen.data == 0).astype(np.uint8))
-        )
-    causal = False
-    sees = weights.shape[-2:]
+    multiplied = match.root.operands["a"].shape
+    if multiplied != sees:
+        # The weights are multiplied in another shape: values get that of the softmax.
+        if value.shape[:-2] != multiplied[:-2]:
+            return None
+        value = emit.reshape(value, (*sees[:-2], *value.shape[-2:]))
+    if len(value.shape) > rank:
+        return None
+    terms, causal = _split_causal(scores.terms, sees, scores.seen is None)
+    mask = _sum(emit, terms, value.data_type)
+    seen = None
     # Where a mask hides the rest of a row, a finite number is what counts in it.
-    counts = scores.unseen > -math.inf and mask is not None
-    if seen is not None and not counts and _is_lowest(scores.unseen, value) and (
-        _is_triangle(seen, sees)
-    ):
-        seen, causal = None, True
-    elif mask is not None and mask.data is not None and _masks_future(mask, sees):
-        mask, causal = None, True
-    query = scores.query
-    if scores.turn is not None:
-        query = emit.transpose(query, permutation=scores.turn)
+    counts = scores.unseen > -math.inf and bool(terms)
+    if scores.seen is not None:
+        if not counts and is_lowest(scores.unseen, value) and _is_triangle(scores.seen, sees):
+            causal = True
+        else:
+            seen = _condition(emit, scores.seen)
+    query, key = scores.query.emit(emit), _key(emit, scores)
+    if not query.data_type == value.data_type == match.root.output.data_type:
+        return None
+    if scores.shape != sees:
+        # Scores were reshaped: what makes them has these leading dimensions from the start.
+        lead = scores.shape[:-2]
+        if query.shape[:-2] != lead or key.shape[:-2] != lead:
+            return None
+        query, key = (emit.reshape(v, (*sees[:-2], *v.shape[-2:])) for v in (query, key))
     unseen = -math.inf if seen is None else scores.unseen
     arguments = {"scale": scores.scale, "causal": causal, "unseen": unseen}
-    heads, value_heads = match["key heads"], match["value heads"]
-    if heads is None or value_heads is None or heads.shape[:3] != value_heads.shape[:3]:
-        key = _key(emit, scores)
-        return emit.attention(query, key, value, mask=mask, seen=seen, **arguments)
-    # Queries of the heads that share keys are told apart by a dimension of their own.
-    query, mask, seen = (_grouped(emit, v, heads.shape[1]) for v in (query, mask, seen))
-    result = emit.attention(query, heads, value_heads, mask=mask, seen=seen, **arguments)
-    return emit.reshape(result, match.root.output.shape)
+    heads: Repeated | None = scores.key_heads
+    value_heads: Repeated | None = match["value heads"]
+    if (
+        heads is None or value_heads is None or scores.shape != sees or multiplied != sees
+        or (heads.heads, heads.count) != (value_heads.heads, value_heads.count)
+        or query.shape[-3:-2] != (heads.heads * heads.count,)
+    ):
+        result = emit.attention(query, key, value, mask=mask, seen=seen, **arguments)
+    else:
+        # Queries of the heads that share keys are told apart by a dimension of their own.
+        query, mask, seen = (_grouped(emit, v, heads.heads) for v in (query, mask, seen))
+        result = emit.attention(
+            query, heads.emit(emit), value_heads.emit(emit), mask=mask, seen=seen, **arguments
+        )
+    shape = match.root.output.shape
+    return result if result.shape == shape else emit.reshape(result, shape)
 
 
-def _key(emit: Emitter, scores: _Scores) -> Value:
+def _key(emit: Emitter, scores: Scores) -> Value:
     """The keys as [.., T, D]."""
-    *batch, rows, columns = range(len(scores.key.shape))
+    key = scores.key.emit(emit)
+    *batch, rows, columns = range(len(key.shape))
     swap = (*batch, columns, rows)
     permutation = scores.permutation
     if permutation is None:
-        return emit.transpose(scores.key, permutation=swap)
+        return emit.transpose(key, permutation=swap)
     permutation = tuple(permutation[axis] for axis in swap)
     if permutation == (*batch, rows, columns):
-        return scores.key
-    return emit.transpose(scores.key, permutation=permutation)
+        return key
+    return emit.transpose(key, permutation=permutation)
 
 
 def _grouped(emit: Emitter, operand: Value | None, heads: int) -> Value | None:
@@ -306,27 +128,72 @@ def _grouped(emit: Emitter, operand: Value | None, heads: int) -> Value | None:
     return emit.reshape(operand, (*batch, *groups, rows, columns))
 
 
-def _is_lowest(number: float, like: Value) -> bool:
-    """Whether a score so low has no part in any sum."""
-    return number <= float(np.finfo(like.descriptor.numpy_dtype).min) / 2
+# -- masks -----------------------------------------------------------------------------------------
+def _split_causal(
+    terms: Sequence[Term], sees: tuple[int, ...], alone: bool
+) -> tuple[list[Term], bool]:
+    """The terms but those that only hide from each query the keys after its own place, and whether
+    there were any. Numbers that are finite do so where nothing else (not ``alone``) hides the rest
+    of a row."""
+    left: list[Term] = []
+    causal = False
+    for term in terms:
+        elements = term.elements()
+        if elements is not None and not elements.any():
+            continue
+        if elements is not None and _masks_future(elements, term.value, sees) and (
+            (alone and len(terms) == 1) or np.isneginf(elements[elements != 0]).all()
+        ):
+            causal = True
+        else:
+            left.append(term)
+    return left, causal
 
 
-def _is_triangle(seen: Value, shape: tuple[int, ...]) -> bool:
+def _sum(emit: Emitter, terms: Sequence[Term], data_type: str) -> Value | None:
+    """What is added to the scores, of this type."""
+    total: Value | None = None
+    for term in terms:
+        if term.number is None and not term.negative:
+            value = term.value
+        elif term.value.data is not None:
+            value = emit.constant(term.elements(), data_type)
+        elif term.number is None:
+            value = emit.neg(term.value)
+        else:
+            pair = [emit.constant(number, data_type) for number in (0, term.number)]
+            value = emit.where(term.value, *(reversed(pair) if term.hidden else pair))
+        total = value if total is None else emit.add(total, value)
+    return total
+
+
+def _condition(emit: Emitter, seen: Term) -> Value:
+    """Where scores count."""
+    if not seen.hidden:
+        return seen.value
+    if seen.value.data is None:
+        return emit.logical_not(seen.value)
+    return emit.constant((seen.value.data == 0).astype(np.uint8))
+
+
+def _is_triangle(seen: Term, shape: tuple[int, ...]) -> bool:
     """Whether each query sees the keys up to its own place, counted from the last ones."""
-    rows, keys = shape
-    if seen.data is None or seen.shape[-2:] != shape or rows > keys:
+    rows, keys = shape[-2:]
+    if seen.data is None or seen.data.shape[-2:] != (rows, keys) or rows > keys:
         return False
-    return bool(((seen.data != 0) == np.tri(rows, keys, keys - rows, dtype=bool)).all())
-
-
-def _masks_future(mask: Value, shape: tuple[int, ...]) -> bool:
-    """Whether a mask adds nothing up to each query's own place, and hides the keys after it."""
-    rows, keys = shape
-    if mask.data is None or mask.shape[-2:] != shape or rows > keys:
-        return False
-    hidden = mask.data <= np.finfo(mask.data.dtype).min / 2
     triangle = np.tri(rows, keys, keys - rows, dtype=bool)
-    return bool(((mask.data == 0) == triangle).all() and (hidden != triangle).all())
+    return bool((((seen.data != 0) != seen.hidden) == triangle).all())
+
+
+def _masks_future(mask: np.ndarray, like: Value, shape: tuple[int, ...]) -> bool:
+    """Whether a mask adds nothing up to each query's own place, and hides the keys after it."""
+    rows, keys = shape[-2:]
+    if mask.shape[-2:] != (rows, keys) or rows > keys:
+        return False
+    kind = like.descriptor.numpy_dtype if like.data_type != "uint8" else np.float32
+    hidden = mask <= np.finfo(kind).min / 2
+    triangle = np.tri(rows, keys, keys - rows, dtype=bool)
+    return bool(((mask == 0) == triangle).all() and (hidden != triangle).all())
 
 
 def takes_attention(profile: DeviceProfile | None) -> bool:

@@ -18,25 +18,43 @@ from .rewrite import Substitution
 #: Operators that see a slice of the product through an access of their own.
 _READERS = frozenset({"attention", "matmul"})
 _MOVES = frozenset({"reshape", "transpose"})
-_EMITTED = frozenset({"slice", "add"})
+_PRODUCTS = frozenset({"matmul", "gemm", "quantized_matmul"})
 
 
 @dataclass(frozen=True)
 class _Linear:
-    """a · weight + bias: one product, and the addition after it where the product has none."""
+    """A product with a constant matrix, and the steps behind it: a row or a number that is added or
+    multiplied, and casts. ``rows`` has what each step adds or multiplies."""
 
     product: Node
-    addition: Node | None
     weight: Value
     bias: Value | None
+    #: Of blocks of the weight's integers.
+    scale: Value | None = None
+    steps: tuple[Node, ...] = ()
+    rows: tuple[Value | None, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return (self.product, *self.steps)
 
     @property
     def output(self) -> Value:
-        return (self.addition or self.product).output
+        return self.nodes[-1].output
 
     @property
     def columns(self) -> int:
         return self.output.shape[-1]
+
+    @property
+    def key(self) -> object:
+        """Equal for those that can be joined."""
+        node = self.product
+        steps = tuple((step.operator, step.output.data_type) for step in self.steps)
+        return (
+            node.operands["a"], node.operator, tuple(sorted(node.arguments.items())),
+            self.weight.data_type, self.bias is None, self.scale and self.scale.shape[1], steps,
+        )
 
 
 def join_products(graph: Graph, compilation: Compilation) -> Graph:
@@ -46,18 +64,13 @@ def join_products(graph: Graph, compilation: Compilation) -> Graph:
         linear = _linear(node, graph)
         if linear is None or not _is_read_in_place(linear.output, graph):
             continue
-        names = {node.operator.name} | _EMITTED
+        names = {"slice"} | {n.operator.name for n in linear.nodes}
         if names.isdisjoint(compilation.force_cpu):
-            a, transposed = node.operands["a"], node.arguments.get("b_transpose", False)
-            key = (a, node.operator, transposed, linear.bias is None)
-            groups.setdefault(key, []).append(linear)
+            groups.setdefault(linear.key, []).append(linear)
     joined = {group[0].product: group for group in groups.values() if len(group) > 1}
     if not joined:
         return graph
-    gone = {
-        node for group in joined.values() for part in group
-        for node in (part.product, part.addition) if node is not None
-    }
+    gone = {node for group in joined.values() for part in group for node in part.nodes}
     known = Substitution()
     nodes: list[Node] = []
     for node in graph.nodes:
@@ -67,7 +80,7 @@ def join_products(graph: Graph, compilation: Compilation) -> Graph:
             nodes += made
             known.update(zip((p.output for p in group), (n.output for n in made[-len(group):]),
                              strict=True))
-            titles = (n.title for p in group for n in (p.product, p.addition) if n is not None)
+            titles = (n.title for p in group for n in p.nodes)
             compilation.notes.add("join_products", " + ".join(titles))
         elif node not in gone:
             nodes.append(known.apply(node))
@@ -77,32 +90,47 @@ def join_products(graph: Graph, compilation: Compilation) -> Graph:
 
 def _linear(node: Node, graph: Graph) -> _Linear | None:
     """What a node is as a product with a constant matrix that nothing else reads."""
-    if node.operator.name not in ("matmul", "gemm"):
+    if node.operator.name not in _PRODUCTS:
         return None
     weight, options = node.operands["b"], node.arguments
     if weight.data is None or len(weight.shape) != 2 or len(graph.users[weight]) != 1:
         return None
+    columns = node.output.shape[-1]
     bias: Value | None = None
-    addition = None
     if node.operator.name == "gemm":
         bias = node.operand("c")
         if options["a_transpose"] or options["alpha"] != 1 or options["beta"] != 1:
             return None
-    else:
-        users = graph.users.get(node.output, [])
-        if len(users) == 1 and users[0].operator.name == "add":
-            a, b = users[0].operands["a"], users[0].operands["b"]
-            bias = b if a is node.output else a
-            if users[0].output.shape != node.output.shape or bias is node.output:
-                return None
-            addition = users[0]
-            if node.output in graph.output_values:
-                return None
-    columns = node.output.shape[-1]
-    if bias is not None and (bias.data is None or bias.shape != (columns,)):
-        return None
+        if bias is not None and (bias.data is None or bias.shape != (columns,)):
+            return None
+    scale = node.operand("scale")
     # Rows of vectors of 4 stay that.
-    return None if columns % 4 else _Linear(node, addition, weight, bias)
+    if columns % 4 or (scale is not None and scale.data is None):
+        return None
+    steps: list[Node] = []
+    rows: list[Value | None] = []
+    value = node.output
+    while value not in graph.output_values and len(graph.users.get(value, ())) == 1:
+        (user,) = graph.users[value]
+        row: Value | None = None
+        if user.operator.name in ("add", "mul"):
+            a, b = user.operands["a"], user.operands["b"]
+            row = b if a is value else a
+            if row is value or not _is_row(row, columns) or user.output.shape != value.shape:
+                break
+        elif user.operator.name != "cast":
+            break
+        steps.append(user)
+        rows.append(row)
+        value = user.output
+    return _Linear(node, weight, bias, scale, tuple(steps), tuple(rows))
+
+
+def _is_row(value: Value, columns: int) -> bool:
+    """Whether a value is a known number, or one a column."""
+    return value.data is not None and (
+        value.descriptor.size == 1 or value.descriptor.size == value.shape[-1] == columns
+    )
 
 
 def _is_read_in_place(value: Value, graph: Graph) -> bool:
@@ -120,17 +148,24 @@ def _joined(group: Sequence[_Linear], known: Substitution) -> list[Node]:
     """One product in the place of several, and the slices that they were, last."""
     first = group[0].product
     emit = Emitter(first.label)
-    a = known.get(first.operands["a"])
     across = 0 if first.arguments.get("b_transpose", False) else 1
-    weight = _side_by_side([p.weight for p in group], across)
+    changes = {
+        "a": known.get(first.operands["a"]),
+        "b": _side_by_side([p.weight for p in group], across),
+    }
     biases = [p.bias for p in group if p.bias is not None]
-    bias = _side_by_side(biases, 0) if biases else None
-    if first.operator.name == "gemm":
-        result = emit.gemm(a, weight, c=bias, b_transpose=across == 0)
-    else:
-        result = emit.matmul(a, weight)
-        if bias is not None:
-            result = emit.add(result, bias)
+    if biases:
+        changes["c"] = _side_by_side(biases, 0)
+    scales = [p.scale for p in group if p.scale is not None]
+    if scales:
+        changes["scale"] = _side_by_side(scales, 0)
+    result = emit.like(first, **changes)
+    for number, step in enumerate(group[0].steps):
+        if step.operator.name == "cast":
+            result = emit.like(step, input=result)
+        else:
+            row = _side_by_side([_row(p.rows[number], p.columns) for p in group], 0)
+            result = getattr(emit, step.operator.name)(result, row)
     *shape, _ = result.shape
     at = 0
     for part in group:
@@ -138,9 +173,18 @@ def _joined(group: Sequence[_Linear], known: Substitution) -> list[Node]:
             result, (0,) * len(shape) + (at,), (*shape, part.columns), label=part.product.label
         )
         at += part.columns
-    nodes = [n for p in group for n in (p.product, p.addition) if n is not None]
-    origins = tuple(dict.fromkeys(o for n in nodes for o in n.origins))
+    origins = tuple(dict.fromkeys(o for p in group for n in p.nodes for o in n.origins))
     return [replace(n, origins=origins) for n in emit.nodes]
+
+
+def _row(value: Value | None, columns: int) -> Value:
+    """A number, or a row of any rank, as a row of rank 1."""
+    assert value is not None and value.data is not None
+    if value.shape == (columns,):
+        return value
+    data = np.broadcast_to(value.data.reshape(-1), (columns,))
+    key = value.key and hashlib.sha256(repr(("row", columns, value.key)).encode()).hexdigest()
+    return Value(MLOperandDescriptor(value.data_type, (columns,)), data=data, key=key)
 
 
 def _side_by_side(values: Sequence[Value], axis: int) -> Value:

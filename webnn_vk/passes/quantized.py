@@ -1,5 +1,6 @@
 """Products with dequantised weights read the integers themselves: a quarter of the memory, and of
-what is loaded. The scale, one for all or one a column, comes after the sum, which loses nothing.
+what is loaded. The scale, one for all or one a column, comes after the sum, which loses nothing;
+scales of blocks along the inner dimension are multiplied where the weights are loaded.
 Where integers load slower than floats, the weights become floats when the graph is built."""
 
 from __future__ import annotations
@@ -58,11 +59,23 @@ def _product(
     columns = 0 if transposed else 1
     scale = _scale_of_columns(match["scale"], match["integers"].shape, columns)
     found = _with_one_zero_point(match["integers"], match["zero"])
-    if scale is None or found is None:
+    if found is None:
         return None
     integers, zero_point = found
-    sums = emit.quantized_matmul(a, integers, zero_point=zero_point, b_transpose=transposed)
-    result = emit.mul(sums, emit.constant((scale * alpha).astype(np.float32)))
+    if scale is not None:
+        sums = emit.quantized_matmul(a, integers, zero_point=zero_point, b_transpose=transposed)
+        result = emit.mul(sums, emit.constant((scale * alpha).astype(np.float32)))
+    else:
+        blocks = _scale_of_blocks(match["scale"], integers.shape, columns)
+        if blocks is None or (not transposed and integers.data is None):
+            return None
+        if not transposed:
+            integers = _turned(integers)
+        result = emit.quantized_matmul(
+            a, integers, scale=emit.constant(blocks), zero_point=zero_point, b_transpose=True
+        )
+        if alpha != 1:
+            result = emit.mul(result, emit.constant(alpha, "float32"))
     if addend is not None:
         result = emit.add(result, addend)
     kind = match.root.output.data_type
@@ -77,6 +90,31 @@ def _scale_of_columns(
         return None
     flat = scale.data.astype(np.float64).reshape(-1)
     return flat.reshape(()) if flat.size == 1 else np.repeat(flat, shape[columns] // flat.size)
+
+
+def _scale_of_blocks(
+    scale: Value, shape: tuple[int, ...], columns: int
+) -> np.ndarray | None:
+    """[columns, blocks]: a scale for each block along the inner dimension, as the product has
+    them; None for blocks that it hasn't."""
+    inner, count = shape[1 - columns], scale.shape[1 - columns]
+    block = inner // count
+    if block < 4 or block & (block - 1) or not np.isfinite(scale.data).all():
+        return None
+    wide = scale.data.astype(np.float32)
+    turned = wide if columns == 0 else wide.T
+    return np.repeat(turned, shape[columns] // turned.shape[0], axis=0)
+
+
+def _turned(integers: Value) -> Value:
+    """A constant matrix transposed."""
+    assert integers.data is not None
+    data = np.ascontiguousarray(integers.data.T)
+    data.setflags(write=False)
+    key = None
+    if integers.key is not None:
+        key = hashlib.sha256(repr(("turned", integers.key)).encode()).hexdigest()
+    return Value(MLOperandDescriptor(integers.data_type, data.shape), data=data, key=key)
 
 
 def _with_one_zero_point(integers: Value, zero: Value) -> tuple[Value, float] | None:

@@ -295,7 +295,11 @@ def _(d: Draft) -> Example:
     given = {"zero_point": float(d.integer(-128, 255)), "b_transpose": d.flag()}
     batch = tuple(d.choose((1, 2, 3)) for _ in range(d.integer(0, 3)))
     b = (n, k) if given["b_transpose"] else (k, n)
-    return d.example({"a": (*batch, m, k), "b": b}, given)
+    block = d.choose((4, 16, 32))
+    scale = None
+    if given["b_transpose"] and not k % block and d.flag():
+        scale = (n, k // block)
+    return d.example({"a": (*batch, m, k), "b": b, "scale": scale}, given)
 
 
 @relation("attention")

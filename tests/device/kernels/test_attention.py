@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.support.cases.attention_forms import Form, describe, masks_that_show
 from tests.support.comparing import assert_close, profile_for
 from tests.support.contexts import open_context
 from tests.support.drivers import require_vulkan
@@ -166,3 +167,49 @@ def test_fused_as_unfused():
                 c.compute(g, feeds)["y"] for c, g in zip((one, other), graphs, strict=True)
             ]
             np.testing.assert_allclose(*results, rtol=2e-5, atol=2e-5)
+
+
+class Building:
+    """A builder with an `Emitter`'s methods."""
+
+    def __init__(self, context):
+        self.builder = MLGraphBuilder(context)
+        self.inputs = {}
+
+    def __getattr__(self, name):
+        return getattr(self.builder, name)
+
+    def constant(self, value, data_type=None):
+        return self.builder.constant(np.array(value, data_type))
+
+    def make_input(self, name, shape, data_type):
+        self.inputs[name] = (shape, data_type)
+        return self.builder.input(name, {"data_type": data_type, "shape": shape})
+
+
+@pytest.mark.parametrize("form", [
+    Form(scale="div", mask="causal where, padding", steps=(4, 4)),
+    Form(scale="query first", mask="where", shape="rows, masks by heads"),
+    Form(scale="mul", mask="padding", heads="expand first", data_type="float16",
+         wide_softmax=True),
+], ids=str)
+def test_forms_of_exporters(form):
+    """lavapipe, taken to be a GPU, and as it is without the pass."""
+    require_vulkan()
+    results = []
+    for limits, skip in (({"device_type": "discrete"}, ()), ({}, ("fuse_attention",))):
+        with open_context(limits=limits, skip_passes=skip) as context:
+            emit = Building(context)
+            graph = emit.build({"y": describe(emit, form, emit.make_input)}).result()
+            rng = np.random.default_rng(3)
+            feeds = {
+                name: rng.integers(0, 2, shape).astype(data_type) if data_type == "uint8"
+                else drawn(rng, *shape, data_type=data_type)
+                for name, (shape, data_type) in emit.inputs.items()
+            }
+            masks_that_show(form, feeds)
+            results.append(context.compute(graph, feeds)["y"].astype(np.float64))
+            names = [o for step in graph.report().steps for o in step.operators]
+            assert ("attention" in names, "softmax" in names) == (not skip, bool(skip))
+    tolerance = 1e-5 if form.data_type == "float32" else 4e-3
+    np.testing.assert_allclose(*results, rtol=tolerance, atol=tolerance)

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
+from tests.support.comparing import assert_close, profile_for
 from tests.support.contexts import open_context
+from tests.support.drivers import require_vulkan
+from tests.support.running import node_of
 from webnn_vk import MLGraphBuilder
 
 
@@ -60,3 +64,20 @@ def test_as_dequantised() -> None:
                 names = [o for step in graph.report().steps for o in step.operators]
                 assert names.count("quantized_matmul") == 2 * (context is one)
             assert errors[0] <= 1.5 * min(errors[1:]) <= 1e-3 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("rows", [1, 70])
+@pytest.mark.parametrize("kind", ["float32", "float16"])
+def test_scales_of_blocks(rows: int, kind: str) -> None:
+    """By the kernels of GPUs and of software, in vectors and one by one."""
+    require_vulkan()
+    rng = np.random.default_rng(rows)
+    for inner, block in ((128, 32), (40, 4)):
+        a = rng.uniform(-1, 1, (rows, inner)).astype(kind)
+        b = rng.integers(-128, 128, (36, inner)).astype(np.int8)
+        scale = rng.uniform(0.001, 0.01, (36, inner // block)).astype(np.float32)
+        node, arrays = node_of(
+            "quantized_matmul", a, b, scale=scale, zero_point=3.0, b_transpose=True
+        )
+        for way in ("discrete", "software")[: 1 + (kind == "float32")]:
+            assert_close(node, arrays, profile_for(way), 1e-5)  # terms add up to about 40

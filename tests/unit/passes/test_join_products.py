@@ -80,6 +80,63 @@ def test_queries_keys_and_values(biased):
     assert [w.dispatches[0].kernel for w in works] == ["matmul_tiled", "attention"]
 
 
+@pytest.mark.parametrize("data_type", ["float32", "float16"])
+@pytest.mark.parametrize("zero", [0, 3])
+def test_dequantised_weights_of_queries_keys_and_values(data_type, zero):
+    """Scales of columns, or one for all; on the device two kernels are left."""
+    wide = 64
+    emit = Emitter()
+    x = graph_input("x", (B, S, wide), data_type)
+
+    def heads(seed: int) -> Value:
+        rng = np.random.default_rng(seed)
+        integers = rng.integers(-100, 100, (wide, wide)).astype(np.int8)
+        scales = (1, 1) if seed == 1 else (1, wide)
+        scale = rng.uniform(0.001, 0.002, scales).astype(data_type)
+        zeros = np.full(scales, zero, np.int8)
+        weights = emit.dequantize_linear(*map(emit.constant, (integers, scale, zeros)))
+        y = emit.matmul(x, weights, label="qkv"[seed])
+        y = emit.add(y, emit.constant(rng.uniform(-1, 1, wide).astype(data_type)))
+        y = emit.reshape(y, (B, S, 4, wide // 4))
+        return emit.transpose(y, permutation=(0, 2, 1, 3))
+
+    y = emit.attention(*map(heads, range(3)))
+    y = emit.reshape(emit.transpose(y, permutation=(0, 2, 1, 3)), (B, S, wide))
+    graph = graph_of(emit, {"y": y}, x)
+    compilation = Compilation(stored_profile("nvidia_h200"), verify=True)
+    placed = run_passes(DEVICE_PASSES, graph, compilation, clean=remove_dead_code)
+    assert names(placed).count("quantized_matmul") == 1 and names(placed).count("slice") == 3
+    product = placed.nodes[0]
+    assert product.operands["b"].data_type == "int8" and product.arguments["zero_point"] == zero
+    works = [w for w in lower_graph(placed, compilation).works if isinstance(w, DeviceWork)]
+    assert [w.titles[0].split()[0] for w in works] == ["quantized_matmul", "attention"]
+    feeds = random_feeds(graph)
+    (expected,), (result,) = (evaluate(g, **feeds).values() for g in (graph, placed))
+    tolerance = 1e-5 if data_type == "float32" else 4e-3
+    np.testing.assert_allclose(
+        result.astype(np.float64), expected.astype(np.float64), rtol=tolerance, atol=tolerance
+    )
+
+
+@pytest.mark.parametrize("blocks", [(2, 2), (2, 4)])
+def test_scales_of_blocks_lie_below_each_other(blocks):
+    emit = Emitter()
+    x = graph_input("x", (4, 16))
+    rng = np.random.default_rng(3)
+    parts = [
+        emit.quantized_matmul(
+            x, emit.constant(rng.integers(-9, 9, (4 * i, 16)).astype(np.int8)),
+            scale=weight(i, 4 * i, count), b_transpose=True,
+        )
+        for i, count in enumerate(blocks, 1)
+    ]
+    graph = graph_of(emit, {"y": emit.matmul(emit.transpose(parts[0]), parts[1])}, x)
+    if blocks[0] != blocks[1]:
+        assert joined(graph) is graph
+    else:
+        assert joined(graph).nodes[0].operands["scale"].shape == (12, 2)
+
+
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("biased", [False, True])
 def test_gemm(turned, biased):
@@ -135,6 +192,12 @@ SHARED = weight(0, K, 4)
     pair(lambda e, x: e.gemm(x, weight(0, K, 4), c=weight(1, 4, 4))),
     pair(plain, lambda e, x: e.gemm(x, weight(1, K, 4))),
     pair(plain, lambda e, x: e.add(e.matmul(x, weight(1, K, 4)), weight(2, 4))),
+    pair(plain, lambda e, x: e.mul(e.matmul(x, weight(1, K, 4)), weight(2, 4))),
+    # Rows of which each element of the result has another number.
+    pair(lambda e, x: e.mul(e.matmul(x, weight(1, K, 4)), weight(2, 4, 1))),
+    # Integers less different zero points.
+    pair(*(lambda e, x, z=z: e.quantized_matmul(
+        x, e.constant(np.ones((K, 4), np.int8)), zero_point=z) for z in (0, 1))),
     # What is done to the product alone would be a kernel of its own.
     pair(plain, change=lambda e, y: e.relu(y)),
 ])
@@ -166,8 +229,15 @@ def projections(draw):
             y = emit.matmul(x, weight(seed, K, columns))
             if draw(st.booleans()):
                 y = emit.add(y, weight(seed, columns))
-        else:
+        elif draw(st.booleans()):
             y = emit.gemm(x, weight(seed, K, columns), c=weight(seed, columns))
+        else:
+            integers = np.random.default_rng(seed).integers(-9, 9, (K, columns)).astype(np.int8)
+            y = emit.quantized_matmul(
+                x, emit.constant(integers), zero_point=draw(st.sampled_from([0, 0, 2]))
+            )
+            row = draw(st.sampled_from([(), (columns,), (1, columns)]))
+            y = emit.mul(y, weight(seed, *row))
         if draw(st.integers(0, 4)) == 0:
             y = emit.relu(y)
         made.append(y)

@@ -122,10 +122,39 @@ def test_gemm(
     assert "quantized_matmul" in names(done) and "dequantize_linear" not in names(done)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("data_type", "zero"), [("int8", 3), ("uint8", 131), ("uint8", None)])
+@pytest.mark.parametrize("kind", ["float32", "float16"])
+def test_scales_of_blocks_are_multiplied_where_weights_are_loaded(
+    turned: bool, data_type: str, zero: int | None, kind: str
+) -> None:
+    """Zero points of blocks are subtracted at once, where 8 bits hold the result, as those of 4
+    bits do."""
+    rng = np.random.default_rng(2)
+    emit = Emitter()
+    x = graph_input("x", (3, 128), kind)
+    if zero is None:
+        zeros = rng.integers(0, 16, (72, 4)).astype(data_type)
+        integers = rng.integers(0, 16, (72, 128)).astype(data_type)
+    else:
+        zeros = np.full((72, 4), zero, data_type)
+        integers = rng.integers(0, 128, (72, 128)).astype(data_type)
+    scale = rng.uniform(0.001, 0.002, (72, 4)).astype(kind)
+    given = integers, scale, zeros
+    real = emit.dequantize_linear(*(emit.constant(v if turned else v.T) for v in given))
+    y = emit.matmul(x, emit.transpose(real) if turned else real)
+    done = fused(graph_of(emit, {"y": y}, x))
+    assert names(done) == ["quantized_matmul", *["cast"] * (kind == "float16")]
+    node = done.nodes[0]
+    assert node.operands["b"].data_type == ("int8" if zero is None else data_type)
+    assert node.operands["b"].shape == (72, 128) and node.operands["scale"].shape == (72, 4)
+    assert node.arguments["zero_point"] == (zero or 0)
+
+
 @pytest.mark.parametrize("graph", [
     product((64, 1)),  # the scale changes along the sum
-    product((4, 64)),
-], ids=["rows", "blocks"])
+    product((32, 64)),
+], ids=["rows", "small blocks"])
 def test_what_can_not_be_scaled_after_the_sum_stays(graph: Graph) -> None:
     assert fused(graph) is graph
 
