@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .arithmetic import Arithmetic
-from .buffers import as_bytes, check_byte_order
+from .buffers import as_bytes, check_byte_order, own_copy
 from .context import MLContext, build_graph
 from .context_state import context_state
 from .data_types import (
@@ -208,7 +208,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
             if _equal_bytes(value.data.reshape(-1).view(np.uint8), given):
                 break
         else:
-            data = given.copy().view(descriptor.numpy_dtype).reshape(descriptor.shape)
+            data = own_copy(given).view(descriptor.numpy_dtype).reshape(descriptor.shape)
             data.setflags(write=False)
             value = Value(descriptor, data=data)
             equal.append(value)

@@ -30,6 +30,7 @@ from ..program import (
     Range,
     with_kernels,
 )
+from . import reclaim
 from .driver_memory import DriverMemory
 from .host import Arrays
 from .pace import Cost
@@ -69,7 +70,10 @@ class DriverExecutable:
         self._stage("shaders", start)
         start = time.perf_counter()
         self._pipelines = self._make_pipelines(modules)
+        reclaim.trim_heap()
         device.wait_value(device.driver.precompile(list(self._pipelines.values())))
+        # What the driver's compiler leaves in the heap goes before memory for the weights comes.
+        reclaim.trim_heap()
         self._stage("pipelines", start)
         start = time.perf_counter()
         # Allocations and storages by slot, those that every dispatch uses alike.

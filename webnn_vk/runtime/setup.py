@@ -16,7 +16,7 @@ from .storage import Storage
 from .work import Allocate, Order, Run, SetUp, Work, Write
 
 #: Bytes of originals that are on the device at the same time while constants are packed.
-GROUP_BYTES = 16 << 20
+GROUP_BYTES = 8 << 20
 #: What the elements as they are count as, among the forms of a constant that graphs share.
 DENSE = ""
 

@@ -49,6 +49,8 @@ _CLOSE_TIMEOUT = 10.0
 # Pauses between attempts of `close` to wait where waiting fails, in seconds.
 _RETRIES = (0.001, 0.01, 0.1, 1.0)
 _MANY_RETIRED = 16
+# Allocations worth looking first at what is done.
+_LARGE_BYTES = 1 << 20
 # By device and heaps: a driver with pretended heaps counts for itself.
 _usages: dict[tuple[object, ...], HeapUsage] = {}
 _usages_lock = threading.Lock()
@@ -127,6 +129,8 @@ class VulkanDriver:
     def allocate(self, size: int, *, host: bool = False, exportable: bool = False,
                  label: str = "") -> Allocation:
         self._ready()
+        if size >= _LARGE_BYTES and self._retired:
+            self._reap()  # it may take the place of what a recording still had
         for last in (False, True):
             try:
                 return self._guarded(lambda: self._memory.allocate(
