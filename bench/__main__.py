@@ -20,6 +20,7 @@ def main() -> int:
         default="models",
         choices=(
             "models", "startup", "cold", "interop", "dispatch", "drivers", "memory", "cpu", "isa",
+            "peers", "scaling",
         ),
         help="models: MiniLM and MobileNetV2 on Vulkan and on the CPU device, side by side; "
         "startup: a new process, from import to the first MiniLM embedding; "
@@ -30,13 +31,17 @@ def main() -> int:
         "drivers: dispatches, building and memory of each driver; "
         "memory: resident memory before, while and after a large model is built; "
         "cpu: the CPU device beside ONNX Runtime itself; "
-        "isa: what AMD's compiler makes of the kernels of models, without a GPU",
+        "isa: what AMD's compiler makes of the kernels of models, without a GPU; "
+        "peers: ours beside other libraries on software Vulkan, by a harness that is not in this "
+        "repository; "
+        "scaling: time against sequence length, image size and batch, and where it jumps",
     )
     parser.add_argument("--device", help="as in `webnn-vk demo`; default: any Vulkan device")
     parser.add_argument("--runs", type=int, help="runs per figure (default: 5 to 15)")
     parser.add_argument("--megabytes", type=int, help="weights of the model (memory)")
     parser.add_argument(
-        "--json", type=Path, help="a file to write everything to (cold, drivers, isa)"
+        "--json", type=Path,
+        help="a file to write everything to (cold, drivers, isa, peers, scaling)",
     )
     parser.add_argument("--model", action="append", help="a model of bench.cold; default: all")
     of_isa = parser.add_argument_group("isa")
@@ -48,6 +53,26 @@ def main() -> int:
         help="a model of bench.isa.graphs, or pack: every unfused kernel; default: the models",
     )
     of_isa.add_argument("--isa", type=Path, help="a folder to write the assembly to")
+    of_peers = parser.add_argument_group("peers and scaling")
+    of_peers.add_argument(
+        "--chart", type=Path, help="a file to draw a chart into (.svg, .png, .pdf; matplotlib)"
+    )
+    of_peers.add_argument(
+        "--limit", type=float, help="seconds after which one figure is given up; default: 300"
+    )
+    of_peers.add_argument("--harness", type=Path, help="the folder of bench_peers.py; default: "
+                          "../shared/peers beside the checkout")
+    of_peers.add_argument("--peer", action="append", help="who takes part; default: all set up")
+    of_peers.add_argument("--workload", action="append", help="default: the eleven")
+    of_peers.add_argument("--seconds", type=float, default=2.0, help="of runs for each figure")
+    of_peers.add_argument("--wait", type=float, default=30.0, help="seconds at most that each "
+                          "figure waits for a quiet machine; default: 30")
+    of_peers.add_argument("--sweep", action="append", choices=("tokens", "image", "batch"),
+                          help="of scaling; default: all three")
+    of_peers.add_argument("--size", action="append", type=int, help="of the sweeps, instead of "
+                          "their own; repeatable")
+    of_peers.add_argument("--by", choices=("clock", "processor"), default="clock",
+                          help="what cliffs are judged by; processor on a busy machine")
     options = parser.parse_args()
     if options.device is None and not os.environ.get("WEBNN_VK_DEVICE") and not vulkan_problem():
         options.device = "vulkan"  # contexts would take the CPU device before software Vulkan
@@ -91,6 +116,26 @@ def main() -> int:
             report.main(
                 options.chip or ["NAVI21"], options.graph or list(GRAPHS), options.json,
                 options.isa,
+            )
+        elif options.what == "peers":
+            from .peers import report as peers
+            from .peers.results import TITLES, WORKLOADS
+
+            for name in set(options.peer or ()) - TITLES.keys():
+                parser.error(f"no peer is called {name}; there are {', '.join(TITLES)}")
+            for name in set(options.workload or ()) - WORKLOADS.keys():
+                parser.error(f"no workload is called {name}; there are {', '.join(WORKLOADS)}")
+            peers.main(
+                options.harness, options.peer, options.workload, seconds=options.seconds,
+                limit=options.limit or 300, wait=options.wait, file=options.json,
+                chart=options.chart,
+            )
+        elif options.what == "scaling":
+            from .scaling import report as scaling
+
+            scaling.main(
+                options.device, options.sweep, options.size, options.runs or 3, by=options.by,
+                limit=options.limit or 300, file=options.json, chart=options.chart,
             )
         else:
             from . import steady

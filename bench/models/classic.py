@@ -108,6 +108,11 @@ def bert(layers: int, tokens: int = 128, width: int = 768, heads: int = 12) -> D
     return describe
 
 
+def bert_multiply_adds(layers: int, tokens: int = 128, width: int = 768) -> int:
+    """Of one run of `bert`, its products alone."""
+    return layers * (12 * width**2 * tokens + 2 * width * tokens**2)
+
+
 WORKLOADS: dict[str, Describe] = {
     "matmul 512": matmul(512),
     "conv 3×3, 64 → 64, 56²": convolution(64, 56, 64, 3),

@@ -27,8 +27,25 @@ def image(seed: int = 1) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(INPUT_SHAPE, np.float32)
 
 
-def build(context: Any, seed: int = 0) -> Any:
-    """Promise of the graph: "image" float32 [1, 3, 224, 224] → "logits" float32 [1, 1000]."""
+def multiply_adds(batch: int = 1, side: int = 224) -> int:
+    """Of one run on `batch` square images, convolutions and the last product alone."""
+    side = -(-side // 2)
+    count, channels = 3 * 9 * 32 * side**2, 32
+    for expansion, outputs, repetitions, first_stride in BLOCKS:
+        for repetition in range(repetitions):
+            inner = channels * expansion
+            if expansion > 1:
+                count += channels * inner * side**2
+            side = -(-side // (first_stride if repetition == 0 else 1))
+            count += (9 + outputs) * inner * side**2
+            channels = outputs
+    return batch * (count + channels * 1280 * side**2 + 1280 * CLASSES)
+
+
+def build(context: Any, seed: int = 0, shape: tuple[int, int, int, int] | None = None) -> Any:
+    """Promise of the graph: "image" float32 of `shape` (by default `INPUT_SHAPE`) → "logits"
+    float32 [shape[0], 1000]."""
+    shape = shape or INPUT_SHAPE
     random = np.random.default_rng(seed)
     b = webnn_vk.MLGraphBuilder(context)
 
@@ -62,7 +79,7 @@ def build(context: Any, seed: int = 0) -> Any:
         )
         return b.clamp(x, min_value=0, max_value=6) if relu else x
 
-    x = b.input("image", {"data_type": "float32", "shape": list(INPUT_SHAPE)})
+    x = b.input("image", {"data_type": "float32", "shape": list(shape)})
     x = conv(x, 32, 3, stride=2, relu=True, label="stem")
     number = 0
     for expansion, channels, repetitions, first_stride in BLOCKS:
@@ -79,7 +96,7 @@ def build(context: Any, seed: int = 0) -> Any:
             x = b.add(x, y, label=f"{block}.add") if same else y
             number += 1
     x = conv(x, 1280, 1, relu=True, label="head")
-    x = b.reshape(b.average_pool2d(x), [1, 1280])
+    x = b.reshape(b.average_pool2d(x), [shape[0], 1280])
     logits = b.gemm(
         x, weights((1280, CLASSES), 1280, 1), c=b.constant(np.zeros(CLASSES, np.float32))
     )

@@ -1,0 +1,161 @@
+"""`python -m bench peers`: tables, JSON and a bar chart of ours beside the peers."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from webnn_vk.codegen.files import write_atomically
+from webnn_vk.tools import ToolError
+
+from ..table import show
+from .harness import Harness, located
+from .results import (
+    ON_VULKAN,
+    OURS,
+    RIGHT,
+    TITLES,
+    WORKLOADS,
+    Row,
+    cells,
+    geometric_mean,
+    ours_not_right,
+    read,
+    remarks,
+    rows,
+    summary,
+)
+
+
+def main(
+    folder: Path | None,
+    peers: Sequence[str] | None,
+    workloads: Sequence[str] | None,
+    *,
+    seconds: float,
+    limit: float,
+    wait: float,
+    file: Path | None,
+    chart: Path | None,
+) -> None:
+    """Measure, a workload after the other and the peers of each in turn; print tables, and write
+    all to files. What was measured is in the JSON file from the first figure on."""
+    if chart is not None:
+        from ..charts import plotting
+
+        plotting()  # what is missing is said now, not after half an hour
+    harness = located(folder)
+    asked = _asked(harness, peers)
+    names = list(workloads or WORKLOADS)
+    if missing := sorted(set(names) - harness.workloads()):
+        raise ToolError(f"no models of {', '.join(missing)} in {harness.root}/models")
+    written: dict[str, Any] = {**machine(), "started": time.strftime("%F %T"), "measured": []}
+    print("\n".join(described(written)))
+    try:
+        for name in names:
+            for peer in asked:
+                measured = harness.measure(peer, name, seconds, limit, wait)
+                written["measured"].append(measured)
+                _write(written, file)
+                print(_progress(measured), file=sys.stderr, flush=True)
+    except KeyboardInterrupt:
+        print("bench: interrupted; this is what there is", file=sys.stderr)
+    table = rows(map(read, written["measured"]))
+    _print(table)
+    for figure in ("steady", "cold"):
+        written[figure] = {
+            "geometric_mean": geometric_mean(table, figure)[0],
+            "ratios": {row.workload: row.ratio(figure) for row in table},
+        }
+    _write(written, file)
+    if chart is not None and table:
+        from ..charts import peers_chart
+
+        peers_chart(table, "\n".join(described(written)), chart)
+    if wrong := ours_not_right(table):
+        raise ToolError(f"no right result of ours: {', '.join(wrong)}")
+
+
+def _asked(harness: Harness, peers: Sequence[str] | None) -> list[str]:
+    """Who takes part. Peers that nobody named take part where they are set up."""
+    asked = [peer for peer in TITLES if peer in peers or peer == OURS] if peers else list(TITLES)
+    absent = [peer for peer in asked if not harness.has(peer)]
+    if OURS in absent or (peers and absent):
+        raise ToolError(f"no environment of {', '.join(absent)} in {harness.root}")
+    if absent:
+        print(f"not set up: {', '.join(TITLES[peer] for peer in absent)}", file=sys.stderr)
+    there = [peer for peer in asked if peer not in absent]
+    if not set(there) & ON_VULKAN.keys():
+        raise ToolError("none of the peers on Vulkan takes part")
+    return there
+
+
+def machine() -> dict[str, Any]:
+    """The processor, how fast llvmpipe's loads are on it, and whether there is a pack."""
+    import webnn_vk
+    from webnn_vk.codegen.pack import PACK_PATH
+    from webnn_vk.environment import text
+    from webnn_vk.ml_graph import executable_of
+    from webnn_vk.tools.devices import open_context
+    from webnn_vk.tuning.probe import probe
+    from webnn_vk.tuning.store import processor
+
+    # The device that the harness has us run on.
+    with open_context("llvmpipe") as context:
+        builder = webnn_vk.MLGraphBuilder(context)
+        x = builder.input("x", {"data_type": "float32", "shape": [4]})
+        graph = builder.build({"y": builder.add(x, x)}).result()
+        loads = probe(executable_of(graph).device)
+        return {
+            "processor": processor(),
+            "device": str(context.device_info),
+            "slow_gathers": loads.slow_gathers,
+            "storage_to_texel_time": loads.storage / loads.texel,
+            "pack": bool(text("WEBNN_VK_PACK") or PACK_PATH.exists()),
+        }
+
+
+def described(written: dict[str, Any]) -> list[str]:
+    """The machine, for people."""
+    kind = "slow" if written["slow_gathers"] else "not slow"
+    lines = [
+        f"{written['processor']}; gathers are {kind}: a product by storage buffers takes "
+        f"{written['storage_to_texel_time']:.1f} times as long as by texels",
+        written["device"],
+    ]
+    if not written["pack"]:
+        lines.append("ours without a pack of shaders, which wheels have: WEBNN_VK_PACK names one")
+    return lines
+
+
+def _print(table: Sequence[Row]) -> None:
+    for figure, title in (
+        ("steady", "milliseconds of a run (median), inputs and results in NumPy's arrays"),
+        ("cold", "seconds from empty caches to the first result (build and first run)"),
+    ):
+        print(f"\n{title}; (wrong: …): further than {RIGHT:g} of the largest from the reference")
+        show(*cells(table, figure))
+        print(f"\n{summary(table, figure)}")
+    for line in remarks(table):
+        print(line)
+
+
+def _progress(measured: dict[str, Any]) -> str:
+    result = read(measured)
+    who = f"{TITLES[result.peer]}, {WORKLOADS.get(result.workload, result.workload)}"
+    if result.failure:
+        return f"{who}: {result.failure.strip().splitlines()[-1][:200]}"
+    return (
+        f"{who}: {result.steady:.2f} ms, cold {result.cold:.2f} s; "
+        f"others kept {result.busy:.2f} processors busy"
+    )
+
+
+def _write(written: dict[str, Any], file: Path | None) -> None:
+    if file is not None:
+        text = json.dumps(written, indent=1, ensure_ascii=False) + "\n"
+        write_atomically(file, text.encode(), mode=0o644)
