@@ -1,13 +1,15 @@
-"""A pack: many SPIR-V modules in one file, found by key, read lazily through mmap.
+"""A pack: many SPIR-V modules in one file, found by key or by name, read lazily through mmap.
 
-Layout (little-endian): header, index of modules (sorted by key), table of blocks, JSON about the
-build, blocks. A block is some modules compressed together: variants of one kernel are so alike that
-this halves the size (LZMA, or zlib where Python lacks it). The index is protected by a hash, each
-module by its own; anything wrong is a PackError or, for one module, a miss.
+Layout (little-endian): header, index of modules (sorted by key), names of modules (sorted), table
+of blocks, JSON about the build, blocks. A block is some modules compressed together: variants of
+one kernel are so alike that this halves the size (LZMA, or zlib where Python lacks it). The index
+is protected by a hash, each module by its own; anything wrong is a PackError or, for one module, a
+miss.
 """
 
 from __future__ import annotations
 
+import bisect
 import functools
 import hashlib
 import json
@@ -15,7 +17,7 @@ import mmap
 import os
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,12 +33,14 @@ except ImportError:  # an optional part of CPython
 PACK_PATH = Path(__file__).resolve().parent / "pack.bin"
 
 _MAGIC = b"WNNVKPCK"
-_VERSION = 1
+_VERSION = 2
 _ZLIB, _LZMA = 1, 2
-# magic, version, codec, modules, blocks, bytes of JSON, hash of all between header and blocks
-_HEADER = struct.Struct("<8sIIIII32s")
+# magic, version, codec, modules, names, blocks, bytes of JSON, hash of all from there to the blocks
+_HEADER = struct.Struct("<8sIIIIII32s")
 # key, block, offset in the block, bytes, start of the module's SHA-256
 _RECORD = struct.Struct("<32sIII16s")
+# start of a name, number of its module in the index
+_NAME = struct.Struct("<16sI")
 # offset in the file, bytes packed, bytes unpacked
 _BLOCK = struct.Struct("<QII")
 _BLOCK_BYTES = 192 << 10
@@ -88,7 +92,8 @@ def _decompress(codec: int, data: bytes, size: int) -> bytes | None:
 
 
 class Pack:
-    """An open pack: a read-only mapping from key (32 bytes) to SPIR-V."""
+    """An open pack: a read-only mapping from key (32 bytes) to SPIR-V. A module may have further
+    names, of 32 bytes too."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Raises PackError when the file is missing, damaged or of another version."""
@@ -100,14 +105,15 @@ class Pack:
             raise PackError(f"{self.path}: {error}") from None
         if len(self._map) < _HEADER.size:
             raise PackError(f"{self.path}: {len(self._map)} bytes are no pack")
-        magic, version, self._codec, self._count, self._blocks, about, digest = (
+        magic, version, self._codec, self._count, self._names, self._blocks, about, digest = (
             _HEADER.unpack_from(self._map)
         )
         if magic != _MAGIC or version != _VERSION or self._codec not in (_ZLIB, _LZMA):
             raise PackError(f"{self.path}: no pack of version {_VERSION}")
         if self._codec == _LZMA and lzma is None:
             raise PackError(f"{self.path}: this Python has no lzma module to read it with")
-        self._table = _HEADER.size + self._count * _RECORD.size
+        self._name_table = _HEADER.size + self._count * _RECORD.size
+        self._table = self._name_table + self._names * _NAME.size
         self._json = self._table + self._blocks * _BLOCK.size
         self._data = self._json + about
         if self._data > len(self._map):
@@ -128,17 +134,10 @@ class Pack:
         return _RECORD.unpack_from(self._map, _HEADER.size + i * _RECORD.size)
 
     def _find(self, key: bytes) -> tuple[bytes, int, int, int, bytes] | None:
-        low, high = 0, self._count
-        while low < high:
-            middle = (low + high) // 2
-            record = self._record(middle)
-            if record[0] == key:
-                return record
-            if record[0] < key:
-                low = middle + 1
-            else:
-                high = middle
-        return None
+        return _bisected(key, self._count, self._record)
+
+    def _name(self, i: int) -> tuple[bytes, int]:
+        return _NAME.unpack_from(self._map, self._name_table + i * _NAME.size)
 
     def __contains__(self, key: bytes) -> bool:
         return self._find(key) is not None
@@ -153,7 +152,16 @@ class Pack:
 
     def get(self, key: bytes) -> bytes | None:
         """The module, or None when it is not there or damaged."""
-        record = self._find(key)
+        return self._module(self._find(key))
+
+    def named(self, name: bytes) -> bytes | None:
+        """The module of that name, or None when it is not there or damaged."""
+        entry = _bisected(name[:16], self._names, self._name)
+        if entry is None or entry[1] >= self._count:
+            return None
+        return self._module(self._record(entry[1]))
+
+    def _module(self, record: tuple[bytes, int, int, int, bytes] | None) -> bytes | None:
         if record is None:
             return None
         _, number, offset, size, digest = record
@@ -172,6 +180,12 @@ class Pack:
         self._map.close()
 
 
+def _bisected(key: bytes, count: int, record: Callable[[int], Any]) -> Any:
+    """The one of ``count`` sorted records that begins with the key, or None."""
+    at = bisect.bisect_left(range(count), key, key=lambda i: record(i)[0])
+    return record(at) if at < count and record(at)[0] == key else None
+
+
 def _grouped(modules: Mapping[bytes, bytes]) -> Iterator[dict[bytes, bytes]]:
     group: dict[bytes, bytes] = {}
     size = 0
@@ -186,10 +200,13 @@ def _grouped(modules: Mapping[bytes, bytes]) -> Iterator[dict[bytes, bytes]]:
 
 
 def write_pack(
-    modules: Mapping[bytes, bytes], path: str | os.PathLike[str], about: Mapping[str, Any]
+    modules: Mapping[bytes, bytes],
+    path: str | os.PathLike[str],
+    about: Mapping[str, Any],
+    names: Mapping[bytes, bytes] | None = None,
 ) -> PackStats:
     """Writes a pack of {key: SPIR-V}. Neighbours in the order given are compressed together, so
-    similar modules should stand side by side.
+    similar modules should stand side by side. ``names``: further names of modules, with their keys.
 
     The same modules in the same order give the same bytes.
     """
@@ -197,8 +214,11 @@ def write_pack(
     groups = list(_grouped(modules))
     spirv_size = sum(map(len, modules.values()))
     about_json = json.dumps({**about, "spirv_bytes": spirv_size}, sort_keys=True).encode()
+    numbers = {key: number for number, key in enumerate(sorted(modules))}
+    named = sorted(_NAME.pack(name[:16], numbers[key]) for name, key in (names or {}).items())
     start = (
-        _HEADER.size + len(modules) * _RECORD.size + len(groups) * _BLOCK.size + len(about_json)
+        _HEADER.size + len(modules) * _RECORD.size + len(named) * _NAME.size
+        + len(groups) * _BLOCK.size + len(about_json)
     )
     records, table, data = [], bytearray(), bytearray()
     for number, group in enumerate(groups):
@@ -211,9 +231,9 @@ def write_pack(
             digest = hashlib.sha256(module).digest()[:16]
             records.append(_RECORD.pack(key, number, offset, len(module), digest))
             offset += len(module)
-    checked = b"".join(sorted(records)) + bytes(table) + about_json
+    checked = b"".join(sorted(records)) + b"".join(named) + bytes(table) + about_json
     header = _HEADER.pack(
-        _MAGIC, _VERSION, codec, len(modules), len(groups), len(about_json),
+        _MAGIC, _VERSION, codec, len(modules), len(named), len(groups), len(about_json),
         hashlib.sha256(checked).digest(),
     )
     path = Path(path)

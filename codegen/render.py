@@ -184,6 +184,27 @@ def _forget() -> None:
     if environment().cache is not None:
         environment().cache.clear()
     render.cache_clear()
+    _fingerprint.cache_clear()
+
+
+def fingerprint() -> bytes | None:
+    """Stands for all that decides, beside a spec, what `render` makes of it: the templates and the
+    generator itself. None where that can't be read."""
+    return _fingerprint(environment().loader)
+
+
+@functools.lru_cache(maxsize=4)
+def _fingerprint(loader: jinja2.BaseLoader) -> bytes | None:
+    digest = hashlib.sha256()
+    try:
+        for name in ("render.py", "library.py", "spec.py"):
+            digest.update(Path(__file__).with_name(name).read_bytes())
+        for name in sorted(n for n in loader.list_templates() if n.endswith(".j2")):
+            text, _, _ = loader.get_source(environment(), name)
+            digest.update(f"{name}\0{len(text)}\0{text}".encode())
+    except OSError:
+        return None  # of an installation without sources
+    return digest.digest()
 
 
 def _names(folder: Path) -> set[str]:

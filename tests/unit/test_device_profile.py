@@ -17,6 +17,7 @@ def test_stored_profiles() -> None:
         # A snapshot and an invention must not be taken for each other.
         assert profile.note.startswith("snapshot" if name == "llvmpipe" else "hand-made")
         assert profile.max_loop_iterations == (65_535 if name == "llvmpipe" else None)
+        assert profile.compiles_by_size == (name == "llvmpipe")
         assert bool(profile.cooperative_matrices) == ("cooperative_matrix" in profile.features)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..device_profile import DeviceProfile
 from ..integers import round_up
 
 #: Bytes of a texel, by format; what is bound is a multiple of it.
@@ -16,17 +17,13 @@ TEXEL_BYTES = {
 ALIGNMENT = 256
 
 
-def room_for(size: int) -> int:
-    """Bytes to set apart for what takes ``size``: whole steps of `ALIGNMENT`, but no multiple of
-    64 KiB. A texel view may be as long as that (``runtime/executable.py``).
-
-    Mesa's llvmpipe compiles a kernel anew for each pattern of what it takes for properties of
-    images: whether the number of mip levels is 0, which for a view of a buffer are bits 8 to 15
-    of its size in bytes; and whether the buffer's width is a power of two (``vulkan/blocks.py``).
-    Views of such sizes all look alike: MobileNetV2's 14 pipelines were compiled 40 times.
+def room_for(size: int, profile: DeviceProfile) -> int:
+    """Bytes to set apart for what takes ``size``: whole steps of `ALIGNMENT`; where the driver
+    compiles by size no multiple of 64 KiB, and a texel view is as long as that
+    (``runtime/executable.py``): views of such sizes all look alike to it.
     """
     size = round_up(size, ALIGNMENT)
-    return size if size & 0xFF00 else size + ALIGNMENT
+    return size + ALIGNMENT if profile.compiles_by_size and not size & 0xFF00 else size
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ..device_profile import DeviceProfile
+from ..driver.resources import room_for
 from ..graph import Graph, Value
 from ..kernels.lowered import LoweredGraph
 from .constants import Constants, HostArray, Reference, TensorStorage
@@ -41,8 +42,12 @@ def assemble(
     )
     whole = profile is not None and profile.whole_bindings
     uses = [_touched(step) for piece in lowered.pieces for step in piece.steps]
-    plan = plan_memory(lowered.slots, uses, limit, whole=whole)
-    setup, slots = _set_up(lowered.setup, plan.slots)
+
+    def room(size: int) -> int:
+        return size if profile is None else room_for(size, profile)
+
+    plan = plan_memory(lowered.slots, uses, limit, whole=whole, room=room)
+    setup, slots = _set_up(lowered.setup, plan.slots, room)
     program = Program(
         {name: value.descriptor for name, value in graph.inputs.items()},
         {name: value.descriptor for name, value in graph.outputs.items()},
@@ -97,14 +102,14 @@ def _segments(pieces: Iterable[Piece], slots: Sequence[Slot]) -> tuple[Segment, 
 
 
 def _set_up(
-    parts: Iterable[SetupPart], slots: tuple[Slot, ...]
+    parts: Iterable[SetupPart], slots: tuple[Slot, ...], room: Callable[[int], int]
 ) -> tuple[tuple[SetupPart, ...], tuple[Slot, ...]]:
     """Scratch memory and barriers for the parts of the set-up."""
     finished = []
     for part in parts:
         places: list[Range] = [place for step in part.steps for place, _, _ in step.accesses()]
         scratch = dict.fromkeys(p.slot for p in places if slots[p.slot].kind == "scratch")
-        slots, size = stack_scratch(slots, scratch)
+        slots, size = stack_scratch(slots, scratch, room)
         steps = with_barriers(slots, part.steps)
         finished.append(replace(part, steps=steps, scratch=size))
     return tuple(finished), slots

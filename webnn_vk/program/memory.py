@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ..driver.resources import ALIGNMENT, room_for
+from ..driver.resources import ALIGNMENT
 from ..integers import round_up
 from .arena import ArenaPlanner, Life, WholeBlocks, liveness_bound, placed_within
 from .program import Slot
@@ -15,6 +15,10 @@ _GOOD_ENOUGH = 50
 # Pairs of slots looked at for a better one: some 100 ms. For more slots than these allow once, none
 # is looked for.
 _PAIRS = 1 << 20
+
+
+def _aligned(size: int) -> int:
+    return round_up(size, ALIGNMENT)
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,7 @@ def plan_memory(
     block_limit: int,
     *,
     whole: bool = False,
+    room: Callable[[int], int] = _aligned,
 ) -> MemoryPlan:
     """Places for the slots of kind "arena" and "host".
 
@@ -40,6 +45,7 @@ def plan_memory(
     slots keep theirs: CPU steps may hold on to what they have read there. MemoryError when a slot
     exceeds ``block_limit`` bytes, the most that one allocation may have. ``whole``: a slot has a
     block of its own while it lives, from its first byte on (``DeviceProfile.whole_bindings``).
+    ``room``: bytes to set apart for so many (``driver.resources.room_for``).
 
     Places are found in the order of time, and by size where that leaves gaps; the smaller arena
     is taken.
@@ -51,10 +57,10 @@ def plan_memory(
     placed = list(slots)
     known: set[int] = set()
     # What follows on a slot lies behind its texel views; where there is no room for that, at once.
-    rooms = [room_for(slot.size) for slot in slots]
+    rooms = [room(slot.size) for slot in slots]
     rooms = [
-        slot.size if whole or room > limit else room
-        for slot, room in zip(slots, rooms, strict=True)
+        slot.size if whole or wanted > limit else wanted
+        for slot, wanted in zip(slots, rooms, strict=True)
     ]
     for time, touched in enumerate(times):
         in_arena = [slot for slot in touched if slots[slot].kind == "arena"]
@@ -101,11 +107,13 @@ def _placed_tighter(
             placed[slot] = replace(placed[slot], offset=offset)
 
 
-def stack_scratch(slots: Sequence[Slot], wanted: Iterable[int]) -> tuple[tuple[Slot, ...], int]:
+def stack_scratch(
+    slots: Sequence[Slot], wanted: Iterable[int], room: Callable[[int], int] = _aligned
+) -> tuple[tuple[Slot, ...], int]:
     """The slots with the ``wanted`` ones, scratch of one set-up part, one behind the other; and
-    the bytes that they take together."""
+    the bytes that they take together. ``room`` as in ``plan_memory``."""
     placed, size = list(slots), 0
     for number in wanted:
         placed[number] = replace(placed[number], offset=size)
-        size += room_for(placed[number].size)
+        size += room(placed[number].size)
     return tuple(placed), size

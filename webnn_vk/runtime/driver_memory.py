@@ -129,7 +129,7 @@ class DriverMemory:
     def allocate(self, size: int, exportable: bool = False) -> Any:
         """The driver's allocation for a tensor of ``size`` bytes; its errors are the driver's."""
         self.bury()
-        room = room_for(padded(size))
+        room = room_for(padded(size), self.profile)
         if room > min(self.profile.max_memory_allocation_size, self.profile.max_buffer_size):
             room = padded(size)
         return self.find(room, exportable=exportable, label="tensor")

@@ -289,11 +289,16 @@ class DriverExecutable:
         behind that too (``room_for``), as far as the allocation goes."""
         allocation, offset, size = bound
         profile = self.device.profile
+        if not profile.compiles_by_size:
+            return bound
         largest = min(
             profile.max_storage_buffer_range, TEXEL_BYTES[form] * profile.max_texel_buffer_elements
         )
         slot = self.program.slots[place.slot]
-        room = min(room_for(size), room_for(slot.size) - place.offset, allocation.size - offset)
+        room = min(
+            room_for(size, profile), room_for(slot.size, profile) - place.offset,
+            allocation.size - offset,
+        )
         if profile.whole_bindings or not size < room <= largest:
             return bound
         if place.offset + place.size < slot.size:

@@ -213,7 +213,7 @@ class _Passing:
         end = 0
         for number, size in sizes.items():
             offsets[number] = end
-            end += room_for(size)
+            end += room_for(size, device.profile)
         total = end + max(part.scratch for part in group)
         if total:
             storage = self._add(device, total)

@@ -171,8 +171,9 @@ class BufferBlocks:
         shared = vk.struct("VkExternalMemoryBufferCreateInfo",
                            "EXTERNAL_MEMORY_BUFFER_CREATE_INFO", handleTypes=external)
         most = min(self._profile.max_buffer_size, self._profile.max_memory_allocation_size)
-        if not external and size & (size - 1) == 0 and size + ALIGNMENT <= most:
-            # No power of two, for the reason that `room_for` gives. Nothing uses the rest.
+        alike = self._profile.compiles_by_size and size & (size - 1) == 0
+        if alike and not external and size + ALIGNMENT <= most:
+            # No power of two, to such a driver. Nothing uses the rest.
             size += ALIGNMENT
         info = vk.struct("VkBufferCreateInfo", "BUFFER_CREATE_INFO", size=size, usage=self._usage,
                          sharingMode=vk.const("VK_SHARING_MODE_EXCLUSIVE"),

@@ -174,7 +174,7 @@ class VulkanDriver:
         if not pipelines or COMPILES_AT_FIRST_SUBMIT not in self._quirks:
             return self.submitted()
         # What any kind of binding takes, texel views being like those of the dispatches to come.
-        size = room_for(max(TEXEL_BYTES.values()))
+        size = room_for(max(TEXEL_BYTES.values()), self.profile)
         scratch = self.allocate(size, label="precompile")
         commands: list[Command] = []
         for pipeline in pipelines:

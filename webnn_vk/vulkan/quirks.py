@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from webnn_vk.device_profile import DeviceProfile
 
+COMPILES_BY_SIZE = "compiles_by_size"
 COMPILES_AT_FIRST_SUBMIT = "compiles_at_first_submit"
 ENDS_LONG_LOOPS = "ends_long_loops"
 OVERCOMMITS_MEMORY = "overcommits_memory"
@@ -39,6 +40,12 @@ QUIRKS = (
           "compute shaders are compiled when the queue first runs them, not at pipeline creation "
           "(measured with Mesa 22.3: 30 element-wise pipelines take 12 ms to create and 290 ms in "
           "the first submit; empty dispatches suffice)"),
+    Quirk(COMPILES_BY_SIZE, "llvmpipe",
+          "a pipeline is compiled anew for each pattern of what llvmpipe takes for properties of "
+          "images: whether the number of mip levels is 0, which for a view of a buffer are bits 8 "
+          "to 15 of its size in bytes, and whether the buffer's width is a power of two (Mesa "
+          "22.3: MobileNetV2's 14 pipelines were compiled 40 times; "
+          "tests/device/runtime/test_texel_views.py)"),
     Quirk(ENDS_LONG_LOOPS, "llvmpipe",
           "once the loops of an invocation have made 65,535 iterations in all, each of them ends, "
           "silently (Mesa's LP_MAX_TGSI_LOOP_ITERATIONS; the test of a condition that fails counts "
@@ -65,6 +72,11 @@ def max_loop_iterations(driver: str, version: str) -> int | None:
     """Iterations after which a driver ends an invocation's loops; None: it never does."""
     return min((quirk.limit for quirk in QUIRKS if quirk.name == ENDS_LONG_LOOPS
                 and quirk.limit is not None and quirk.holds(driver, version)), default=None)
+
+
+def compiles_by_size(driver: str, version: str) -> bool:
+    """Whether a driver compiles a pipeline again for some sizes of texel views."""
+    return any(quirk.holds(driver, version) for quirk in QUIRKS if quirk.name == COMPILES_BY_SIZE)
 
 
 def _parts(version: str) -> tuple[int, ...]:

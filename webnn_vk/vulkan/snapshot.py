@@ -14,7 +14,7 @@ from webnn_vk.driver.errors import DriverError
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan.errors import VulkanUnavailable
 from webnn_vk.vulkan.instance import Instance, instance
-from webnn_vk.vulkan.quirks import max_loop_iterations
+from webnn_vk.vulkan.quirks import compiles_by_size, max_loop_iterations
 from webnn_vk.vulkan.requirements import why_unusable
 
 _DEVICE_TYPES = {1: "integrated", 2: "discrete", 3: "virtual", 4: "cpu"}
@@ -268,6 +268,7 @@ def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
         cooperative_matrices=(_cooperative_matrices(owner, handle)
                               if "cooperative_matrix" in found else ()),
         max_loop_iterations=max_loop_iterations(driver_name, driver_version),
+        compiles_by_size=compiles_by_size(driver_name, driver_version),
         min_texel_buffer_offset_alignment=limits.minTexelBufferOffsetAlignment)
 
 

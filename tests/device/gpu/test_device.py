@@ -225,7 +225,7 @@ def test_memory_is_counted(own_device: Any) -> None:
     gpu = own_device._state.device
     before = gpu.memory_in_use()
     buffers = [own_device.create_buffer(size=1 << 20, usage=ALL) for _ in range(3)]
-    assert gpu.memory_in_use() == before + 3 * room_for(1 << 20)
+    assert gpu.memory_in_use() == before + 3 * room_for(1 << 20, gpu.profile)
     own_device.queue.on_submitted_work_done().result(60)
     buffers[0].destroy()
     assert gpu.memory_in_use() <= before + (3 << 20)

@@ -10,6 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.contexts import open_context
+from tests.support.profiles import stored_profile
+from webnn_vk import MLGraphBuilder
 from webnn_vk.driver.resources import room_for
 
 # Products by texels, with one kernel, of operands of 64 KiB and others, tiny and large.
@@ -66,6 +69,45 @@ def test_the_first_run_compiles_nothing(tmp_path: Path) -> None:
 def test_room() -> None:
     """No size that llvmpipe would compile for: whole steps, none a multiple of 64 KiB."""
     sizes = np.unique(np.concatenate([np.arange(1, 2000), 65536 * np.arange(1, 50), [3 << 28]]))
-    rooms = np.array([room_for(int(size)) for size in sizes])
+    llvmpipe = stored_profile("llvmpipe")
+    rooms = np.array([room_for(int(size), llvmpipe) for size in sizes])
     assert (rooms >= sizes).all() and (rooms <= sizes + 511).all()
     assert (rooms % 256 == 0).all() and (rooms >> 8 & 0xFF != 0).all()
+
+
+def test_room_of_other_drivers() -> None:
+    """Nothing but whole steps."""
+    for name in ("amd_rdna3", "nvidia_h200", "adreno_minimum"):
+        sizes = [1, 255, 256, 257, 65_535, 65_536, 1 << 28]
+        assert [room_for(size, stored_profile(name)) for size in sizes] == [
+            256, 256, 256, 512, 65_536, 65_536, 1 << 28
+        ]
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("by_size", [False, True])
+def test_memory_of_a_tensor(by_size: bool) -> None:
+    with open_context("vulkan", limits={"compiles_by_size": by_size}) as context:
+        before = context._state.device.memory_in_use()
+        described = {"data_type": "float32", "shape": [1 << 18], "writable": True}
+        tensor = context.create_tensor(described).result()
+        taken = context._state.device.memory_in_use() - before
+        assert taken == (1 << 20) + (256 if by_size else 0)
+        tensor.destroy()
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("by_size", [False, True])
+def test_a_graph_on_exact_and_on_widened_views(by_size: bool) -> None:
+    """Operands and intermediates of 64 KiB, read as texels where the device has them."""
+    with open_context("vulkan", limits={"compiles_by_size": by_size}) as context:
+        builder = MLGraphBuilder(context)
+        random = np.random.default_rng(1)
+        x, w, v = (random.standard_normal((128, 128), np.float32) for _ in range(3))
+        operand = builder.input("x", {"data_type": "float32", "shape": x.shape})
+        first = builder.relu(builder.matmul(operand, builder.constant(w)))
+        graph = builder.build({"y": builder.matmul(first, builder.constant(v))}).result()
+        assert graph.report().arena_bytes == (65_536 + (256 if by_size else 0))
+        result = context.compute(graph, {"x": x})["y"]
+        expected = np.maximum(x @ w, 0) @ v
+        np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-3)

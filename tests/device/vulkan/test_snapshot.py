@@ -19,6 +19,7 @@ def test_snapshot_is_plain_and_sane(physical: PhysicalDevice) -> None:
     assert any(local for _, local in profile.memory_heaps)
     assert any("host_visible" in names for _, names in profile.memory_types)
     assert profile.max_loop_iterations == (65_535 if profile.driver_name == "llvmpipe" else None)
+    assert profile.compiles_by_size == (profile.driver_name == "llvmpipe")
     assert all(heap < len(profile.memory_heaps) for heap, _ in profile.memory_types)
 
 

@@ -24,6 +24,7 @@ from webnn_vk.codegen.store import (
     ShaderUnavailable,
     address,
     build_pack,
+    quick_name,
 )
 from webnn_vk.kernels import MATRIX_FEATURES
 from webnn_vk.kernels.matmul import MATMUL
@@ -246,6 +247,38 @@ def test_pack_serves_without_compiler_and_cache(tmp_path: Path) -> None:
     assert pack.about["templates"] == ["copy.comp.j2"]
     assert "glsl" in pack.about["compiler"].lower()
     assert all(len(pack.get(key)) == size for key, size in pack.entries())
+
+
+def test_what_a_pack_has_is_not_rendered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_pack(SPECS, tmp_path / "x.pack")
+    expected = ShaderStore(None, pack=None).get(SPECS)
+
+    def refuse(spec: KernelSpec) -> str:
+        raise AssertionError(f"{spec.template} was rendered")
+
+    store = ShaderStore(None, pack=tmp_path / "x.pack", compiler=None)
+    with monkeypatch.context() as patch:
+        patch.setattr(store_module, "render", refuse)
+        assert store.get(SPECS) == expected
+        with pytest.raises(AssertionError, match="was rendered"):
+            store.get([_spec("uint8")])
+
+
+def test_a_pack_of_other_templates_is_looked_up_by_text(tmp_path: Path) -> None:
+    """A changed text is not served what a pack was made with; an unchanged one still is."""
+    build_pack(SPECS, tmp_path / "x.pack")
+    expected = ShaderStore(None, pack=None).get(SPECS)
+    names = set(map(quick_name, SPECS))
+    with templates(copy=COPY, other="// one more"):
+        assert names.isdisjoint(map(quick_name, SPECS))
+        store = ShaderStore(None, pack=tmp_path / "x.pack", compiler=None)
+        assert store.get(SPECS) == expected
+    with templates(copy=COPY.replace("void main() {", "void main() {\n  uint other = P.n;")):
+        changed = ShaderStore(None, pack=tmp_path / "x.pack", compiler=None)
+        with pytest.raises(ShaderUnavailable):
+            changed.get(SPECS)
 
 
 def test_the_same_specs_give_the_same_pack(tmp_path: Path) -> None:

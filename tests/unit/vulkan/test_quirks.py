@@ -7,6 +7,7 @@ from webnn_vk.vulkan.quirks import (
     QUIRKS,
     SIGNAL_DEADLOCKS_WAIT,
     Quirk,
+    compiles_by_size,
     max_loop_iterations,
     quirks_of,
 )
@@ -31,6 +32,11 @@ def test_long_loops() -> None:
     # What stands in the table stands in profiles: kernels see no table.
     assert max_loop_iterations("llvmpipe", "22.3.6") == 65_535 == LLVMPIPE.max_loop_iterations
     assert max_loop_iterations("radv", "22.3.6") is None is AMD.max_loop_iterations
+
+
+def test_sizes_that_are_compiled_for() -> None:
+    assert compiles_by_size("llvmpipe", "22.3.6") is True is LLVMPIPE.compiles_by_size
+    assert compiles_by_size("radv", "22.3.6") is False is AMD.compiles_by_size
 
 
 @pytest.mark.parametrize(("first", "fixed", "version", "holds"), [
