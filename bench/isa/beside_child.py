@@ -22,10 +22,10 @@ from webnn_vk.vulkan.errors import VulkanError
 from webnn_vk.vulkan.null_device import NoNullDevice, NullDevice
 
 from . import bound, graphs, workloads
+from .beside import OURS
 from .capture import CaptureError, read_log, read_module
 from .kernels import Kernel
 
-OURS = "webnn_vk"
 #: Bytes of push constants that every pipeline gets: RADV's limit is higher.
 _PUSH_BYTES = 256
 T = TypeVar("T")
@@ -40,7 +40,8 @@ def main() -> int:
     try:
         device = NullDevice(options.chip)
         rows = [
-            row for name in workloads.WORKLOADS for row in _judged(device, options.folder, name)
+            row for name in workloads.WORKLOADS if any(options.folder.glob(f"*/{name}"))
+            for row in _judged(device, bound.CHIPS[options.chip], options.folder, name)
         ]
     except (NoNullDevice, ShaderUnavailable) as error:
         print(error, file=sys.stderr)
@@ -49,9 +50,10 @@ def main() -> int:
     return 0
 
 
-def _judged(device: NullDevice, folder: Path, name: str) -> Iterable[dict[str, Any]]:
+def _judged(
+    device: NullDevice, chip: bound.Chip, folder: Path, name: str
+) -> Iterable[dict[str, Any]]:
     """A row for us and each peer whose folder has the workload."""
-    chip = bound.CHIPS[device.profile.name.split("RADV ")[1].rstrip(")")]
     graph = graphs.described(workloads.WORKLOADS[name])
     layers, elements = workloads.layers(graph), workloads.elements(graph)
     peers = sorted(path.parent.name for path in folder.glob(f"*/{name}") if path.is_dir())
@@ -67,9 +69,10 @@ def _judged(device: NullDevice, folder: Path, name: str) -> Iterable[dict[str, A
                 row["dispatches"] = [_plain(d) for d in done]
                 known = bound.attributed(layers, done)
                 if known is None:
-                    count = sum(d.kernel.per_fma is not None for d in done)
+                    count = sum(d.kernel.multiply_adds > 0 for d in done)
                     raise CaptureError(
-                        f"{len(layers)} products, {count} of {len(done)} dispatches multiply"
+                        f"which of its {len(done)} dispatches, of which {count} multiply, do "
+                        f"the {len(layers)} products can't be told"
                     )
                 done = known
         except (VulkanError, CaptureError, OSError, ValueError) as error:
@@ -84,7 +87,7 @@ def _plain(dispatch: bound.Dispatch) -> dict[str, Any]:
     return {
         "groups": dispatch.groups, "local_size": dispatch.local_size,
         "multiply_adds": dispatch.multiply_adds, "fma_share": kernel.share,
-        "looped": kernel.looped, "per_fma": kernel.per_fma and asdict(kernel.per_fma), "once": asdict(kernel.once),
+        "looped": kernel.looped, "per_fma": asdict(kernel.per_fma), "once": asdict(kernel.once),
     }
 
 

@@ -2,16 +2,16 @@
 
 Multiply-adds times what one costs in the loop that does them: the loop's instructions of the vector
 unit, the bytes of its LDS instructions, or those of its loads and stores, whichever takes a compute
-unit longest. Kernels without multiply-adds cost what their instructions cost, once for each
-invocation. Nothing runs: waits, caches and the memory behind them are left out, so the time is never
-less than this.
+unit longest. Kernels without such a loop cost what their instructions cost, once for each
+invocation. Nothing runs: waits, caches and the memory behind them are left out, so the time is
+never less than this.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from webnn_vk.codegen.isa.listing import Block, Kind, Mix, loops, main_loop, mix
 
@@ -66,22 +66,26 @@ class Cost:
 
 @dataclass(frozen=True)
 class Layer:
-    """A product of a workload. ``winograd``: its multiply-adds by the side of the transformed
+    """A product of a workload, with so many elements of ``outputs``. ``needs``: numbers of the
+    products that it comes after. ``winograd``: its multiply-adds by the side of the transformed
     tiles, where it is a convolution that Winograd's way can compute."""
 
     multiply_adds: int
+    outputs: int
+    needs: frozenset[int] = frozenset()
     winograd: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """What counts of a compiled kernel. ``per_fma``: of the loop that does the multiply-adds, or
-    where these are in no loop of the whole kernel; None where it has none. ``looped``: whether they
-    are in a loop. ``share``: of the multiply-adds in what that part issues. ``once``: of every
-    instruction run once; ``repeated``: (cost, bytes loaded) of one turn of each innermost loop that
-    loads."""
+    """What counts of a compiled kernel. ``multiply_adds``: of a lane in the part that does them, a
+    turn of a loop, or where they are in no loop the whole kernel; ``looped`` says which.
+    ``per_fma``: what one costs there. ``share``: of the multiply-adds in what that part issues.
+    ``once``: of every instruction run once; ``repeated``: (cost, bytes loaded) of one turn of each
+    innermost loop that loads."""
 
-    per_fma: Cost | None
+    multiply_adds: int
+    per_fma: Cost
     looped: bool
     share: float
     once: Cost
@@ -134,11 +138,14 @@ def cost(found: Mix, chip: Chip) -> Cost:
 
 def judged(blocks: Sequence[Block], chip: Chip) -> Kernel:
     """What counts of a listing."""
-    everything, loop = mix(blocks), mix(main_loop(blocks))
-    part = loop if loop.multiply_adds else everything
-    per_fma = None
-    if part.multiply_adds:
-        per_fma = cost(part, chip).times(1 / part.multiply_adds)
+    loop = main_loop(blocks)
+    chosen = loop or blocks
+    everything, part = mix(blocks), mix(chosen)
+    # A chain of multiply-adds that adds to nothing begins with a multiplication.
+    multiplied = part.multiply_adds and part.multiply_adds + sum(
+        i.opcode.startswith("v_mul_f32") for block in chosen for i in block.instructions
+    )
+    per_fma = cost(part, chip).times(1 / multiplied) if multiplied else Cost()
     issued = sum(
         part.kinds[kind] for kind in (Kind.FMA, Kind.VECTOR, Kind.LDS, Kind.MEMORY)
     )
@@ -153,39 +160,43 @@ def judged(blocks: Sequence[Block], chip: Chip) -> Kernel:
         (cost(turn, chip), sum(width * count for width, count in turn.loads.items()))
         for turn in turns if turn.loads
     )
-    return Kernel(per_fma, loop.multiply_adds > 0, share, cost(everything, chip), repeated)
+    return Kernel(multiplied, per_fma, bool(loop), share, cost(everything, chip), repeated)
 
 
 def attributed(layers: Sequence[Layer], dispatches: Sequence[Dispatch]) -> list[Dispatch] | None:
-    """The dispatches with the multiply-adds that each does of a workload's layers, which are taken
-    to come in the same order; None where the two don't match.
+    """The dispatches with the multiply-adds that each does of a workload's layers; None where the
+    two don't match.
 
-    Those with multiply-adds in a loop are the layers'; where there are fewer of them than layers,
-    those without a loop are too.
+    Each layer is one dispatch, and comes after those that it needs. A dispatch does the first of
+    the layers that may come next for which it has the registers: a turn of its loop multiplies for
+    as many outputs as an invocation has, or for more; of several the one with most outputs. What
+    fits none, as normalisations, is no product.
     """
-    if not layers:
-        return list(dispatches)
-    candidates: list[int] = []
-    for loops_alone in (True, False):
-        candidates = [
-            n for n, dispatch in enumerate(dispatches)
-            if dispatch.kernel.per_fma and (dispatch.kernel.looped or not loops_alone)
+    done, left, finished = list(dispatches), dict(enumerate(layers)), set[int]()
+    for n, dispatch in enumerate(dispatches):
+        fitting = [
+            (number, count)
+            for number, layer in left.items()
+            if layer.needs <= finished and (count := _work(dispatch, layer))
         ]
-        if len(candidates) >= len(layers):
-            break
-    if len(candidates) != len(layers):
-        return None
-    done = list(dispatches)
-    for layer, n in zip(layers, candidates, strict=True):
-        done[n] = _given(dispatches[n], layer)
-    return done
+        if fitting:
+            number, count = max(fitting, key=lambda each: layers[each[0]].outputs)
+            done[n] = replace(dispatch, multiply_adds=count)
+            finished.add(number)
+            del left[number]
+    return None if left else done
 
 
-def _given(dispatch: Dispatch, layer: Layer) -> Dispatch:
+def _work(dispatch: Dispatch, layer: Layer) -> int:
+    """The multiply-adds that a dispatch does if it is the layer; 0 where it can't be."""
+    kernel = dispatch.kernel
     deep = dispatch.groups[2] * dispatch.local_size[2]
     by_tiles = {side * side: count for side, count in layer.winograd}
     count = by_tiles.get(deep, layer.multiply_adds)
-    return Dispatch(dispatch.kernel, dispatch.groups, dispatch.local_size, count)
+    possible = dispatch.invocations * kernel.multiply_adds
+    # Without a loop it does all: or half, where it does some in other ways.
+    wanted = layer.outputs if kernel.looped else count / 2
+    return count if kernel.multiply_adds and possible >= wanted else 0
 
 
 def winograd(channels: int, outputs: int, height: int, width: int) -> tuple[tuple[int, int], ...]:
@@ -197,7 +208,7 @@ def winograd(channels: int, outputs: int, height: int, width: int) -> tuple[tupl
     )
 
 
-def bound(dispatches: Iterable[Dispatch], chip: Chip, elements: int = 0) -> Bound:
+def bound(dispatches: Sequence[Dispatch], chip: Chip, elements: int = 0) -> Bound:
     """The bound of a workload whose dispatches know their multiply-adds.
 
     elements: of 4 bytes, that a workload without products reads; its loops that load then turn as
@@ -205,11 +216,11 @@ def bound(dispatches: Iterable[Dispatch], chip: Chip, elements: int = 0) -> Boun
     """
     products = total = whole = 0.0
     longest: tuple[float, str, float, int] = 0.0, "", 0.0, 0
-    number = 0
-    for number, dispatch in enumerate(dispatches, 1):
+    for dispatch in dispatches:
         kernel = dispatch.kernel
-        if dispatch.multiply_adds and kernel.per_fma:
-            spent = kernel.per_fma.times(dispatch.multiply_adds)
+        if dispatch.multiply_adds:
+            looped = kernel.per_fma.times(dispatch.multiply_adds)
+            spent = looped if kernel.looped else kernel.once.times(dispatch.invocations)
             products += spent.cycles
         else:
             spent = kernel.once.times(dispatch.invocations)
@@ -222,4 +233,4 @@ def bound(dispatches: Iterable[Dispatch], chip: Chip, elements: int = 0) -> Boun
         share = kernel.share if dispatch.multiply_adds else 0.0
         longest = max(longest, (spent.cycles, spent.port, share, dispatch.workgroups))
     rate = chip.units * chip.gigahertz * 1e3
-    return Bound(products / rate, total / rate, whole / rate, *longest[1:], dispatches=number)
+    return Bound(products / rate, total / rate, whole / rate, *longest[1:], len(dispatches))

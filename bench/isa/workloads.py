@@ -41,22 +41,25 @@ WORKLOADS: Mapping[str, Callable[[Any], Any]] = {
 
 def layers(graph: Graph) -> list[Layer]:
     """The products of a graph as it was described, in its order."""
-    found = []
+    found: list[Layer] = []
+    # The products that a value is made of.
+    before: dict[Any, frozenset[int]] = {}
     for node in graph.nodes:
-        name = node.operator.name
+        needs = frozenset[int]().union(*(before.get(v, frozenset()) for v in node.inputs))
+        name, out = node.operator.name, math.prod(node.results[0].shape)
+        inner, by_tiles = 0, ()
         if name == "conv2d":
-            out, kernel = node.output.shape, node.operands["filter"].shape
-            per_output = math.prod(kernel[1:])
-            count = math.prod(out) * per_output
-            plain = kernel[2:] == (3, 3) and kernel[1] > 1 and (
-                tuple(node.arguments["strides"]) == (1, 1)
-            )
-            by_tiles = winograd(kernel[1], out[1], out[2], out[3]) if plain else ()
-            found.append(Layer(count, by_tiles))
+            kernel, shape = node.operands["filter"].shape, node.results[0].shape
+            inner = math.prod(kernel[1:])
+            if kernel[2:] == (3, 3) and kernel[1] > 1 and set(node.arguments["strides"]) == {1}:
+                by_tiles = winograd(kernel[1], *shape[1:])
         elif name in ("matmul", "gemm"):
             a = node.operands["a"].shape
             inner = a[-2] if node.arguments.get("a_transpose") else a[-1]
-            found.append(Layer(math.prod(node.output.shape) * inner))
+        if inner:
+            needs |= {len(found)}
+            found.append(Layer(out * inner, out, needs - {len(found)}, by_tiles))
+        before |= {value: needs for value in node.outputs}
     return found
 
 

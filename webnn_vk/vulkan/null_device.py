@@ -118,7 +118,8 @@ class NullDevice:
             if request.push_size else [])
         layout = create("PipelineLayout", vk.struct(
             "VkPipelineLayoutCreateInfo", "PIPELINE_LAYOUT_CREATE_INFO",
-            setLayoutCount=len(layouts), pSetLayouts=set_layouts, pushConstantRangeCount=len(ranges), pPushConstantRanges=ranges,
+            setLayoutCount=len(layouts), pSetLayouts=set_layouts,
+            pushConstantRangeCount=len(ranges), pPushConstantRanges=ranges,
         ))
         code = vk.ffi.from_buffer("uint32_t[]", request.spirv)
         shader = create("ShaderModule", vk.struct(
