@@ -53,6 +53,11 @@ def main() -> int:
         help="a model of bench.isa.graphs, or pack: every unfused kernel; default: the models",
     )
     of_isa.add_argument("--isa", type=Path, help="a folder to write the assembly to")
+    of_isa.add_argument(
+        "--peers", type=Path, metavar="FOLDER",
+        help="captured kernels of other libraries, PEER/WORKLOAD: a bound on the time of each "
+        "workload, ours beside theirs, instead of a table of kernels",
+    )
     of_peers = parser.add_argument_group("peers and scaling")
     of_peers.add_argument(
         "--chart", type=Path, help="a file to draw a chart into (.svg, .png, .pdf; matplotlib)"
@@ -113,10 +118,13 @@ def main() -> int:
 
             for name in set(options.graph or ()) - {*GRAPHS, PACK}:
                 parser.error(f"no graph is called {name}; there are {', '.join([*GRAPHS, PACK])}")
-            report.main(
-                options.chip or ["NAVI21"], options.graph or list(GRAPHS), options.json,
-                options.isa,
-            )
+            chips = options.chip or ["NAVI21"]
+            if options.peers:
+                from .isa import beside
+
+                beside.main(chips, options.peers, options.json)
+            else:
+                report.main(chips, options.graph or list(GRAPHS), options.json, options.isa)
         elif options.what == "peers":
             from .peers import report as peers
             from .peers.results import TITLES, WORKLOADS

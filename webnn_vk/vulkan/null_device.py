@@ -7,6 +7,7 @@ variable is read when the driver is loaded, so each chip needs a process of its 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,8 @@ from webnn_vk.vulkan.snapshot import (
 )
 
 EXTENSION = "VK_KHR_pipeline_executable_properties"
+#: By number of a descriptor set and of a binding: Vulkan's number of the descriptor's type.
+Sets = Mapping[int, Mapping[int, int]]
 #: What the driver calls the assembly among a pipeline's internal representations.
 ASSEMBLY = "Assembly"
 
@@ -69,20 +72,24 @@ class NullDevice:
             self._device, "vkGetPipelineExecutableInternalRepresentationsKHR"
         )
 
-    def compile(self, request: PipelineRequest, assembly: bool = True) -> Compiled:
+    def compile(
+        self, request: PipelineRequest, assembly: bool = True, sets: Sets | None = None
+    ) -> Compiled:
         """Compile a module. Thread-safe, and other threads run meanwhile. Raises VulkanError.
 
-        assembly: whether it is wanted; disassembling takes a good part of the time.
+        assembly: whether it is wanted; disassembling takes a good part of the time. sets: what the
+        module binds, where that is something else than the request's storage and texel buffers.
         """
         made: list[tuple[Any, Any]] = []
         try:
-            return self._compile(request, assembly, made)
+            return self._compile(request, assembly, sets, made)
         finally:
             for destroy, handle in reversed(made):
                 destroy(self._device, handle, vk.NULL)
 
     def _compile(
-        self, request: PipelineRequest, assembly: bool, made: list[tuple[Any, Any]]
+        self, request: PipelineRequest, assembly: bool, sets: Sets | None,
+        made: list[tuple[Any, Any]],
     ) -> Compiled:
         def create(kind: str, info: Any) -> Any:
             call = getattr(vk.lib, f"vkCreate{kind}")
@@ -91,22 +98,28 @@ class NullDevice:
             return handle
 
         compute = vk.const("VK_SHADER_STAGE_COMPUTE_BIT")
-        bindings = vk.new("VkDescriptorSetLayoutBinding[]", [
-            {"binding": i, "descriptorCount": 1, "stageFlags": compute,
-             "descriptorType": descriptor_type(kind)}
-            for i, kind in enumerate(binding_kinds(request))
-        ])
-        set_layout = create("DescriptorSetLayout", vk.struct(
-            "VkDescriptorSetLayoutCreateInfo", "DESCRIPTOR_SET_LAYOUT_CREATE_INFO",
-            bindingCount=request.binding_count, pBindings=bindings,
-        ))
-        sets = vk.new("VkDescriptorSetLayout[]", [set_layout])
+        if sets is None:
+            sets = {0: dict(enumerate(map(descriptor_type, binding_kinds(request))))}
+        layouts = []
+        for number in range(max(sets, default=-1) + 1):
+            kinds = sets.get(number, {})
+            bindings = vk.new("VkDescriptorSetLayoutBinding[]", [
+                {"binding": i, "descriptorCount": 1, "stageFlags": compute,
+                 "descriptorType": kind}
+                for i, kind in kinds.items()
+            ])
+            layouts.append(create("DescriptorSetLayout", vk.struct(
+                "VkDescriptorSetLayoutCreateInfo", "DESCRIPTOR_SET_LAYOUT_CREATE_INFO",
+                bindingCount=len(kinds), pBindings=bindings,
+            )))
+        set_layouts = vk.new("VkDescriptorSetLayout[]", layouts)
         ranges = vk.new("VkPushConstantRange[]", [
             {"stageFlags": compute, "offset": 0, "size": request.push_size}]
             if request.push_size else [])
         layout = create("PipelineLayout", vk.struct(
-            "VkPipelineLayoutCreateInfo", "PIPELINE_LAYOUT_CREATE_INFO", setLayoutCount=1,
-            pSetLayouts=sets, pushConstantRangeCount=len(ranges), pPushConstantRanges=ranges,
+            "VkPipelineLayoutCreateInfo", "PIPELINE_LAYOUT_CREATE_INFO",
+            setLayoutCount=len(layouts), pSetLayouts=set_layouts,
+            pushConstantRangeCount=len(ranges), pPushConstantRanges=ranges,
         ))
         code = vk.ffi.from_buffer("uint32_t[]", request.spirv)
         shader = create("ShaderModule", vk.struct(

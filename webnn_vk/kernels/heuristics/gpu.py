@@ -124,11 +124,14 @@ class Gpu(Rules):
 
     def _tiling_cost(self, candidate: Schedule, problem: Any) -> tuple[int, float]:
         """How many workgroups lack to fill the device; what is computed, edges included, with what
-        has to be read for it from shared memory: (1/TM + 1/TN) elements a multiply-add."""
+        has to be read for it: (1/TM + 1/TN) elements a multiply-add from shared memory, and (1/rows
+        + 1/columns) of the tile from buffers."""
         pixels = problem.N * problem.OH * problem.OW
         extents = (pixels, problem.OC) if problem.channels_last else (problem.OC, pixels)
         tile = candidate["LY"] * candidate["TM"], candidate["LX"] * candidate["TN"]
         rows, columns = (ceil_divide(n, side) for n, side in zip(extents, tile, strict=True))
         tiles = problem.G * rows * columns
-        reads = 1 / candidate["TM"] + 1 / candidate["TN"]
+        figures = self.seed.figures
+        shared = (1 / candidate["TM"] + 1 / candidate["TN"]) * figures.shared
+        reads = shared + (1 / tile[0] + 1 / tile[1]) * figures.storage
         return max(self.seed.product_tiles - tiles, 0), tiles * tile[0] * tile[1] * (1 + reads)

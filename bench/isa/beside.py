@@ -1,0 +1,105 @@
+"""`python -m bench isa --peers FOLDER`: the bound of each workload on a chip, ours beside others'.
+
+The folder has one for each peer, in it one for each workload, in it what a capturing driver wrote
+down (`capture`). Nothing of it is run: its modules are compiled for the chip as ours are, and the
+same analysis (`bound`) judges both.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from webnn_vk.codegen.isa import environment
+from webnn_vk.tools import ToolError
+
+from ..table import show
+from .bound import CHIPS
+
+OURS = "webnn_vk"
+_ROOT = Path(__file__).resolve().parents[2]
+NOTE = (
+    "µs at least: multiply-adds × what one costs in the kernel's loop (vector unit, LDS or memory, "
+    "whichever takes longest), and all other kernels once; in brackets with whole workgroups on "
+    "each of the chip's {units} compute units. Share: of multiply-adds in the loop that takes "
+    "longest. Ahead: the fastest peer's by ours."
+)
+
+
+def rows_for(chip: str, folder: Path, timeout: float | None = None) -> list[dict[str, Any]]:
+    """A mapping for each workload and whom the folder has it of, us first: "workload", "who",
+    "bound" (`bound.Bound` as plain data; None where "error" says why not), "dispatches".
+
+    Of `workloads.WORKLOADS`, those that the folder has of anybody. Raises `NoDriver`, and
+    `ToolError` for a chip without figures, a folder without captures, or a process that fails.
+    """
+    if chip not in CHIPS:
+        raise ToolError(f"no figures of {chip} for a bound; there are those of {', '.join(CHIPS)}")
+    if not any(folder.glob("*/*/log.txt")):
+        raise ToolError(f"no captures in {folder}: PEER/WORKLOAD/log.txt is expected")
+    with tempfile.TemporaryDirectory(prefix="webnn_vk-isa-") as scratch:
+        result = Path(scratch, "result.json")
+        done = subprocess.run(
+            [sys.executable, "-m", "bench.isa.beside_child", chip, str(folder.absolute()),
+             str(result)],
+            cwd=_ROOT, env=environment(chip), capture_output=True, text=True, timeout=timeout,
+        )
+        if done.returncode:
+            reason = (done.stderr or done.stdout).strip()[-2000:]
+            raise ToolError(f"compiling for {chip} failed ({done.returncode}): {reason}")
+        return list(json.loads(result.read_text(encoding="utf-8")))
+
+
+def main(chips: Sequence[str], folder: Path, json_file: Path | None) -> None:
+    """Print a table for each chip, write everything as JSON."""
+    everything = {}
+    for chip in chips:
+        everything[chip] = rows_for(chip, folder)
+        titles, rows = table(everything[chip])
+        show((f"{chip}: {titles[0]}", *titles[1:]), rows)
+        print()
+        for line in failures(everything[chip]):
+            print(line)
+        print(NOTE.format(units=CHIPS[chip].units))
+    if json_file:
+        json_file.write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")
+
+
+def table(found: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Titles and rows: a workload each, with a column for each who."""
+    peers = sorted({row["who"] for row in found} - {OURS})
+    by_workload: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in found:
+        by_workload.setdefault(row["workload"], {})[row["who"]] = row
+    titles = ["workload", "ours", *peers, "our share", "limited by", "ahead"]
+    rows = []
+    for workload, of in by_workload.items():
+        ours = of[OURS]["bound"]
+        others = [of[peer]["bound"]["all"] for peer in peers if peer in of and of[peer]["bound"]]
+        ahead = f"{min(others) / ours['all']:.2f}×" if ours and others else "-"
+        rows.append([
+            workload,
+            *(_time(of.get(who)) for who in (OURS, *peers)),
+            f"{ours['share']:.0%}" if ours and ours["share"] else "-",
+            ours["port"] if ours else "-",
+            ahead,
+        ])
+    return titles, rows
+
+
+def _time(row: dict[str, Any] | None) -> str:
+    if row is None or row["bound"] is None:
+        return "-" if row is None else "?"
+    return f"{row['bound']['all']:.2f} ({row['bound']['whole']:.1f})"
+
+
+def failures(found: Sequence[dict[str, Any]]) -> list[str]:
+    """A line for each ``?`` of the table."""
+    return [
+        f"  ? {row['who']}, {row['workload']}: {row['error']}" for row in found if row["error"]
+    ]

@@ -1,0 +1,151 @@
+"""What a capturing driver wrote down of another library's run, read as plain data.
+
+A folder with ``log.txt`` and a SPIR-V module ``pipe_<number>.spv`` for each pipeline. The log has a
+line for each pipeline, ``pipe <number> entry <name> <id>=<hex> …`` with its specialisation
+constants, for each dispatch, ``dispatch <pipeline> <x> <y> <z>`` with its workgroups, and
+``=== run`` where a run begins.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# Numbers of the SPIR-V specification.
+_EXECUTION_MODE, _EXECUTION_MODE_ID = 16, 331
+_CONSTANT, _CONSTANT_COMPOSITE, _SPEC_CONSTANT, _SPEC_CONSTANT_COMPOSITE = 43, 44, 50, 51
+_TYPE_POINTER, _TYPE_STRUCT = 32, 30
+_VARIABLE, _DECORATE = 59, 71
+_LOCAL_SIZE, _LOCAL_SIZE_ID = 17, 38
+_SPEC_ID, _BUFFER_BLOCK, _BUILT_IN, _BINDING, _SET = 1, 3, 11, 33, 34
+_WORKGROUP_SIZE = 25
+_UNIFORM_CONSTANT, _UNIFORM, _STORAGE_BUFFER = 0, 2, 12
+# Of Vulkan: VkDescriptorType.
+_UNIFORM_TEXEL_BUFFER, _UNIFORM_BUFFER, _STORAGE = 4, 6, 7
+
+_RUN = "=== run"
+_PIPELINE = re.compile(r"pipe (\d+) entry (\S+)((?: \d+=[0-9a-f]*)*)\s*$")
+_DISPATCH = re.compile(r"dispatch (\d+) (\d+) (\d+) (\d+)\s*$")
+
+
+class CaptureError(ValueError):
+    """A capture can't be read; the message says what of it."""
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A pipeline: the entry point's name, and (id, bytes) of each specialisation constant."""
+
+    entry: str
+    constants: tuple[tuple[int, bytes], ...]
+
+
+@dataclass(frozen=True)
+class Capture:
+    """``pipelines`` by number, and of the last run the ``dispatches``: (pipeline, workgroups)."""
+
+    pipelines: Mapping[int, Captured]
+    dispatches: tuple[tuple[int, tuple[int, int, int]], ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a module binds (`null_device.Sets`), and its workgroup's size."""
+
+    sets: Mapping[int, Mapping[int, int]]
+    local_size: tuple[int, int, int]
+
+    @property
+    def invocations(self) -> int:
+        return math.prod(self.local_size)
+
+
+def read_log(text: str) -> Capture:
+    """The log's content; CaptureError for a line that is none of its three kinds."""
+    pipelines: dict[int, Captured] = {}
+    dispatches: list[tuple[int, tuple[int, int, int]]] = []
+    for line in text.splitlines():
+        if line.strip() == _RUN:
+            dispatches = []
+        elif found := _PIPELINE.match(line):
+            constants = (pair.split("=") for pair in found[3].split())
+            pipelines[int(found[1])] = Captured(
+                found[2], tuple((int(i), bytes.fromhex(value)) for i, value in constants)
+            )
+        elif found := _DISPATCH.match(line):
+            x, y, z = (int(found[i]) for i in (2, 3, 4))
+            dispatches.append((int(found[1]), (x, y, z)))
+        elif line.strip():
+            raise CaptureError(f"no line of a capture's log: {line!r}")
+    missing = {pipeline for pipeline, _ in dispatches} - pipelines.keys()
+    if missing:
+        raise CaptureError(f"dispatches of pipelines that the log has not: {sorted(missing)}")
+    return Capture(pipelines, tuple(dispatches))
+
+
+def read_module(code: bytes, constants: tuple[tuple[int, bytes], ...] = ()) -> Layout:
+    """What a SPIR-V module of one entry point binds, and the workgroup's size with these
+    specialisation constants. CaptureError for what is no such module."""
+    if len(code) < 20 or len(code) % 4 or code[:4] != b"\x03\x02\x23\x07":
+        raise CaptureError(f"no SPIR-V module: {len(code)} bytes that begin with {code[:4]!r}")
+    words = struct.unpack(f"<{len(code) // 4}I", code)
+    decorations: dict[int, dict[int, int]] = defaultdict(dict)
+    pointees: dict[int, int] = {}
+    structs: set[int] = set()
+    variables: list[tuple[int, int, int]] = []
+    values: dict[int, int] = {}
+    composites: dict[int, tuple[int, ...]] = {}
+    size: tuple[int, ...] = ()
+    size_ids: tuple[int, ...] = ()
+    at = 5
+    while at < len(words):
+        length, operation = words[at] >> 16, words[at] & 0xFFFF
+        if not length or at + length > len(words):
+            raise CaptureError(f"no SPIR-V module: no instruction at word {at}")
+        a = words[at + 1 : at + length]
+        at += length
+        if operation == _DECORATE:
+            decorations[a[0]][a[1]] = a[2] if len(a) > 2 else 1
+        elif operation == _TYPE_POINTER:
+            pointees[a[0]] = a[2]
+        elif operation == _TYPE_STRUCT:
+            structs.add(a[0])
+        elif operation == _VARIABLE:
+            variables.append((a[1], a[0], a[2]))
+        elif operation in (_CONSTANT, _SPEC_CONSTANT):
+            values[a[1]] = a[2]
+        elif operation in (_CONSTANT_COMPOSITE, _SPEC_CONSTANT_COMPOSITE):
+            composites[a[1]] = a[2:]
+        elif operation == _EXECUTION_MODE and a[1] == _LOCAL_SIZE:
+            size = a[2:5]
+        elif operation == _EXECUTION_MODE_ID and a[1] == _LOCAL_SIZE_ID:
+            size_ids = a[2:5]
+    given = {i: int.from_bytes(value, "little") for i, value in constants}
+    for number, composite in composites.items():
+        if decorations[number].get(_BUILT_IN) == _WORKGROUP_SIZE:
+            size_ids = composite
+    if size_ids:
+        size = tuple(given.get(decorations[i].get(_SPEC_ID, -1), values[i]) for i in size_ids)
+    if len(size) != 3:
+        raise CaptureError("the module says no workgroup size")
+    sets: dict[int, dict[int, int]] = defaultdict(dict)
+    for variable, pointer, storage in variables:
+        binding = decorations[variable].get(_BINDING)
+        if binding is None:
+            continue
+        pointee = pointees[pointer]
+        if storage == _UNIFORM_CONSTANT:
+            kind = _UNIFORM_TEXEL_BUFFER
+        elif storage == _UNIFORM and _BUFFER_BLOCK not in decorations[pointee]:
+            kind = _UNIFORM_BUFFER
+        elif storage in (_UNIFORM, _STORAGE_BUFFER) and pointee in structs:
+            kind = _STORAGE
+        else:
+            raise CaptureError(f"binding {binding} is of a kind that is not read: {storage}")
+        sets[decorations[variable].get(_SET, 0)][binding] = kind
+    x, y, z = size
+    return Layout({n: dict(bindings) for n, bindings in sets.items()}, (x, y, z))

@@ -1,0 +1,64 @@
+"""`python -m bench isa --peers`: captured kernels are judged as ours are."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bench.isa import beside, graphs, workloads
+from webnn_vk.codegen.isa import chip_profile
+from webnn_vk.codegen.store import ShaderStore
+from webnn_vk.device_profile import DeviceProfile
+from webnn_vk.program import Target, compile_program
+from webnn_vk.tools import ToolError
+
+pytestmark = pytest.mark.sample(0.3)
+CHIP = "NAVI21"
+
+
+def capture(folder, name):
+    """What a capturing driver would write of our own program."""
+    folder.mkdir(parents=True)
+    profile = DeviceProfile.from_json(chip_profile(CHIP))
+    graph = graphs.described(workloads.WORKLOADS[name])
+    lines = ["=== run"]
+    steps = workloads.steps(compile_program(graph, Target(profile))[0])
+    modules = ShaderStore().get([step.spec for step in steps])
+    for number, (step, module) in enumerate(zip(steps, modules, strict=True)):
+        (folder / f"pipe_{number}.spv").write_bytes(module)
+        constants = "".join(f" {i}={value.hex()}" for i, value in step.constants)
+        lines.append(f"pipe {number} entry main{constants}")
+        lines.append("dispatch {} {} {} {}".format(number, *step.groups))
+    (folder / "log.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def test_our_own_kernels_captured_have_our_bound(radv, tmp_path, capsys):
+    for name in ("matmul_512", "softmax_12x128x128"):
+        capture(tmp_path / "mirror" / name, name)
+    empty = tmp_path / "mirror" / "add_relu_chain_1m"
+    empty.mkdir()
+    (empty / "log.txt").write_text("=== run\n", encoding="utf-8")
+    beside.main([CHIP], tmp_path, tmp_path / "table.json")
+    rows = json.loads((tmp_path / "table.json").read_text(encoding="utf-8"))[CHIP]
+    by_name = {(row["workload"], row["who"]): row for row in rows}
+    assert len(rows) == len(by_name) == 6
+    for name in ("matmul_512", "softmax_12x128x128"):
+        ours, mirror = by_name[name, "webnn_vk"], by_name[name, "mirror"]
+        assert ours["error"] is mirror["error"] is None and ours["bound"]["all"] > 0
+        assert mirror["bound"] == pytest.approx(ours["bound"])
+        assert mirror["dispatches"] == ours["dispatches"]
+    product = by_name["matmul_512", "webnn_vk"]
+    assert sum(d["multiply_adds"] for d in product["dispatches"]) == 512**3
+    assert product["bound"]["products"] == product["bound"]["all"]
+    assert "nothing was dispatched" in by_name["add_relu_chain_1m", "mirror"]["error"]
+    shown = capsys.readouterr().out
+    assert "? mirror, add_relu_chain_1m: nothing was dispatched" in shown
+    assert shown.count("1.00×") == 2
+
+
+def test_what_can_not_be_judged_is_an_error(radv, tmp_path):
+    with pytest.raises(ToolError, match="no captures"):
+        beside.rows_for(CHIP, tmp_path)
+    with pytest.raises(ToolError, match="NAVI99"):
+        beside.rows_for("NAVI99", tmp_path)
