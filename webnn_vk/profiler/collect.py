@@ -58,6 +58,11 @@ class DeviceTimes:
     kinds: tuple[str, ...] = ()
     sizes: tuple[int, ...] = ()
 
+    @property
+    def seconds(self) -> float:
+        """From the first to the last."""
+        return (self.times[-1] - self.times[0]) * 1e-9 if self.times else 0.0
+
 
 @dataclass
 class HostRun:
@@ -72,13 +77,15 @@ class HostRun:
 
 @dataclass
 class BatchTimes:
-    """One batch: begun, on the device, over; ``host``: seconds of it in CPU steps."""
+    """One batch: begun, on the device, over; ``host``: seconds of it in CPU steps, ``waited``: of
+    the device at work before that."""
 
     works: int
     begun: float
     submitted: float = 0.0
     done: float = 0.0
     host: float = 0.0
+    waited: float = 0.0
     device: list[DeviceTimes] = field(default_factory=list)
 
 
@@ -268,6 +275,11 @@ class BatchWatch:
         self._times.submitted = now()
 
     def read(self) -> None:
+        self._times.waited += self._read()
+
+    def _read(self) -> float:
+        """Read the times of what is over; how long it took on the device."""
+        seconds = 0.0
         pending, self._pending = self._pending, []
         timestamps, sampler = self._collector.timestamps, self._collector.sampler
         start = now()
@@ -278,12 +290,14 @@ class BatchWatch:
                 except (DriverError, ValueError):
                     continue  # it was never submitted: its work has failed
             self._times.device.append(times)
+            seconds += times.seconds
         if pending:
             sampler.spent(now() - start)
+        return seconds
 
     def done(self) -> None:
         self._times.done = now()
-        self.read()
+        self._read()
         collector = self._collector
         for number in self._runs:
             run = collector.runs[number]
@@ -299,8 +313,7 @@ class BatchWatch:
         taken: dict[int, float] = {}
         for times in self._times.device:
             if times.times:
-                seconds = (times.times[-1] - times.times[0]) * 1e-9
-                taken[times.run] = taken.get(times.run, 0.0) + seconds
+                taken[times.run] = taken.get(times.run, 0.0) + times.seconds
         collector, sampler = self._collector, self._collector.sampler
         for number, seconds in taken.items():
             if number >= 0:

@@ -113,7 +113,7 @@ class ProfileReport:
     which ``measured`` have times of their kernels. ``kernels``: those that take longest first.
     ``timed``: whether the device writes times; without them kernels have none. ``every``: of so
     many runs one was measured; None: the first, and then as many as cost little. ``overhead``: what
-    measuring has cost, as a share of the time of the work without it: timestamps at
+    measuring has cost, as a share of what ``seconds`` had been without it: timestamps at
     ``stamp_seconds`` each (0: not known), recording with them, reading them. Times of kernels come
     from the device, those of the host from its clock. ``print(report)`` shows a table."""
 
@@ -158,7 +158,7 @@ class ProfileReport:
             + f", transfers {_shown(sum(t.seconds for t in self.transfers))}"
         )
         if self.timed and self.stamp_seconds:
-            said += (f"; measuring cost about {self.overhead:.1%} of the device's time, "
+            said += (f"; measuring cost about {self.overhead:.1%} of the time, "
                      f"{_shown(self.stamp_seconds)} a timestamp")
         if self.roofline is not None:
             said += (
@@ -295,10 +295,11 @@ def recorded(
          for program, report in zip(collector.programs, collector.reports, strict=True)],
         [Run(r.program, *(t - begin for t in (r.queued, r.begun, r.submitted, r.done)), r.measured)
          for r in collector.runs],
-        [BatchTimes(b.works, b.begun - begin, b.submitted - begin, b.done - begin, b.host)
+        [BatchTimes(b.works, b.begun - begin, b.submitted - begin, b.done - begin, b.host,
+                    b.waited)
          for b in collector.batches],
         programs=list(collector.programs), every=collector.sampler.every,
-        counts=list(collector.counts), overhead=collector.sampler.overhead,
+        counts=list(collector.counts), overhead=collector.sampler.overhead(end - begin),
         stamp_seconds=collector.sampler.stamp_seconds,
     )
     for times in (times for batch in collector.batches for times in batch.device):
@@ -402,10 +403,10 @@ def _host_times(found: Recorded) -> Iterator[HostTime]:
     runs, batches = found.runs, found.batches
     yield HostTime("waiting in the queue", len(runs), sum(r.begun - r.queued for r in runs))
     yield HostTime("putting together", len(batches),
-                   sum(max(b.submitted - b.begun - b.host, 0.0) for b in batches))
+                   sum(max(b.submitted - b.begun - b.host - b.waited, 0.0) for b in batches))
     yield HostTime("CPU steps", len(found.hosts), sum(b.host for b in batches))
     yield HostTime("device at work", len(batches),
-                   sum(max(b.done - b.submitted, 0.0) for b in batches))
+                   sum(max(b.done - b.submitted, 0.0) + b.waited for b in batches))
 
 
 def _transfers(found: Recorded) -> Iterator[Transfer]:

@@ -14,10 +14,10 @@ from ..driver import BarrierCommand, Command, DriverError, FillCommand, Timestam
 
 #: So many runs of each graph are timed whatever that costs: a short profile has all of them.
 FIRST = 5
-#: What timing further runs may cost, as a share of the time that all work takes without it. What
-#: else a profile does comes on top, so that this is less than the 5 % that are promised.
+#: What timing further runs may cost, as a share of the time that all work takes the device
+#: without it. What else a profile does comes on top: this is less than the 5 % that are promised.
 SHARE = 0.04
-#: What a timed run takes at least without its timestamps, as a share.
+#: What anything takes at least without its timestamps, as a share.
 LEAST = 0.2
 #: Timestamps, and pairs of submits with and without them, by which their cost is found out.
 _STAMPS, _PAIRS = 16, 9
@@ -77,12 +77,10 @@ class Sampler:
         with self._lock:
             self._spent += seconds + stamps * self.stamp_seconds
 
-    @property
-    def overhead(self) -> float:
-        """What timing has cost, as a share of the time of the work without it."""
+    def overhead(self, seconds: float) -> float:
+        """What timing has cost in so many seconds, as a share of what they had been without it."""
         with self._lock:
-            plain = self._plain()
-            return self._spent / plain if plain > 0 else 0.0
+            return self._spent / max(seconds - self._spent, LEAST * seconds) if seconds > 0 else 0.0
 
     def _plain(self) -> float:
         return sum(kind.plain for kind in self._kinds.values())

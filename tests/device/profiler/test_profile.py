@@ -92,7 +92,8 @@ def test_the_sum_of_the_kernels_is_the_time_of_the_run(context):
     # What else the machine does falls between kernels too.
     while max(shares) < 0.9 and len(shares) < 20:
         with context.profile(roofline=False) as profile:
-            tensors.dispatch()
+            for _ in range(FIRST):
+                tensors.dispatch()
         shares.append(profile.report.kernel_seconds / profile.report.seconds)
     assert 0.9 <= max(shares) <= 1.0, shares
 
@@ -102,14 +103,15 @@ def mobilenet(context):
 
 
 def encoder(context):
-    """Two layers like MiniLM's, of 64 tokens."""
-    return build(context, classic.bert(2, tokens=64, width=256, heads=4))
+    """Four layers of MiniLM's size."""
+    return build(context, classic.bert(4, tokens=128, width=384, heads=12))
 
 
 @pytest.mark.parametrize("model", [mobilenet, encoder])
-def test_the_kernels_of_a_model_take_the_time_of_the_run(context, model):
-    """Of the very run that was measured: within 10 % of its wall time, from the call until its end
-    is seen, in one of twenty (where the machine is busy, what waits for it comes on top)."""
+def test_the_kernels_of_a_model_take_the_time_of_the_runs(context, model):
+    """Of the very runs that were measured: within 10 % of their wall time, from the first call
+    until the end of the last is seen, once in twenty. (Where the machine is busy, threads that wait
+    for it come on top, but not between runs that are queued.)"""
     graph = model(context)
     tensors = Tensors(context, graph)
     tensors.write({name: np.ones(d.shape, np.float32) for name, d in graph.inputs.items()})
@@ -119,11 +121,12 @@ def test_the_kernels_of_a_model_take_the_time_of_the_run(context, model):
     while max(shares) < 0.9 and len(shares) < 20:
         with context.profile(roofline=False) as profile:
             start = time.perf_counter()
-            tensors.dispatch()
+            for _ in range(FIRST):
+                tensors.dispatch()
             context.fence().wait()
             wall = time.perf_counter() - start
         report = profile.report
-        assert (report.runs, report.measured) == (1, 1)
+        assert report.runs == report.measured == FIRST
         shares.append(report.kernel_seconds / wall)
     assert 0.9 <= max(shares) <= 1.0, shares
     # And they are the kernels of the graph's report, with its operations and bytes.
@@ -278,6 +281,9 @@ def test_segments_behind_cpu_steps_have_the_times_of_their_run():
                 context.compute(graph, {"x": np.zeros((4, 4), np.float32)})
     events = [e for e in profile.trace()["traceEvents"] if e.get("cat") == "kernel"]
     lines = len(graph.report().lines) - 1
+    # While the device is at work between them, nothing is put together.
+    host = {h.name: h.seconds for h in profile.report.host}
+    assert host["device at work"] >= profile.report.kernel_seconds
     order = [(e["args"]["run"], e["args"]["line"]) for e in sorted(events, key=lambda e: e["ts"])]
     assert order == sorted(order) and len(order) == 3 * lines
 
