@@ -1,4 +1,4 @@
-"""Pictures of graphs: boxes and values, folded, laid out by igraph, drawn as SVG."""
+"""Pictures of graphs: boxes and values, folded, laid out by fast-sugiyama, drawn as SVG."""
 
 from .layout import PicturesUnavailable
 from .page import page

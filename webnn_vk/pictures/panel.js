@@ -23,11 +23,16 @@ function panel(place, graphs) {
     scroll.innerHTML = isBefore ? graph.before : graph.svg;
     resize(scale);
     mark();
-    // Wide pictures begin in their middle.
+    begin();
+  }
+  // Wide pictures begin in their middle.
+  function begin() {
     const first = svg().querySelector(".item").getBoundingClientRect();
     const place = scroll.getBoundingClientRect();
     scroll.scrollLeft += first.left + first.width / 2 - place.left - place.width / 2;
+    scroll.scrollTop = 0;
   }
+  function turn(open) { pictures.open(svg(), () => open); begin(); }
   function resize(wanted) {
     scale = Math.min(Math.max(wanted, 0.2), 3);
     svg().dataset.scale = scale;
@@ -70,8 +75,7 @@ function panel(place, graphs) {
   search.onkeydown = event => { if (event.key === "Enter") next(); };
   for (const [text, does] of [
     ["Next", next], ["+", () => resize(scale * 1.25)], ["−", () => resize(scale / 1.25)],
-    ["Open all", () => pictures.open(svg(), () => true)],
-    ["Close all", () => pictures.open(svg(), () => false)],
+    ["Open all", () => turn(true)], ["Close all", () => turn(false)],
   ]) make(tools, "button", {type: "button", textContent: text, onclick: does});
   draw();
 }

@@ -62,12 +62,22 @@ class Picture:
     seconds: float = 0.0
 
     def edges(self) -> Iterator[tuple[int, int, int]]:
-        """(box, box, value) of everything that one box writes and a later one reads."""
+        """(box, box, value) of everything that one box writes and a later one reads. Of several
+        that write parts of a value, not those from whom a way leads to another of them."""
         writers: dict[int, list[int]] = defaultdict(list)
+        # The boxes from which a way leads to each, as bits.
+        before: list[int] = []
         for number, box in enumerate(self.boxes):
+            sources = 0
             for value in dict.fromkeys(box.reads):
+                passed_on = 0
                 for writer in writers[value]:
-                    yield writer, number, value
+                    passed_on |= before[writer]
+                for writer in writers[value]:
+                    sources |= before[writer] | 1 << writer
+                    if not passed_on >> writer & 1:
+                        yield writer, number, value
+            before.append(sources)
             for value in box.writes:
                 writers[value].append(number)
 

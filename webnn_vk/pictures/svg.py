@@ -23,8 +23,8 @@ _RULES = """
 .picture { font: 12px system-ui, sans-serif; background: var(--p-ground); }
 .picture text { fill: var(--p-ink); font-size: 12px; }
 .picture .flow, .picture .head, .picture .legend text { fill: var(--p-faint); font-size: 11px; }
-.picture .flow { text-anchor: middle; stroke: var(--p-ground); stroke-width: 3px;
-  paint-order: stroke; }
+.picture .flow { text-anchor: middle; stroke: var(--p-ground); stroke-width: 6px;
+  stroke-linejoin: round; paint-order: stroke; }
 .picture .frame ~ g .flow { stroke: var(--p-card); }
 .picture .title { font-weight: 600; font-size: 14px; }
 .picture .edge { fill: none; stroke: var(--p-edge); }

@@ -93,8 +93,8 @@ class Profile(PublicDir, OneOfAKind):
         return trace(self._recorded())
 
     def html(self, passes: Sequence[tuple[Picture, Picture]] = ()) -> str:
-        """What was found as a page of its own, with the graphs where igraph is installed (the extra
-        ``pictures``). ``passes``: further pictures of a graph, before and after each pass. At once;
+        """What was found as a page of its own, with the graphs where the extra ``pictures`` is
+        installed. ``passes``: further pictures of a graph, before and after each pass. At once;
         InvalidStateError as ``report``."""
         return page(self._recorded(), self.report, passes)
 

@@ -294,7 +294,7 @@ def test_a_timestamp_has_a_price(context):
 
 
 def test_the_page_has_the_graph_with_its_kernels(context):
-    pytest.importorskip("igraph")
+    pytest.importorskip("fast_sugiyama")
     graph = build(context, products(16, 2))
     with context.profile(roofline=False) as profile:
         context.compute(graph, {"x": np.ones((16, 16), np.float32)})

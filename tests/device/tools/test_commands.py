@@ -55,7 +55,7 @@ def test_a_trained_model_from_check_to_profile(command, model):
 
 
 def test_pictures_of_a_trained_model(command, model, tmp_path):
-    pytest.importorskip("igraph")
+    pytest.importorskip("fast_sugiyama")
     kernels, fuse = tmp_path / "kernels.svg", tmp_path / "fuse.svg"
     done = command.json("graph", model, *ON, *SHAPE, "--svg", kernels, "--unfold")
     assert {"fold_batch_norm", "place", "kernels", "fuse"} <= set(done["passes"])

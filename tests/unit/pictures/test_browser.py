@@ -9,7 +9,7 @@ from tests.support.browser import browse
 from tests.unit.pictures.graphs import chain
 from webnn_vk.pictures import Box, Picture, page, svg
 
-pytest.importorskip("igraph")
+pytest.importorskip("fast_sugiyama")
 LAYER = ["matmul", "softmax", "matmul", "add", "norm", "gemm", "gelu", "gemm", "add", "norm"]
 
 #: What both drivers use: boxes of a level that touch, and texts wider than what they are in.
@@ -87,6 +87,8 @@ const found = all(".item.current")[0].getBoundingClientRect();
 const drawing = document.querySelector(".drawing").getBoundingClientRect();
 told.inSight = found.top < drawing.bottom && found.bottom > drawing.top;
 button("Open all").click(); told.all = count("node"); told.overlaps = overlaps();
+const first = () => document.querySelector(".drawing .item").getBoundingClientRect();
+told.beginsOpen = first().left >= 0 && first().right <= innerWidth;
 const before = box()[0];
 button("+").click(); told.larger = box()[0] > before; button("−").click();
 button("Close all").click(); told.closed = all(".opened").length;
@@ -98,7 +100,7 @@ const tipBox = document.getElementById("tip").getBoundingClientRect();
 told.hover = [getComputedStyle(tip).visibility, tip.textContent.split("\\n")[0],
   tipBox.left >= 0 && tipBox.right <= innerWidth];
 const ground = () => getComputedStyle(document.body).backgroundColor;
-const first = ground(); document.getElementById("theme").click(); told.changed = ground() !== first;
+const was = ground(); document.getElementById("theme").click(); told.changed = ground() !== was;
 tell();
 """
 
@@ -146,7 +148,7 @@ def test_a_page(layers, tmp_path, width, theme):
     assert told["found"][0] == "60 found"
     assert told["next"] == ["2 of 60", True]
     assert told["inSight"]
-    assert told["all"] == 606 and told["overlaps"] == []
+    assert told["all"] == 606 and told["overlaps"] == [] and told["beginsOpen"]
     assert told["larger"] and told["closed"] == 0
     assert told["hover"][0] == "visible" and told["hover"][1] and told["hover"][2]
     assert told["changed"]

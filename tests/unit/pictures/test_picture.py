@@ -116,6 +116,17 @@ def test_names_are_made_fit_to_be_read():
     assert of_graph(graph, "", Keys()).boxes[1].title == "relu [a\\u202eb]"
 
 
+def test_parts_of_a_value_that_lead_to_another_part_have_no_edge_of_their_own():
+    """A concat that grows in place, as DenseNet's do: a chain, not an edge for each two boxes."""
+    boxes = [
+        Box("kernel", "a", writes=(0,)), Box("kernel", "b", writes=(0,)),
+        Box("kernel", "c", reads=(0,), writes=(1,)), Box("kernel", "d", reads=(1,), writes=(0,)),
+        Box("kernel", "e", reads=(0,)),
+    ]
+    edges = [(0, 2, 0), (1, 2, 0), (2, 3, 1), (3, 4, 0)]
+    assert list(Picture("", tuple(boxes)).edges()) == edges
+
+
 def test_several_writers_of_one_value():
     boxes = (Box("node", "a", writes=(1,)), Box("node", "b", writes=(1,)),
              Box("node", "c", reads=(1,)), Box("node", "d", writes=(1,)))

@@ -12,7 +12,7 @@ from webnn_vk.pictures import Box, Picture, fragment, page, script, svg
 from webnn_vk.pictures.picture import of_graph
 from webnn_vk.pictures.scene import CHARACTERS, GAP, WIDTH, cut, scene
 
-pytest.importorskip("igraph")
+pytest.importorskip("fast_sugiyama")
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 LAYER = ["matmul", "softmax", "matmul", "add", "norm", "gemm", "gelu", "gemm", "add", "norm"]
 

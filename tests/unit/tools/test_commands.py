@@ -143,7 +143,7 @@ def test_check_lists_what_is_not_supported(command, tmp_path):
 
 
 def test_graph_draws_kernels_and_passes(command, model, tmp_path):
-    pytest.importorskip("igraph")
+    pytest.importorskip("fast_sugiyama")
     picture, both, page = (tmp_path / name for name in ("g.svg", "both.svg", "g.html"))
     done = command.json("graph", model, "--svg", picture, "--html", page)
     assert done["written"] == [str(picture), str(page)] and done["passes"] == ["input", "place"]
@@ -163,11 +163,11 @@ def test_graph_draws_kernels_and_passes(command, model, tmp_path):
     assert [g["before"] is None for g in graphs] == [True, False, True]
 
 
-def test_graph_without_igraph(command, model, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "igraph", None)
+def test_graph_without_a_layout(command, model, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fast_sugiyama", None)
     status, out, err = command("graph", model, "--svg", tmp_path / "g.svg")
     assert (status, out) == (1, "")
-    assert err == "webnn-vk: graphs are laid out by igraph: pip install 'webnn_vk[pictures]'\n"
+    assert err.startswith("webnn-vk: graphs are laid out by fast-sugiyama: pip install 'webnn_vk[")
     # The page of a profile is written without it.
     status, _, _ = command("profile", model, "--runs", "1", "--html", tmp_path / "p.html")
     assert status == 0
