@@ -1,0 +1,33 @@
+"""Which ends of a child without memory are not ours."""
+
+import pytest
+
+from tests.system.stress.shortages import ended_by_others
+
+CRASH = '''Fatal Python error: Segmentation fault
+
+Thread 0x00007faa5d7fa6c0 (most recent call first):
+  File "/venv/lib/python3.11/site-packages/onnx/helper.py", line 316 in make_model
+
+Current thread 0x00007faa5bff76c0 (most recent call first):
+  File "{}", line 1 in somewhere
+  File "/source/webnn_vk/graph/onnx.py", line 88 in model_of
+'''
+
+
+@pytest.mark.parametrize(("path", "others"), [
+    ("/venv/lib/python3.11/site-packages/onnx/helper.py", True),
+    ("/source/webnn_vk/graph/onnx.py", True),
+    ("/source/webnn_vk/runtime/cpu.py", False),
+    ("/source/webnn_vk/vulkan/memory.py", False),
+])
+def test_where_it_crashed_decides(path, others):
+    assert ended_by_others(CRASH.format(path)) == others
+
+
+@pytest.mark.parametrize(("said", "others"), [
+    ("", False), ("MemoryError", False), ("Fatal Python error: Aborted", False),
+    ("cannot allocate memory for thread-local data: ABORT", True),
+])
+def test_other_ends(said, others):
+    assert ended_by_others(said) == others
