@@ -19,6 +19,7 @@ from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 from ..data_types import DATA_TYPES, FLOAT_TYPES
 from ..device_profile import DeviceProfile
 from ..integers import ceil_divide
+from ..ops.lowering import QuantizedConvolution
 from . import chains, matmul, winograd
 from . import epilogue as fused
 from .choose import choose
@@ -55,12 +56,14 @@ _LOADS, _PRODUCTS = 128, 512
 class Geometry:
     """Sizes and strides (in elements) of a convolution, named as in the templates: IC and OC are
     channels of one group, the filter's strides are fg (a group), fo, fc (channels), fw (a tap).
-    ``constant``: whether the filter can be packed. ``data_types`` are those of input and output."""
+    ``constant``: whether the filter can be packed. ``data_types`` are those of input and output.
+    ``zero_point``: what is subtracted from a filter of 8-bit integers; None for other filters."""
 
     numbers: tuple[tuple[str, int], ...]
     transposed: bool
     channels_last: bool
     data_types: tuple[str, str]
+    zero_point: float | None = None
 
     def __getattr__(self, name: str) -> int:
         for key, number in self.numbers:
@@ -78,6 +81,7 @@ def geometry(node: KernelNode) -> Geometry:
     x = dict(zip(layout, node.operands["input"].shape, strict=True))
     y = dict(zip(layout, node.results[0].shape, strict=True))
     kernel = node.operands["filter"]
+    quantized = isinstance(node.lowering, QuantizedConvolution)
     w = dict(zip(filter_layout, kernel.shape, strict=True))
     step = dict(zip(filter_layout, kernel.strides, strict=True))
     inputs, outputs = x["c"] // groups, y["c"] // groups
@@ -92,10 +96,12 @@ def geometry(node: KernelNode) -> Geometry:
         "yc": 1 if last else y["h"] * y["w"], "ys": y["c"] if last else 1,
         # A conv's filter holds all output channels, a transposed one's all input channels.
         "fg": inputs * step["i"] if transposed else outputs * step["o"],
-        "fo": step["o"], "fc": step["i"], "fw": step["w"], "constant": int(is_weight(kernel, 0)),
+        "fo": step["o"], "fc": step["i"], "fw": step["w"],
+        "constant": int(is_weight(kernel, 0) and not quantized),
     }
     data_types = node.operands["input"].data_type, node.out_type
-    return Geometry(tuple(numbers.items()), transposed, last, data_types)
+    zero_point = arguments["zero_point"] if quantized else None
+    return Geometry(tuple(numbers.items()), transposed, last, data_types, zero_point)
 
 
 class Conv(Family):
@@ -118,7 +124,7 @@ class Conv(Family):
             return MATMUL.candidates(problem, profile)
         g = problem
         loads = ["storage"]
-        if has_texels(profile) and g.data_types[0] == "float32":
+        if has_texels(profile) and g.data_types[0] == "float32" and g.zero_point is None:
             loads.append("texel")
         direct = [
             Schedule("conv", (
@@ -219,9 +225,12 @@ class Conv(Family):
         spec = _spec(
             schedule.kernel, tuple(b.buffer for b in bounds), g.transposed,
             values["c"] is not None, options, profile.features, extra, schedule.load,
+            quantized=g.zero_point is not None,
         )
         numbers = dict(g.numbers)
         params = {name: numbers[name] for name in _PARAMS[schedule.kernel] + _STRIDES}
+        if g.zero_point is not None:
+            params["zero_point"] = g.zero_point
         return [
             dispatch(
                 node, spec, bounds, extra, groups, params, constants, profile,
@@ -398,11 +407,13 @@ def _product(node: KernelNode, g: Geometry) -> Product:
     inputs_last = g.fc == 1 and (g.fo != 1 or g.IC == 1)
     width = g.fo if inputs_last else g.fc
     data_type = node.operands["input"].data_type
+    quantized = g.zero_point is not None
     if g.channels_last:
         product = Product(
             g.N * g.H * g.W, g.OC, g.IC, g.IC, width, g.OC, b_transposed=inputs_last,
             c_strides=(0, 1), operands=("input", "filter", "bias"),
             panel=matmul.panel_of(node.operands["filter"]), data_type=data_type,
+            quantized="b" * quantized, zero_point=g.zero_point or 0.0,
         )
     else:
         pixels = g.H * g.W
@@ -412,6 +423,7 @@ def _product(node: KernelNode, g: Geometry) -> Product:
             batch=(g.N,) * many, a_batch=(0,) * many, b_batch=(g.IC * pixels,) * many,
             out_batch=(g.OC * pixels,) * many, c_strides=(1, 0),
             operands=("filter", "input", "bias"), data_type=data_type,
+            quantized="a" * quantized, zero_point=g.zero_point or 0.0,
         )
     return matmul.normalize(product)
 
@@ -419,10 +431,10 @@ def _product(node: KernelNode, g: Geometry) -> Product:
 def _spec(
     kernel: str, buffers: tuple[Buffer, ...], transposed: bool, addend: bool,
     vectors: Mapping[str, bool], features: frozenset[str], extra: fused.Epilogue,
-    load: str = "storage",
+    load: str = "storage", quantized: bool = False,
 ) -> KernelSpec:
     """``vectors``: options that say what is loaded and stored 4 elements at a time, and along
-    what."""
+    what. ``quantized``: the filter has integers of 8 bits."""
     wide: set[str] = set()
     if kernel == "conv_tiled":
         names = (("x", "vector"), ("w", "filter_vector"), ("out", "out_vector"))
@@ -443,7 +455,10 @@ def _spec(
     return KernelSpec(
         f"{kernel}.comp.j2",
         buffers,
-        (*(Param(name) for name in _PARAMS[kernel] + _STRIDES), *extra.params),
+        (
+            *(Param(name) for name in _PARAMS[kernel] + _STRIDES),
+            *([Param("zero_point", "float")] if quantized else []), *extra.params,
+        ),
         tuple(Constant(name) for name in _CONSTANTS[kernel]),
         (*options, *extra.options),
         used_features(features, buffers, extra.int64, converts=True),

@@ -89,6 +89,25 @@ def conv2d(
     equal to the number of input channels it is a depthwise convolution.
     """
     check.same_type(input=input, filter=filter, bias=bias)
+    return convolved(
+        check, input, filter, padding, strides, dilations, groups, input_layout, filter_layout,
+        bias,
+    )
+
+
+def convolved(
+    check: Check,
+    input: MLOperandDescriptor,
+    filter: MLOperandDescriptor,
+    padding: tuple[int, ...] | None,
+    strides: tuple[int, ...] | None,
+    dilations: tuple[int, ...] | None,
+    groups: int,
+    input_layout: str,
+    filter_layout: str,
+    bias: MLOperandDescriptor | None,
+) -> Inferred:
+    """What a conv2d gives whose operands have the right data types."""
     padding = _numbers(check, "padding", padding, (0, 0, 0, 0))
     strides = _positive(check, "strides", strides)
     dilations = _positive(check, "dilations", dilations)

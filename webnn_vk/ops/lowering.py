@@ -125,6 +125,13 @@ class Convolution:
 
 
 @dataclass(frozen=True)
+class QuantizedConvolution(Convolution):
+    """A convolution whose filter has integers of 8 bits, as `QuantizedProduct` has it."""
+
+    expand: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True)
 class Reduce:
     """Elements brought together along ``axes``: what is accumulated ("sum", "l1", "square",
     "product", "log_sum_exp", "order" for extremes, "arg" for their positions) and what is done to

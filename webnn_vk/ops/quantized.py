@@ -1,4 +1,4 @@
-"""Products with weights of 8 bits: of the compiler's own vocabulary, made by
+"""Products and convolutions with weights of 8 bits: of the compiler's own vocabulary, made by
 `passes/quantized.py`."""
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from ..data_types import FLOAT_TYPES, MLOperandDescriptor
-from .arguments import Bool, Double, Operand
-from .lowering import QuantizedProduct
-from .record import Check, Limits, compiler_operator
+from .arguments import U32, Bool, Double, Operand, SequenceOf
+from .convolution import Conv2dFilterLayout, InputLayout, conv2d, convolved
+from .lowering import QuantizedConvolution, QuantizedProduct
+from .record import Check, Inferred, Limits, compiler_operator
 
 #: Data types of weights that products read as they are.
 WEIGHT_TYPES = ("int8", "uint8")
@@ -39,10 +40,7 @@ def quantized_matmul(
         f"a is {a} and b is {b}{' transposed' * b_transpose}; the columns of the first "
         f"({a.shape[-1]}) have to equal the rows of the second ({inner})",
     )
-    check.that(
-        zero_point == round(zero_point) and abs(zero_point) <= 255,
-        f"zero_point is {zero_point}; a whole number of 8 bits is expected",
-    )
+    _check_zero_point(check, zero_point)
     if scale is not None:
         blocks = scale.shape[1]
         block = inner // blocks
@@ -53,6 +51,13 @@ def quantized_matmul(
             "blocks of 4, 8, 16 … is expected",
         )
     return MLOperandDescriptor("float32", (*a.shape[:-1], columns))
+
+
+def _check_zero_point(check: Check, zero_point: float) -> None:
+    check.that(
+        zero_point == round(zero_point) and abs(zero_point) <= 255,
+        f"zero_point is {zero_point}; a whole number of 8 bits is expected",
+    )
 
 
 @quantized_matmul.reference
@@ -79,3 +84,55 @@ def _expand(emit: Any, operands: Any, arguments: Any, outputs: Any) -> Any:
 
 
 quantized_matmul.lowers_to(QuantizedProduct((("b", "b_transpose"),), _expand))
+
+
+@compiler_operator(
+    input=Limits(FLOAT_TYPES, (4, 4)), filter=Limits(WEIGHT_TYPES, (4, 4)),
+    output=Limits(("float32",)),
+)
+def quantized_conv2d(
+    check: Check,
+    input: Operand,
+    filter: Operand,
+    *,
+    zero_point: Double = 0.0,
+    padding: SequenceOf(U32) = None,
+    strides: SequenceOf(U32) = None,
+    dilations: SequenceOf(U32) = None,
+    groups: U32 = 1,
+    input_layout: InputLayout = "nchw",
+    filter_layout: Conv2dFilterLayout = "oihw",
+) -> Inferred:
+    """The conv2d of ``input`` and ``filter`` − ``zero_point``, in float32. What the sums are to be
+    scaled by is left to who made it."""
+    _check_zero_point(check, zero_point)
+    result = convolved(
+        check, input, filter, padding, strides, dilations, groups, input_layout, filter_layout,
+        None,
+    )
+    (output,) = result.outputs
+    return Inferred((MLOperandDescriptor("float32", output.shape),), result.arguments)
+
+
+@quantized_conv2d.reference
+def _(
+    out: MLOperandDescriptor, input: np.ndarray, filter: np.ndarray, zero_point: float,
+    **arguments: Any,
+) -> np.ndarray:
+    weights = filter.astype(np.float32) - np.float32(zero_point)
+    operands = {"input": input.astype(np.float32), "filter": weights, "bias": None}
+    return conv2d.evaluate((out,), operands, arguments)[0]
+
+
+def _expand_conv2d(emit: Any, operands: Any, arguments: Any, outputs: Any) -> Any:
+    """The operators of the specification that it stands for."""
+    x, filter = operands["input"], operands["filter"]
+    plain = dict(arguments)
+    zero = np.full((1, 1, 1, 1), plain.pop("zero_point"), filter.descriptor.numpy_dtype)
+    weights = emit.dequantize_linear(
+        filter, emit.constant(np.ones((1, 1, 1, 1), np.float32)), emit.constant(zero)
+    )
+    return emit.conv2d(x if x.data_type == "float32" else emit.cast(x, "float32"), weights, **plain)
+
+
+quantized_conv2d.lowers_to(QuantizedConvolution(expand=_expand_conv2d))

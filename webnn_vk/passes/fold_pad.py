@@ -32,7 +32,7 @@ def _is_lowest(pad: Node) -> bool:
     return value == (-math.inf if dtype.kind == "f" else np.iinfo(dtype).min)
 
 
-@rewrite(Op("conv2d", input=_pad_of(_is_zero)))
+@rewrite(Op("conv2d", "quantized_conv2d", input=_pad_of(_is_zero)))
 def pad_into_conv2d(match: Match, emit: Emitter) -> Value | None:
     """A convolution's padding is zeros. (A transposed convolution's cuts its output instead.)"""
     conv = match.root

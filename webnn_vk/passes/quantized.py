@@ -23,11 +23,11 @@ from .rewrite import Rewrite, Substitution, apply_rewrites
 _LEAST_ELEMENTS = 4096
 
 
-def _weights() -> Op:
+def _weights(rank: int = 2) -> Op:
     return Op(
         "dequantize_linear", bind="weights", scale=Constant("scale"), zero_point=Constant("zero"),
         input=Anything("integers", where=lambda v: (
-            v.is_constant and v.data_type in WEIGHT_TYPES and len(v.shape) == 2
+            v.is_constant and v.data_type in WEIGHT_TYPES and len(v.shape) == rank
             and v.descriptor.size >= _LEAST_ELEMENTS
         )),
     )
@@ -79,6 +79,41 @@ def _product(
     if addend is not None:
         result = emit.add(result, addend)
     kind = match.root.output.data_type
+    return result if kind == "float32" else emit.cast(result, kind)
+
+
+def _conv2d(match: Match, emit: Emitter) -> Value | None:
+    """The convolution with the integers, scaled by output channel."""
+    conv, arguments = match.root, dict(match.root.arguments)
+    integers = match["integers"]
+    outputs = arguments["filter_layout"].index("o")
+    scale = match["scale"]
+    if any(n != 1 for axis, n in enumerate(scale.shape) if axis != outputs) or not (
+        np.isfinite(scale.data).all()
+    ):
+        return None
+    found = _with_one_zero_point(integers, match["zero"])
+    if found is None:
+        return None
+    integers, zero_point = found
+    result = emit.quantized_conv2d(match["x"], integers, zero_point=zero_point, **arguments)
+    channels = integers.shape[outputs]
+    row = (channels, 1, 1) if arguments["input_layout"] == "nchw" else (channels,)
+    factors = scale.data.astype(np.float32).reshape(-1)
+    if factors.size > 1:
+        factors = np.repeat(factors, channels // factors.size).reshape(row)
+    else:
+        factors = factors.reshape(())
+    result = emit.mul(result, emit.constant(factors))
+    bias = match.get("bias")
+    if bias is not None:
+        if bias.data is not None:
+            bias = emit.constant(bias.data.astype(np.float32).reshape(row))
+        else:
+            bias = bias if bias.data_type == "float32" else emit.cast(bias, "float32")
+            bias = emit.reshape(bias, row)
+        result = emit.add(result, bias)
+    kind = conv.output.data_type
     return result if kind == "float32" else emit.cast(result, kind)
 
 
@@ -149,22 +184,29 @@ def _rules() -> tuple[Rewrite, ...]:
     ):
         rules.append(Rewrite("matmul", Op("matmul", a="a", b=part), _matmul))
         rules.append(Rewrite("gemm", Op("gemm", a="a", b=part, c=Maybe(Anything("c"))), _gemm))
-    return tuple(rules)
+    conv = Op("conv2d", input="x", filter=_weights(4), bias=Maybe(Anything("bias")))
+    return (*rules, Rewrite("conv2d", conv, _conv2d))
 
 
 _RULES = _rules()
 
 
-_PRODUCTS = frozenset(("matmul", "gemm", "conv2d", "conv_transpose2d"))
+_CONVOLUTIONS = frozenset(("conv2d", "conv_transpose2d"))
+_PRODUCTS = _CONVOLUTIONS | {"matmul", "gemm"}
 
 
-def fold_weights(graph: Graph, compilation: Compilation) -> Graph:
-    """The graph with floats for the dequantised constants that only products read, however much
+def fold_weights(
+    graph: Graph, compilation: Compilation, products: frozenset[str] = _PRODUCTS
+) -> Graph:
+    """The graph with floats for the dequantised constants that only ``products`` read, however much
     more memory they take."""
     known = Substitution()
     nodes: list[Node] = []
     for node in graph.nodes:
-        if node.operator.name == "dequantize_linear" and _is_folded(node, graph, compilation):
+        folded = node.operator.name == "dequantize_linear" and _is_folded(
+            node, graph, compilation, products
+        )
+        if folded:
             known.update(zip(node.outputs, evaluated(node), strict=True))
             compilation.notes.add("fold", node.title)
         else:
@@ -175,7 +217,9 @@ def fold_weights(graph: Graph, compilation: Compilation) -> Graph:
     return replace(graph, outputs=outputs, nodes=tuple(nodes))
 
 
-def _is_folded(node: Node, graph: Graph, compilation: Compilation) -> bool:
+def _is_folded(
+    node: Node, graph: Graph, compilation: Compilation, products: frozenset[str]
+) -> bool:
     readers = list(graph.users.get(node.output, ()))
     readers += [
         after for reader in readers if reader.operator.name == "transpose"
@@ -185,8 +229,8 @@ def _is_folded(node: Node, graph: Graph, compilation: Compilation) -> bool:
         node.operator.name not in compilation.force_cpu
         and all(value.data is not None for value in node.inputs)
         and node.output not in graph.output_values
-        and all(reader.operator.name in _PRODUCTS | {"transpose"} for reader in readers)
-        and any(reader.operator.name in _PRODUCTS for reader in readers)
+        and all(reader.operator.name in products | {"transpose"} for reader in readers)
+        and any(reader.operator.name in products for reader in readers)
     )
 
 
@@ -208,10 +252,12 @@ def _run(graph: Graph, compilation: Compilation) -> Graph:
     # The scale is part of the product's kernel, which is of this graph alone.
     if not compilation.has_compiler:
         return graph
-    return apply_rewrites(
+    graph = apply_rewrites(
         graph, _RULES, kept=compilation.force_cpu,
         applied=lambda text: compilation.notes.add("fuse_dequantize", text),
     )
+    # Filters that no kernel reads as integers: floats take less time than making them each run.
+    return fold_weights(graph, compilation, _CONVOLUTIONS)
 
 
 FUSE_DEQUANTIZE = Pass("fuse_dequantize", _run)

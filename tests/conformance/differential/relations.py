@@ -333,7 +333,7 @@ def _pair(d: Draft, most: int) -> list[int]:
     return [d.integer(1, most), d.integer(1, most)]
 
 
-@relation("conv2d")
+@relation("conv2d", "quantized_conv2d")
 def _(d: Draft) -> Example:
     given: dict[str, Any] = {}
     # Ordinary, depthwise and grouped; 1 × 1 is a kernel of its own.
@@ -362,8 +362,11 @@ def _(d: Draft) -> Example:
             given["input_layout"], n=d.integer(1, 2), c=per_group * groups, h=sizes[0], w=sizes[1]
         ),
         "filter": _arranged(given["filter_layout"], o=outputs, i=per_group, h=taps[0], w=taps[1]),
-        "bias": (outputs,) if d.flag() else None,
     }
+    if d.record.name == "quantized_conv2d":
+        given["zero_point"] = float(d.integer(-128, 255))
+    else:
+        shapes["bias"] = (outputs,) if d.flag() else None
     return d.example(shapes, given)
 
 

@@ -81,3 +81,27 @@ def test_scales_of_blocks(rows: int, kind: str) -> None:
         )
         for way in ("discrete", "software")[: 1 + (kind == "float32")]:
             assert_close(node, arrays, profile_for(way), 1e-5)  # terms add up to about 40
+
+
+@pytest.mark.parametrize(("layout", "filter_layout", "taps", "groups", "data_type", "zero"), [
+    ("nhwc", "ohwi", 3, 1, "int8", 0.0),
+    ("nchw", "oihw", 1, 1, "uint8", 119.0),
+    ("nhwc", "ihwo", 3, 32, "int8", -5.0),
+], ids=["tiles", "product", "depthwise"])
+def test_convolutions(
+    layout: str, filter_layout: str, taps: int, groups: int, data_type: str, zero: float
+) -> None:
+    require_vulkan()
+    rng = np.random.default_rng(taps + groups)
+    sizes = {"n": 1, "c": 32, "h": 9, "w": 8}
+    x = rng.uniform(-1, 1, [sizes[a] for a in layout]).astype(np.float32)
+    own = {"o": 64, "i": 32 // groups, "h": taps, "w": taps}
+    shape = [own[a] for a in filter_layout]
+    low = -128 if data_type == "int8" else 0
+    filter = rng.integers(low, low + 256, shape).astype(data_type)
+    node, arrays = node_of(
+        "quantized_conv2d", x, filter, zero_point=zero, groups=groups, padding=[taps // 2] * 4,
+        input_layout=layout, filter_layout=filter_layout,
+    )
+    # Sums of up to 288 terms of up to 128.
+    assert_close(node, arrays, profile_for("discrete"), 2e-3)

@@ -42,7 +42,10 @@ def test_users_do_not_meet_it(record):
             parse("input %a: float32[2]\n%b = relu(%a)\noutput y = %b"),
             Target(stored_profile(), force_cpu=[NAME]),
         )
-    own = {"attention", "gelu_tanh", "quantized_matmul", "rms_normalization", "swish"}
+    own = {
+        "attention", "gelu_tanh", "quantized_conv2d", "quantized_matmul", "rms_normalization",
+        "swish",
+    }
     assert set(ALL_OPERATORS) == set(OPERATORS) | own | {NAME}
 
 

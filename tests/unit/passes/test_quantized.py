@@ -1,4 +1,5 @@
-"""Products of dequantised weights: which read the integers, and that they mean the same."""
+"""Products and convolutions of dequantised weights: which read the integers, and that it means the
+same."""
 
 from __future__ import annotations
 
@@ -186,6 +187,69 @@ def test_on_software_devices_the_weights_become_floats() -> None:
     done = fused(graph, profile=SOFTWARE)
     # What a gather reads a few rows of stays small.
     assert names(done) == ["dequantize_linear", "transpose", "matmul", "matmul", "gather"]
+
+
+def convolution(
+    scales: int = 32, data_type: str = "int8", zero: Any = 0, kind: str = "float32",
+    bias: bool = True, layout: str = "nchw", filter_layout: str = "oihw", along: str = "o",
+    pad: bool = False, taps: int = 3,
+) -> Graph:
+    """A convolution of 16 channels to 32, whose filter is dequantised with so many scales."""
+    rng = np.random.default_rng(5)
+    emit = Emitter()
+    sizes = {"n": 1, "c": 16, "h": 6, "w": 5}
+    x = graph_input("x", tuple(sizes[a] for a in layout), kind)
+    given = emit.pad(x, *[[int(a in "hw") for a in layout]] * 2) if pad else x
+    own = {"o": 32, "i": 16, "h": taps, "w": taps}
+    limits = np.iinfo(data_type)
+    integers = rng.integers(limits.min, limits.max + 1, [own[a] for a in filter_layout])
+    shape = [scales if a == along else 1 for a in filter_layout]
+    real = emit.dequantize_linear(
+        emit.constant(integers.astype(data_type)),
+        emit.constant(rng.uniform(0.001, 0.002, shape).astype(kind)),
+        emit.constant(np.broadcast_to(np.asarray(zero, data_type), shape)),
+    )
+    options: dict[str, Any] = {"input_layout": layout, "filter_layout": filter_layout}
+    if bias:
+        options["bias"] = emit.constant(rng.uniform(-1, 1, 32).astype(kind))
+    return graph_of(emit, {"y": emit.conv2d(given, real, **options)}, x)
+
+
+@pytest.mark.parametrize(("layout", "filter_layout"), [
+    ("nchw", "oihw"), ("nhwc", "ohwi"), ("nhwc", "hwio"), ("nchw", "ihwo"),
+])
+@pytest.mark.parametrize("scales", [1, 8, 32])
+@pytest.mark.parametrize("bias", [False, True])
+def test_convolutions_read_the_integers(
+    layout: str, filter_layout: str, scales: int, bias: bool
+) -> None:
+    for data_type, zero in (("int8", 0), ("uint8", 131)):
+        done = fused(convolution(
+            scales, data_type, zero, bias=bias, layout=layout, filter_layout=filter_layout
+        ))
+        assert names(done) == ["quantized_conv2d", "mul", *["add"] * bias]
+        node = done.nodes[0]
+        assert node.operands["filter"].data_type == data_type
+        assert node.arguments["zero_point"] == zero
+    done = fused(convolution(scales, kind="float16", bias=bias, layout=layout))
+    assert names(done) == ["quantized_conv2d", "mul", *["add"] * bias, "cast"]
+
+
+def test_a_filter_that_can_not_be_scaled_after_the_sum_becomes_floats() -> None:
+    done = fused(convolution(16, along="i"))
+    assert names(done) == ["conv2d"]
+    assert done.nodes[0].operands["filter"].data is not None
+
+
+def test_one_kernel_is_left_of_a_pad_and_a_quantized_convolution() -> None:
+    report = compiled(convolution(layout="nhwc", filter_layout="ohwi", pad=True)).report
+    assert [s.operators for s in report.steps] == [("quantized_conv2d", "mul", "add")]
+    assert report.weight_bytes == 32 * 16 * 9 + 2 * 4 * 32
+
+
+def test_convolutions_on_software_devices_get_floats() -> None:
+    done = fused(convolution(), profile=SOFTWARE)
+    assert names(done) == ["conv2d"]
 
 
 def compiled(graph: Graph, **options: Any) -> Program:
