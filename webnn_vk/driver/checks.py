@@ -95,7 +95,7 @@ def _check_dispatch(command: DispatchCommand, profile: DeviceProfile) -> None:
     for index, (allocation, offset, size) in enumerate(command.bindings):
         place = f"{what}, binding {index}"
         check_within(place, allocation, offset, size)
-        if size > profile.max_storage_buffer_range:
+        if index not in texels and size > profile.max_storage_buffer_range:
             raise ValueError(f"{place}: {size} bytes, the device binds at most "
                              f"{profile.max_storage_buffer_range}")
         if profile.whole_bindings and offset:

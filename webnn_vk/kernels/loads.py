@@ -12,10 +12,10 @@ from ..device_profile import DeviceProfile
 
 def texel_bytes(profile: DeviceProfile, load: str = "texel") -> int:
     """Bytes up to which the operands of a schedule with this ``load`` can be read as texels of
-    four float32."""
+    four float32. The limit of storage buffers' ranges is not theirs."""
     if load != "texel" or "texel_buffers" not in profile.features:
         return 0
-    return min(16 * profile.max_texel_buffer_elements, profile.max_storage_buffer_range)
+    return 16 * profile.max_texel_buffer_elements
 
 
 def has_texels(profile: DeviceProfile) -> bool:

@@ -291,19 +291,26 @@ def pack_panels(
 
 
 def _bind(
-    target: Access | Scratch, start: int, itemsize: int, elements: int, profile: DeviceProfile
+    target: Access | Scratch, start: int, itemsize: int, elements: int, profile: DeviceProfile,
+    whole: bool = False,
 ) -> tuple[Binding, int]:
-    """A binding that covers ``elements`` from ``start`` on, and the element it begins before."""
-    if isinstance(target, Scratch):
-        value, size = target, target.size
-    else:
-        value, size = target.value, target.value.descriptor.byte_length
-    if size <= profile.max_storage_buffer_range:
+    """A binding that covers ``elements`` from ``start`` on, and the element it begins before; all
+    of the target where it may be ``whole``."""
+    value = target if isinstance(target, Scratch) else target.value
+    if whole or _bytes(target) <= profile.max_storage_buffer_range:
         return Binding(value), start
     offset = start * itemsize
     offset -= offset % alignment(profile)
     length = (start + elements) * itemsize - offset
     return Binding(value, offset, round_up(length, VECTOR_BYTES)), start - offset // itemsize
+
+
+def _is_float32(target: Access | Scratch) -> bool:
+    return isinstance(target, Scratch) or target.data_type == "float32"
+
+
+def _bytes(target: Access | Scratch) -> int:
+    return target.size if isinstance(target, Scratch) else target.value.descriptor.byte_length
 
 
 # -- one dispatch
@@ -342,6 +349,14 @@ def _dispatch(
     out_type = "float32" if isinstance(out, Scratch) else node.out_type
     a_size, b_size = (DATA_TYPES[operand.data_type].size for operand in (a, b))
     reach = spans(p)
+    # A part of what exceeds a storage buffer begins where it likes, which texels can't: they are of
+    # all of it.
+    room = 4 * profile.max_texel_buffer_elements
+    read = [target for target in (a, b, c) if target is not None]
+    texels = schedule.load == "texel" and all(
+        _bytes(target) <= (room if _is_float32(target) else profile.max_storage_buffer_range)
+        for target in read
+    )
     bindings, bases = [], []
     for target, start, size, elements in (
         (a, piece.a, a_size, reach[0]),
@@ -352,7 +367,8 @@ def _dispatch(
         if target is None:
             bases.append(0)
             continue
-        binding, base = _bind(target, start, size, elements, profile)
+        whole = texels and target is not out
+        binding, base = _bind(target, start, size, elements, profile, whole)
         bindings.append(binding)
         bases.append(base)
     scale = node.operand("scale")
@@ -367,8 +383,6 @@ def _dispatch(
             extra = fused.merged(node, extra, bindings[0])
     # Others of mixed types are in the pack without vectors alone.
     plain = p.quantized or data_type == out_type and c_type in (None, data_type)
-    # Parts of what exceeds a binding begin where they like.
-    texels = schedule.load == "texel" and all(b.size is None for b in bindings)
     aligned = plain or bool(node.epilogue)
     if kernel == coopmat.KERNEL:
         by_vectors = coopmat.vectors(p, bases) if aligned else (False,) * 3

@@ -132,6 +132,18 @@ def test_good_commands() -> None:
         check_command(command, PROFILE)
 
 
+def test_texels_have_a_range_of_their_own() -> None:
+    many = PROFILE.replace(max_texel_buffer_elements=512)
+    both = (*TEXELS, (1, "r32f"))
+    check_command(dispatch((LARGE, 0, 8192), texels=both),
+                  many.replace(max_texel_buffer_elements=2048))
+    with pytest.raises(ValueError, match="8192 bytes, the device binds at most 4096"):
+        check_command(dispatch((LARGE, 0, 8192)), many)
+    with pytest.raises(ValueError, match="8192 bytes; texels of 16 bytes, at most 511"):
+        check_command(dispatch((LARGE, 0, 8192), texels=both),
+                      many.replace(max_texel_buffer_elements=511))
+
+
 def test_texels_have_an_alignment_of_their_own() -> None:
     profile = PROFILE.replace(min_storage_buffer_offset_alignment=16)
     check_command(dispatch((DATA, 16, 512)), profile)

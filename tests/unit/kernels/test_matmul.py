@@ -58,7 +58,10 @@ def test_texels_only_where_a_device_reads_whole_operands_so() -> None:
     assert loads(llvmpipe) == {"texel"}
     assert loads(llvmpipe.masked(["texel_buffers"])) == {"storage"}
     assert loads(llvmpipe.replace(max_texel_buffer_elements=65536)) == {"storage"}
-    assert loads(llvmpipe.replace(max_storage_buffer_range=4096)) == {"storage"}
+    # The range of storage buffers is none of texels.
+    small = llvmpipe.replace(max_storage_buffer_range=4096)
+    assert loads(small) == {"texel"}
+    assert loads(small.replace(max_texel_buffer_elements=1024)) == {"storage"}
     assert loads(llvmpipe, "float16") == {"storage"}
     assert loads(stored_profile("nvidia_h200")) == {"storage"}
 
@@ -82,6 +85,21 @@ def test_few_workgroup_invocations_are_respected() -> None:
     (dispatch,) = plan(node, minimum)
     size = dispatch.constants["LX"] * dispatch.constants["LY"]
     assert size <= minimum.max_workgroup_invocations
+
+
+def test_parts_of_large_operands_are_read_as_texels() -> None:
+    """What is written is cut at the range of a storage buffer; all of what is read is bound."""
+    device = stored_profile("llvmpipe").replace(max_storage_buffer_range=20480)
+    left, right = (MLOperandDescriptor("float32", s) for s in ((4, 64, 32), (4, 32, 64)))
+    node, _ = node_of("matmul", left, right)
+    starts = []
+    for dispatch in plan(node, device):
+        a, b, out = dispatch.bindings
+        assert (a.size, b.size) == (None, None) and out.size == 16384
+        assert [buffer.load for buffer in dispatch.spec.buffers] == ["texel", "texel", "storage"]
+        starts.append((dispatch.params["a_base"], dispatch.params["b_base"], out.offset))
+    size = 64 * 32
+    assert starts == [(n * size, n * size, n * 16384) for n in range(4)]
 
 
 @pytest.mark.parametrize("profile", ["nvidia_h200", "llvmpipe", "adreno_minimum"])

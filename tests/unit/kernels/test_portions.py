@@ -10,6 +10,7 @@ from webnn_vk.data_types import MLOperandDescriptor
 from webnn_vk.graph import Value
 from webnn_vk.kernels import Scratch, Unsupported
 from webnn_vk.kernels.dispatch import Binding
+from webnn_vk.kernels.loads import texel_bytes
 from webnn_vk.kernels.portions import bound, check_bindings, total_bytes
 
 DEVICE = stored_profile("llvmpipe").replace(max_storage_buffer_range=1024)
@@ -47,6 +48,18 @@ def test_portions_follow_each_other(
         Binding(target.value, start, end - start) for start, end in zip(starts, ends, strict=True)
     )
     assert made.constants == {"PORTION_x": elements}
+
+
+def test_what_is_read_as_texels_is_bound_whole_beyond_a_range() -> None:
+    # The range of a storage buffer is none of texels.
+    given, most = value(600), texel_bytes(DEVICE)
+    assert most == 16 * DEVICE.max_texel_buffer_elements
+    made = bound("x", given, DEVICE, texels=most)
+    assert (made.buffer.load, made.bindings) == ("texel", (Binding(given.value),))
+    assert bound("x", given, DEVICE, "w", texels=most).buffer.portions == 3
+    few = texel_bytes(DEVICE.replace(max_texel_buffer_elements=149))
+    assert bound("x", given, DEVICE, texels=few).buffer.portions == 3
+    assert texel_bytes(DEVICE.masked(["texel_buffers"])) == texel_bytes(DEVICE, "storage") == 0
 
 
 def test_portions_begin_where_the_device_may_bind() -> None:
