@@ -1,7 +1,8 @@
 """Host memory of a graph's weights: resident bytes before, while and after a model is built.
 
 Counted are the process's anonymous and shared pages (RssAnon + RssShmem): on a software driver they
-hold the device's memory too, on a GPU with its own memory they hold none of it.
+hold the device's memory too, on a GPU with its own memory they hold none of it. For whole models
+also the highest of all resident pages, those of the driver's libraries included (ru_maxrss).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import gc
 import itertools
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -24,6 +26,7 @@ from webnn_vk import MLGraphBuilder
 from webnn_vk.tools import ToolError
 from webnn_vk.tools.devices import open_context
 
+from .cold import MODELS
 from .table import show
 
 #: Products in a row, each with a constant matrix.
@@ -191,15 +194,62 @@ def measure_import(context: Any, path: Path, weights: int) -> Figures:
     )
 
 
-def import_in_a_process(device: str | None, path: Path, weights: int) -> Figures:
-    """``measure_import`` in a process of its own, which has imported nothing before."""
+@dataclass(frozen=True)
+class ModelFigures:
+    """Bytes. ``weights``: as the device has them; ``peak``: the most while the model is described
+    and built, beyond what an open context has. ``highest``: the process's highest resident memory
+    till then, the libraries' pages and compiled kernels included."""
+
+    weights: int
+    before: int
+    peak: int
+    highest: int
+
+    @property
+    def wanted(self) -> float:
+        """What ``highest`` is to stay below."""
+        return 1.5 * self.weights + 150e6
+
+
+def measure_model(context: Any, name: str) -> ModelFigures:
+    """Build one of ``bench.cold.MODELS`` on a context that has built nothing before."""
+    gc.collect()
+    before = resident()
+    with Peak() as peak:
+        graph = MODELS[name](context).result()
+    highest = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    weights = graph.report().weight_bytes
+    return ModelFigures(weights, before, peak.bytes - before, highest)
+
+
+def model_in_a_process(device: str | None, name: str) -> ModelFigures:
+    """``measure_model`` in a process of its own."""
+    return ModelFigures(**_in_a_process(_MODEL, [device, name]))
+
+
+def _in_a_process(code: str, arguments: list[Any]) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-c", _CHILD, json.dumps([device, str(path), weights])],
-        capture_output=True, text=True,
+        [sys.executable, "-c", code, json.dumps(arguments)], capture_output=True, text=True
     )
     if done.returncode:
-        raise ToolError(done.stderr.strip().splitlines()[-1])
-    return Figures(**json.loads(done.stdout))
+        raise ToolError((done.stderr.strip().splitlines() or ["no message"])[-1])
+    return json.loads(done.stdout)
+
+
+_MODEL = """
+import json, sys
+from dataclasses import asdict
+from bench.memory import measure_model
+from webnn_vk.tools.devices import open_context
+device, name = json.loads(sys.argv[1])
+with open_context(device) as context:
+    print(json.dumps(asdict(measure_model(context, name))))
+"""
+
+
+def import_in_a_process(device: str | None, path: Path, weights: int) -> Figures:
+    """``measure_import`` in a process of its own, which has imported nothing before."""
+    return Figures(**_in_a_process(_CHILD, [device, str(path), weights]))
 
 
 _CHILD = """
@@ -238,6 +288,14 @@ def main(device: str | None, megabytes: int = MEGABYTES) -> None:
             f"{imported.seconds:.2f} s, before the build"
         )
         _show(imported)
+    print("\nModels, each in a process of its own; wanted: 1.5 × weights + 150 MB")
+    rows = []
+    for name in MODELS:
+        model = model_in_a_process(device, name)
+        values = (model.weights, model.before, model.peak, model.highest, model.wanted)
+        rows.append([name, *(f"{value / 1e6:.0f}" for value in values)])
+    titles = ("weights", "before", "peak, more than before", "highest, all pages", "wanted")
+    show(["MB", *titles], rows)
 
 
 def _show(figures: Figures) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import mmap
 from collections.abc import Sequence
 from itertools import permutations
 from typing import Any
@@ -43,31 +41,6 @@ def as_bytes(
             f"{descriptor.byte_length}"
         )
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-
-
-#: Copies of so many bytes have pages of their own.
-PAGED_BYTES = 1 << 16
-
-
-def own_copy(given: np.ndarray) -> np.ndarray:
-    """A copy of flat bytes. The memory of a large one goes back to the system when it goes: what
-    the C library frees may stay in its heap, and weights are let go one by one while the device's
-    copies fill."""
-    if given.nbytes < PAGED_BYTES:
-        return given.copy()
-    try:
-        if hasattr(mmap, "MAP_ANONYMOUS"):
-            flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # not shared with forked children
-            pages = mmap.mmap(-1, given.nbytes, flags=flags)
-        else:
-            pages = mmap.mmap(-1, given.nbytes)
-    except OSError as error:
-        if error.errno not in (errno.ENOMEM, errno.EAGAIN):
-            raise
-        raise MemoryError(f"no memory for a copy of {given.nbytes} bytes") from error
-    copy = np.frombuffer(pages, np.uint8)
-    copy[:] = given
-    return copy
 
 
 def is_exactly(data: Any, descriptor: MLOperandDescriptor) -> bool:

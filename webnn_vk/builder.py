@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .arithmetic import Arithmetic
-from .buffers import as_bytes, check_byte_order, own_copy
+from .buffers import as_bytes, check_byte_order
 from .context import MLContext, build_graph
 from .context_state import context_state
 from .data_types import (
@@ -39,6 +39,7 @@ from .ml_graph import MLGraph
 from .ops import OPERATORS, Operator
 from .ops.arguments import Number
 from .ops.help import method_help
+from .pages import own_copy
 from .promise import MLPromise, kind_of
 from .runtime import CpuDevice
 from .tensor import MLTensor

@@ -16,6 +16,7 @@ from ..ops import ALL_OPERATORS, Operator
 from ..ops.arguments import Operands
 from ..ops.hints import negative_hint, option_hint
 from ..ops.record import prefix
+from ..pages import own_copy
 from .ir import Node, Value
 
 
@@ -66,7 +67,7 @@ class Emitter:
 
     def constant(self, array: np.ndarray | Any, data_type: str | None = None) -> Value:
         """A constant from an array (copied) or a number."""
-        array = np.array(array, dtype=DATA_TYPES[data_type].numpy if data_type else None, order="C")
+        array = own_copy(np.asarray(array, DATA_TYPES[data_type].numpy if data_type else None))
         array.setflags(write=False)
         return Value(MLOperandDescriptor(array.dtype.name, array.shape), data=array)
 

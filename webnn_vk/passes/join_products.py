@@ -12,6 +12,7 @@ import numpy as np
 
 from ..data_types import MLOperandDescriptor
 from ..graph import Emitter, Graph, Node, Value
+from ..pages import own_pages
 from .pipeline import Compilation, Pass
 from .rewrite import Substitution
 
@@ -189,7 +190,12 @@ def _row(value: Value | None, columns: int) -> Value:
 
 def _side_by_side(values: Sequence[Value], axis: int) -> Value:
     """A constant of several; it has a key of its own where all have one."""
-    data = np.concatenate([v.data for v in values if v.data is not None], axis)
+    parts = [v.data for v in values if v.data is not None]
+    shape = list(parts[0].shape)
+    shape[axis] = sum(part.shape[axis] for part in parts)
+    # The parts go at once, the whole goes as soon as it is on the device.
+    data = own_pages(tuple(shape), parts[0].dtype)
+    np.concatenate(parts, axis, out=data)
     data.setflags(write=False)
     keys = [v.key for v in values]
     key = None if None in keys else hashlib.sha256(repr(("join", axis, keys)).encode()).hexdigest()

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from bench.memory import imports
+from bench.memory import imports, model_in_a_process
 from tests.support.drivers import require_vulkan
 from tests.support.paths import ROOT
 
@@ -24,6 +24,8 @@ with open_context("vulkan") as context:
 """
 #: What varies from run to run: the allocator's blocks, the driver's own memory.
 NOISE = 12e6
+#: What a first graph needs.
+FIRST_GRAPH = 60e6
 
 
 def test_weights_are_in_memory_once():
@@ -41,6 +43,8 @@ def test_weights_are_in_memory_once():
     weights = figures["weights"]
     assert abs(weights - MEGABYTES * 1e6) < 1e6
     assert weights <= figures["on_device"] < 1.02 * weights
+    # Each layer's copy goes when it is on the device.
+    assert figures["peak"] < 1.5 * weights + NOISE, figures
     for name in ("steady", "after_run"):
         assert figures[name] < 1.2 * weights + NOISE, figures
         if figures["mapped"]:
@@ -63,6 +67,18 @@ def test_an_import_needs_its_weights_once(megabytes, monkeypatch):
         assert weights <= figures.on_device < 1.05 * weights
         # What any first graph needs (kernels, the driver's compiler) is in it, too.
         bound = {"external": 1.3, "embedded": 2.3}[name] * weights
-        first_graph = 0 if megabytes >= 500 else 60e6
+        first_graph = 0 if megabytes >= 500 else FIRST_GRAPH
         assert figures.peak < bound + first_graph, (name, figures)
         assert figures.steady < 1.15 * weights + first_graph, (name, figures)
+
+
+@pytest.mark.parametrize("name", ["BERT, 2 layers", "ResNet-50"])
+def test_a_build_takes_half_as_much_again_as_the_weights(name, monkeypatch):
+    """On a software driver the weights on the device are resident too: while it is built a model
+    takes one and a half times them, beside what any first graph needs (kernels, the driver's
+    compiler)."""
+    require_vulkan()
+    monkeypatch.setenv("WEBNN_VK_VALIDATE", "0")
+    figures = model_in_a_process("vulkan", name)
+    assert figures.weights > 50e6
+    assert figures.peak < 1.5 * figures.weights + FIRST_GRAPH, figures
