@@ -124,9 +124,9 @@ def _view(buffer: Buffer, binding: int, features: frozenset[str]) -> BufferView:
     else:
         form, per_slot = "packed", 32 // bits
         storage = "uint"
-        if bits == 16 and buffer.width == 4:
-            storage, per_slot = "uvec2", 4
-    vector = _VECTORS.get(arithmetic) if buffer.width == 4 else None
+        if bits == 16 and buffer.width > 1:
+            storage, per_slot = {4: "uvec2", 8: "uvec4"}[buffer.width], buffer.width
+    vector = _VECTORS.get(arithmetic) if buffer.width > 1 else None
     return BufferView(
         buffer.name, buffer.data_type, buffer.access, buffer.width, buffer.portions, binding,
         arithmetic, vector, storage, form, per_slot,

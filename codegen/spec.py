@@ -88,6 +88,7 @@ class Buffer:
     access: "r", "w" or "rw". width 4: elements are stored as 4-component vectors and
     `load4_<name>`/`store4_<name>` count vectors (32-bit types, float16, int8, uint8). A scalar
     store into packed words (8 and 16 bits without the native storage, or 4 wide) takes two atomics.
+    width 8, of float16 that is only read: `read_<name>` counts 8 elements and gives them as uvec4.
     portions > 1: the tensor is bound in that many portions, one descriptor after the other, of
     `PORTION_<name>` elements each (the last may be shorter). That specialisation constant is a
     multiple of 16.
@@ -112,8 +113,13 @@ class Buffer:
             )
         if self.access not in ("r", "w", "rw"):
             raise SpecError(f"{what}: access {self.access!r}; accepted: r, w, rw")
-        if self.width not in (1, 4):
-            raise SpecError(f"{what}: width {self.width!r}; accepted: 1, 4")
+        if self.width not in (1, 4, 8):
+            raise SpecError(f"{what}: width {self.width!r}; accepted: 1, 4, 8")
+        if self.width == 8 and (self.data_type, self.access) != ("float16", "r"):
+            raise SpecError(
+                f"{what}: width 8 is for float16 with access r, not {self.data_type} with access "
+                f"{self.access}"
+            )
         if self.width == 4 and self.data_type in ("int64", "uint64", "uint16"):
             raise SpecError(f"{what}: width 4 does not exist for {self.data_type}")
         if not isinstance(self.portions, int) or not 1 <= self.portions <= 64:

@@ -179,11 +179,11 @@ class Matmul(Family):
 
             def spec(
                 kernel, tb, va, vb, c_type=c_type, data_type=data_type, ta=ta, out=None,
-                texels=False, extra=None,
+                texels=False, extra=None, wide=False,
             ):
                 return _spec(
                     kernel, data_type, c_type, out or data_type, ta, tb, va, vb, features, extra,
-                    texels=texels,
+                    texels=texels, wide=wide,
                 )
 
             for vector, texels in itertools.product(flags, flags):
@@ -197,6 +197,8 @@ class Matmul(Family):
                         for texels in flags if addend else ():
                             yield spec("matmul", tb, va, vb, texels=texels, extra=chains.merged())
                     yield spec("matmul_tiled", tb, va, vb)
+                if data_type == "float16":
+                    yield spec("matmul_tiled", tb, True, True, wide=True)
                 if data_type == "float16":
                     # Sums over parts of the inner dimension.
                     for kernel in ("matmul", *(["matvec"] if not tb else [])):
@@ -396,9 +398,10 @@ def _dispatch(
         if kernel == "matvec":
             b_vector = a_vector and (p.a_transposed or _divides(bases[1], *p.b_batch))
             a_vector = b_vector
+        wide = kernel == "matmul_tiled" and a_vector and b_vector and _wide(p, bases, schedule)
         spec = _spec(
             kernel, data_type, c_type, out_type, p.a_transposed, p.b_transposed, a_vector,
-            b_vector, profile.features, extra, texels=texels,
+            b_vector, profile.features, extra, texels=texels, wide=wide,
             weights=(p.quantized, (a if p.quantized == "a" else b).data_type), blocks=p.block > 0,
         )
     rows, columns = tile_shape(p, schedule)
@@ -444,8 +447,8 @@ def _panel_step(p: Product, columns: int) -> int:
     return columns * (p.ldb if p.b_transposed else 1)
 
 
-def _divides(*numbers: int) -> bool:
-    return not any(n % 4 for n in numbers)
+def _divides(*numbers: int, by: int = 4) -> bool:
+    return not any(n % by for n in numbers)
 
 
 def _vectors(p: Product, bases: Sequence[int]) -> tuple[bool, bool]:
@@ -458,14 +461,25 @@ def _vectors(p: Product, bases: Sequence[int]) -> tuple[bool, bool]:
     return a, b
 
 
+def _wide(p: Product, bases: Sequence[int], schedule: Schedule) -> bool:
+    """Whether both tiles of a float16 product can be loaded in vectors of 8 elements, which
+    invocations share evenly."""
+    rows, columns = tile_shape(p, schedule)
+    lanes = schedule["LX"] * schedule["LY"]
+    return p.data_type == "float16" and not p.quantized and _divides(
+        bases[0], p.lda, p.m if p.a_transposed else p.k, *p.a_batch,
+        bases[1], p.ldb, p.k if p.b_transposed else p.n, *p.b_batch, schedule["BK"], by=8,
+    ) and not (rows + columns) * schedule["BK"] % (8 * lanes)
+
+
 def _spec(
     kernel: str, data_type: str, c_type: str | None, out_type: str, a_transposed: bool,
     b_transposed: bool, a_vector: bool, b_vector: bool, features: frozenset[str],
     extra: fused.Epilogue | None = None, texels: bool = False,
-    weights: tuple[str, str] = ("", ""), blocks: bool = False,
+    weights: tuple[str, str] = ("", ""), wide: bool = False, blocks: bool = False,
 ) -> KernelSpec:
     """``weights``: which of a and b has another data type, and which; for ("", "") none has.
-    ``blocks``: they have scales of blocks."""
+    ``wide``: a and b are loaded in vectors of 8. ``blocks``: weights have scales of blocks."""
     extra = extra or fused.nothing(out_type)
     options = {"a_transposed": a_transposed, "addend": c_type is not None}
     out_vector = False
@@ -485,9 +499,10 @@ def _spec(
         options |= {"vector": a_vector}
         b_vector = a_vector and not a_transposed
     quantized, weight_type = weights
+    vector = 8 if wide else 4
     buffers = [
-        Buffer("a", weight_type if quantized == "a" else data_type, "r", 4 if a_vector else 1),
-        Buffer("b", weight_type if quantized == "b" else data_type, "r", 4 if b_vector else 1),
+        Buffer("a", weight_type if quantized == "a" else data_type, "r", vector * a_vector or 1),
+        Buffer("b", weight_type if quantized == "b" else data_type, "r", vector * b_vector or 1),
         *([Buffer("c", c_type)] if c_type else []),
         Buffer("out", out_type, "w", 4 if out_vector else 1),
         *([Buffer("scale", "float32")] if blocks else []),

@@ -8,10 +8,15 @@ import pytest
 from tests.support.cases.matmul import gemm_node, matmul_node
 from tests.support.comparing import WAYS, assert_close, profile_for, random_array
 from tests.support.drivers import require_vulkan
+from tests.support.profiles import stored_profile
 from tests.support.running import device_profile, node_of
-from webnn_vk.data_types import FLOAT_TYPES
+from webnn_vk.data_types import FLOAT_TYPES, MLOperandDescriptor
 from webnn_vk.kernels import plan
 from webnn_vk.kernels.dispatch import Scratch
+from webnn_vk.kernels.heuristics.gpu import Gpu
+from webnn_vk.kernels.matmul import MATMUL
+from webnn_vk.kernels.node import KernelNode
+from webnn_vk.kernels.schedule import Schedule
 
 # Sums of up to 68 products of numbers up to 2, of which float32 keeps 24 bits each.
 _ERROR = 2e-5
@@ -42,6 +47,43 @@ def test_edges_of_every_variant(ta: bool, tb: bool) -> None:
             assert_close(node, arrays, profile, _ERROR)
             seen |= {d.variant.split()[1] for d in plan(node, profile)}
     assert seen >= {"vvx", "ssx", "vv", "ss"}
+
+
+def tilings() -> list[Schedule]:
+    shapes = (64, 64), (64, 64)
+    node, _ = node_of("matmul", *(MLOperandDescriptor("float32", shape) for shape in shapes))
+    problem = MATMUL.problem(KernelNode.of(node))
+    candidates = MATMUL.candidates(problem, stored_profile("amd_rdna3"))
+    return [schedule for schedule in candidates if schedule.kernel == "matmul_tiled"]
+
+
+@pytest.mark.parametrize("schedule", tilings(), ids=str)
+def test_tiles_in_shared_memory(schedule: Schedule, monkeypatch) -> None:
+    """Every tile size, of float16 loaded 8, 4 and 1 elements at a time, with a rest of the inner
+    dimension and without, with less than a tile; what lies behind a row is not multiplied."""
+    require_vulkan()
+    profile = profile_for("discrete")
+    monkeypatch.setattr(Gpu, "matmul", lambda self, *problem: schedule)
+    rng = np.random.default_rng(schedule["TM"])
+    widths = set()
+    turns = ((False, False), (False, True), (True, False), (True, True))
+    cases = [("float16", (40, 136, 24), turn) for turn in turns]
+    # All four orders for what is loaded 8 at a time; of the others some for each tile size.
+    turn = turns[tilings().index(schedule)]
+    cases += [("float16", (40, 132, 20), turn), ("float32", (132, 36, 20), turn[::-1])]
+    cases += [("float32", (33, 69, 19), turn)] * (schedule["TM"] < 8)
+    for data_type, (m, n, k), (ta, tb) in cases:
+        a = random_array(rng, data_type, (k, m) if ta else (m, k))
+        b = random_array(rng, data_type, (n, k) if tb else (k, n))
+        # In the last row and column: in no other.
+        a[(k - 1, m - 1) if ta else (m - 1, k - 1)] = np.inf
+        b[(n - 1, k - 1) if tb else (k - 1, n - 1)] = np.nan
+        node, arrays = node_of("gemm", a, b, a_transpose=ta, b_transpose=tb)
+        (dispatch,) = plan(node, profile)
+        assert dispatch.kernel == "matmul_tiled"
+        widths.add((data_type, *(b.width for b in dispatch.spec.buffers[:2])))
+        assert_close(node, arrays, profile, _ERROR)
+    assert {("float16", 8, 8), ("float16", 4, 4), ("float32", 4, 4)} <= widths
 
 
 def test_infinities_and_nan_stay_in_their_rows_and_columns() -> None:

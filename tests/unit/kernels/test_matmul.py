@@ -136,3 +136,20 @@ def test_tiles_of_operands_read_one_by_one_are_small() -> None:
     ):
         (dispatch,) = _planned("amd_rdna3", *shapes)
         assert dispatch.kernel == "matmul_tiled" and dispatch.constants["TM"] == tile
+
+
+@pytest.mark.parametrize(
+    ("shapes", "widths"),
+    [
+        (((1024, 1024), (1024, 1024)), [8, 8]), (((1000, 1000), (1000, 1000)), [8, 8]),
+        (((1024, 1020), (1020, 1024)), [4, 4]), (((1024, 1024), (1024, 1020)), [4, 4]),
+        (((1024, 1024), (1024, 1023)), [4, 1]),
+    ],
+)
+def test_halves_are_loaded_by_sixteen_bytes(shapes, widths) -> None:
+    """Where the rows of both divide by 8 elements."""
+    node, _ = node_of("matmul", *(MLOperandDescriptor("float16", shape) for shape in shapes))
+    profile = stored_profile("amd_rdna3").masked(["cooperative_matrix"])
+    (dispatch,) = plan(node, profile)
+    assert dispatch.kernel == "matmul_tiled"
+    assert [buffer.width for buffer in dispatch.spec.buffers[:2]] == widths
