@@ -211,7 +211,7 @@ function roofline() {
     put(svg, "text", {x: left - 6, y: py(10 ** e) + 4, "text-anchor": "end"}, unit(e));
   }
   put(svg, "text", {x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle"},
-    "floating-point operations (FLOP) per byte of memory");
+    "FLOP per byte of memory");
   if (roof) {
     const start = Math.max(10 ** x0, 10 ** y0 / roof.bandwidth);
     put(svg, "path", {class: "roof", d: `M${px(start)} ${py(start * roof.bandwidth)}L${px(knee)} ` +

@@ -106,18 +106,20 @@ def _measured(driver: Any) -> float:
         plain += [fill, BarrierCommand()]
         stamped += [fill, TimestampCommand(number), BarrierCommand()]
     recordings: list[Any] = []
-    costs = []
+    taken: tuple[list[float], list[float]] = ([], [])
     try:
         recordings += [driver.record(plain), driver.record(stamped)]
         for _ in range(1 + _PAIRS):
             # In turns, so that what else the machine does falls on both.
-            without, with_stamps = (_seconds(driver, recording) for recording in recordings)
-            costs.append(with_stamps - without)
+            for seconds, recording in zip(taken, recordings, strict=True):
+                seconds.append(_seconds(driver, recording))
     finally:
         for recording in recordings:
             recording.free()
         memory.free()
-    return max(statistics.median(costs[1:]), 0.0) / _STAMPS
+    # The quarter that was least disturbed; the first warms up.
+    without, with_stamps = (statistics.quantiles(seconds[1:])[0] for seconds in taken)
+    return max(with_stamps - without, 0.0) / _STAMPS
 
 
 def _seconds(driver: Any, recording: Any) -> float:
