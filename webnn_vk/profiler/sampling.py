@@ -6,7 +6,7 @@ import statistics
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,17 +87,21 @@ class Sampler:
 
 
 def stamp_seconds(device: Any) -> float:
-    """What a timestamp between two commands costs a `DriverDevice` as busy as its machine is now,
-    found out in some milliseconds; 0 where it writes none. Nothing else should run there."""
+    """What a timestamp between two commands costs a `DriverDevice`, found out in some milliseconds;
+    0 where it writes none. Nothing else should run there. For a device in software, the processor
+    time of all its threads: what they take is missing elsewhere, and other processes don't count.
+    """
     if device.driver.timestamps is None:
         return 0.0
     try:
-        return _measured(device.driver)
+        return _measured(
+            device.driver, time.process_time if device.profile.is_software else time.perf_counter
+        )
     except DriverError:
         return 0.0
 
 
-def _measured(driver: Any) -> float:
+def _measured(driver: Any, clock: Callable[[], float]) -> float:
     memory = driver.allocate(_BYTES, label="probe")
     fills = [FillCommand(memory, 0, _BYTES) for _ in range(_STAMPS)]
     plain: list[Command] = []
@@ -112,7 +116,7 @@ def _measured(driver: Any) -> float:
         for _ in range(1 + _PAIRS):
             # In turns, so that what else the machine does falls on both.
             for seconds, recording in zip(taken, recordings, strict=True):
-                seconds.append(_seconds(driver, recording))
+                seconds.append(_seconds(driver, recording, clock))
     finally:
         for recording in recordings:
             recording.free()
@@ -122,7 +126,7 @@ def _measured(driver: Any) -> float:
     return max(with_stamps - without, 0.0) / _STAMPS
 
 
-def _seconds(driver: Any, recording: Any) -> float:
-    start = time.perf_counter()
+def _seconds(driver: Any, recording: Any, clock: Callable[[], float]) -> float:
+    start = clock()
     driver.wait(driver.submit([recording]))
-    return time.perf_counter() - start
+    return clock() - start
