@@ -10,7 +10,8 @@ from html import escape
 from typing import Any
 
 from .picture import Picture
-from .svg import fragment, legend, script, style
+from .svg import fragment, legend, style
+from .svg import script as pictures_script
 
 _DARK = ":root[data-theme=dark]"
 
@@ -18,9 +19,9 @@ _DARK = ":root[data-theme=dark]"
 def page(title: str, summary: str, pictures: Sequence[tuple[Picture, Picture]]) -> str:
     """The page of graphs before and after each pass (the same twice: a graph by itself).
     ``PicturesUnavailable`` without the library that lays out."""
-    return filled(_text("graphs.html"), "/*GRAPHS*/null", {
+    return filled("graph", _text("graphs.html"), {
         "title": title, "summary": summary, "legend": legend_html(), "graphs": drawn(pictures),
-    })
+    }, script=_text("graphs.js"))
 
 
 def drawn(pictures: Sequence[tuple[Picture, Picture]]) -> list[dict[str, Any]]:
@@ -44,13 +45,23 @@ def count(picture: Picture) -> str:
     return ", ".join(f"{number} {name}{'s' * (number != 1)}" for number, name in said)
 
 
-def filled(template: str, mark: str, data: Any) -> str:
-    """A page with its data, and what pages share."""
-    scripts = "\n".join([_text("page.js"), script(), _text("panel.js")])
-    text = template.replace("/*STYLE*/", _text("page.css") + style(_DARK))
-    text = text.replace("/*SCRIPT*/", scripts)
-    # In a script "</" and "<!--" would end it or hide its end.
-    return text.replace(mark, json.dumps(data).replace("<", "\\u003c"))
+def filled(kind: str, body: str, data: Any, *, script: str, css: str = "") -> str:
+    """A page of a kind ("graph"): what all pages have around ``body``, and ``data``, which
+    ``script`` finds as a constant of that name."""
+    scripts = "\n".join([_text("page.js"), pictures_script(), _text("panel.js"), script])
+    parts = {
+        "<!--KIND-->": kind,
+        "<!--HEAD-->": kind.capitalize(),
+        "/*STYLE*/": _text("page.css") + style(_DARK) + css,
+        "<!--BODY-->": body,
+        "/*SCRIPT*/": scripts,
+        # In a script "</" and "<!--" would end it or hide its end.
+        "/*DATA*/null": json.dumps(data).replace("<", "\\u003c"),
+    }
+    text = _text("shell.html")
+    for mark, part in parts.items():
+        text = text.replace(mark, part, 1)
+    return text
 
 
 def legend_html() -> str:

@@ -222,13 +222,13 @@ class BatchWatch:
         if collector.timestamps is None or not run.measured:
             yield from executable.recordings(inputs, outputs)
             return
-        start = now()
+        start = time.thread_time()
         serials = tuple(s.serial for s in (*inputs.values(), *outputs.values()))
         key = (id(executable), serials)
         parts = collector.take(key)
         if parts is None:
             parts = executable.timed_recordings(inputs, outputs)
-            collector.sampler.spent(now() - start)
+            collector.sampler.spent(time.thread_time() - start)
         self._lent.append((key, parts))
         for segment, part in enumerate(parts):
             # Not before it is asked for: what comes behind a segment of the host has no times yet,
@@ -282,7 +282,7 @@ class BatchWatch:
         seconds = 0.0
         pending, self._pending = self._pending, []
         timestamps, sampler = self._collector.timestamps, self._collector.sampler
-        start = now()
+        start = time.thread_time()
         for recording, times in pending:
             if timestamps is not None:
                 try:
@@ -292,7 +292,7 @@ class BatchWatch:
             self._times.device.append(times)
             seconds += times.seconds
         if pending:
-            sampler.spent(now() - start)
+            sampler.spent(time.thread_time() - start)
         return seconds
 
     def done(self) -> None:

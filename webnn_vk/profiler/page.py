@@ -9,20 +9,31 @@ from typing import Any
 
 from ..pictures import Picture, PicturesUnavailable, of_program
 from ..pictures.page import drawn, filled, legend_html
-from .report import ProfileReport, Recorded, title_of
+from .report import ProfileReport, Recorded, duration, title_of
 
 #: Slices of the timeline that a page holds; of longer profiles the first.
 MOST_SLICES = 20_000
-_MARK = "/*PROFILE*/null"
+#: What the host's times are.
+_ABOUT = {
+    "waiting in the queue": "a run, from its call until its batch is begun",
+    "putting together": "a batch: recorded, staged, submitted",
+    "CPU steps": "operators that the CPU computes",
+    "device at work": "a batch, from its submit until its end was seen",
+}
 
 
 def page(
     found: Recorded, report: ProfileReport, passes: Sequence[tuple[Picture, Picture]] = ()
 ) -> str:
     """The page's text. ``passes``: pictures of a graph before and after each pass."""
-    template = importlib.resources.files("webnn_vk.profiler").joinpath("page.html")
     data = {**contents(found, report), **_graphs(found, passes)}
-    return filled(template.read_text(encoding="utf-8"), _MARK, data)
+    return filled("profile", _text("page.html"), data, script=_text("page.js"),
+                  css=_text("page.css"))
+
+
+def _text(name: str) -> str:
+    place = importlib.resources.files("webnn_vk.profiler").joinpath(name)
+    return place.read_text(encoding="utf-8")
 
 
 def _graphs(
@@ -58,23 +69,24 @@ def contents(found: Recorded, report: ProfileReport) -> dict[str, Any]:
     """What the page shows besides the graphs, as plain data; times in seconds."""
     roofline = report.roofline
     return {
-        "device": report.device, "summary": report.summary, "seconds": report.seconds,
-        "runs": report.runs,
+        "device": report.device, "facts": _facts(report), "seconds": report.seconds,
+        "runs": report.runs, "measured": report.measured,
         "roofline": roofline and {"flops": roofline.flops, "bandwidth": roofline.bandwidth},
         "kernels": [
             {
                 "graph": k.graph, "line": k.line,
                 "operators": title_of(k.operators), "device": k.device,
-                "kernel": k.kernel, "variant": k.variant, "runs": k.runs, "seconds": k.seconds,
-                "total": k.total, "flops": k.flops, "bytes": k.bytes,
+                "kernel": k.kernel, "variant": k.variant, "runs": k.runs, "all": k.graph_runs,
+                "seconds": k.seconds, "total": k.total, "flops": k.flops, "bytes": k.bytes,
                 "roof": k.share_of(roofline),
             }
             for k in report.kernels
         ],
         "sums": [
-            *[{"name": h.name, "count": h.count, "seconds": h.seconds} for h in report.host],
-            *[{"name": f"{t.kind}, {t.bytes / 1e6:.3f} MB", "count": t.count, "seconds": t.seconds}
-              for t in report.transfers],
+            *[{"name": h.name, "count": h.count, "seconds": h.seconds,
+               "about": _ABOUT.get(h.name, "")} for h in report.host],
+            *[{"name": t.kind, "count": t.count, "seconds": t.seconds,
+               "about": f"{t.bytes / 1e6:.3f} MB, time on the device"} for t in report.transfers],
         ],
         "rows": _rows(found),
         "memory": [
@@ -91,6 +103,27 @@ def contents(found: Recorded, report: ProfileReport) -> dict[str, Any]:
     }
 
 
+def _facts(report: ProfileReport) -> list[tuple[str, str, str]]:
+    """What stands above all: names, values, and what is to be said of them."""
+    facts = [
+        ("runs of graphs", str(report.runs), f"in {duration(report.seconds)}"),
+        ("measured", f"{report.measured} of {report.runs}",
+         "" if report.every is None else f"one in {report.every}"),
+        ("kernels on the device", duration(report.kernel_seconds), "in what was measured"),
+        ("steps on the CPU", duration(report.host_seconds), "in what was measured"),
+        ("transfers", duration(sum(t.seconds for t in report.transfers)), "on the device"),
+    ]
+    if not report.timed:
+        facts.append(("times of kernels", "none", "the device writes no timestamps"))
+    elif report.stamp_seconds:
+        facts.append(("measuring cost", f"{report.overhead:.1%}",
+                      f"{duration(report.stamp_seconds)} a timestamp"))
+    if report.roofline is not None:
+        facts.append(("the device can do", f"{report.roofline.flops / 1e9:.1f} GFLOP/s",
+                      f"{report.roofline.bandwidth / 1e9:.1f} GB/s of memory"))
+    return facts
+
+
 def _bases(blocks: Any) -> list[int]:
     """Where each block of the arena begins when they are drawn one above the other."""
     ends: dict[int, int] = defaultdict(int)
@@ -105,25 +138,28 @@ def _bases(blocks: Any) -> list[int]:
 
 def _rows(found: Recorded) -> list[dict[str, Any]]:
     """The rows of the timeline: slices of [start, end, name, family]."""
-    rows: list[tuple[str, list[list[Any]]]] = [
-        ("waiting", [[r.queued, r.begun, f"run {n} waits", "wait"]
-                     for n, r in enumerate(found.runs)]),
-        ("batches", [[b.begun, b.submitted, f"{b.works} works put together", "host"]
-                     for b in found.batches]),
-        ("CPU steps", [
+    rows: list[tuple[str, str, list[list[Any]]]] = [
+        ("waiting", _ABOUT["waiting in the queue"], [
+            [r.queued, r.begun, f"run {n} waits", "wait"] for n, r in enumerate(found.runs)
+        ]),
+        ("batches", _ABOUT["putting together"], [
+            [b.begun, b.submitted, f"{b.works} works put together", "host"] for b in found.batches
+        ]),
+        ("CPU steps", _ABOUT["CPU steps"], [
             [s.start, s.end, title_of(line.operators), line.kernel]
             for s, last in found.hosts for line in [found.host_line(s.graph, s.line, last)]
         ]),
-        ("kernels", [
+        ("kernels", "kernels at work on the device", [
             [s.start, s.end, title_of(line.operators), line.kernel]
             for s in found.kernels for line in [found.lines[s.graph][s.line]]
         ]),
-        ("transfers", [[start, end, f"{kind} {size} bytes", kind]
-                       for kind, size, start, end in found.transfers]),
+        ("transfers", "copies to, from and on the device", [
+            [start, end, f"{kind} {size} bytes", kind] for kind, size, start, end in found.transfers
+        ]),
     ]
     return [
-        {"name": name, "left_out": max(len(slices) - MOST_SLICES, 0),
+        {"name": name, "about": about, "left_out": max(len(slices) - MOST_SLICES, 0),
          "slices": [[round(max(s[0], 0), 9), round(max(s[1], 0), 9), *s[2:]]
                     for s in slices[:MOST_SLICES]]}
-        for name, slices in rows if slices
+        for name, about, slices in rows if slices
     ]

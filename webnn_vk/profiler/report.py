@@ -150,16 +150,16 @@ class ProfileReport:
     def summary(self) -> str:
         """The sums in one line."""
         part = self.measured < self.runs
-        said = f"{self.runs} runs in {_shown(self.seconds)}, "
+        said = f"{self.runs} runs in {duration(self.seconds)}, "
         said += f"measured {self.measured} of {self.runs} runs: " if part else "all measured: "
         said += (
-            f"kernels {_shown(self.kernel_seconds)}, CPU steps {_shown(self.host_seconds)}"
-            + (f" (of all runs about {_shown(self.total)})" if part else "")
-            + f", transfers {_shown(sum(t.seconds for t in self.transfers))}"
+            f"kernels {duration(self.kernel_seconds)}, CPU steps {duration(self.host_seconds)}"
+            + (f" (of all runs about {duration(self.total)})" if part else "")
+            + f", transfers {duration(sum(t.seconds for t in self.transfers))}"
         )
         if self.timed and self.stamp_seconds:
             said += (f"; measuring cost about {self.overhead:.1%} of the time, "
-                     f"{_shown(self.stamp_seconds)} a timestamp")
+                     f"{duration(self.stamp_seconds)} a timestamp")
         if self.roofline is not None:
             said += (
                 f"; the device can do {self.roofline.flops / 1e9:.1f} GFLOP/s and "
@@ -172,12 +172,12 @@ class ProfileReport:
         lines = _aligned([_HEAD, *rows])
         if len(self.kernels) > ROWS:
             rest = sum(k.mean for k in self.kernels[ROWS:])
-            lines.append(f"… and {len(self.kernels) - ROWS} more, {_shown(rest)} a run")
+            lines.append(f"… and {len(self.kernels) - ROWS} more, {duration(rest)} a run")
         lines.append("")
         lines += _aligned([
-            *[(t.kind, f"{t.count} ×", _shown(t.seconds), f"{t.bytes / 1e6:.3f} MB")
+            *[(t.kind, f"{t.count} ×", duration(t.seconds), f"{t.bytes / 1e6:.3f} MB")
               for t in self.transfers],
-            *[(h.name, f"{h.count} ×", _shown(h.seconds), "") for h in self.host],
+            *[(h.name, f"{h.count} ×", duration(h.seconds), "") for h in self.host],
         ])
         return "\n".join([*lines, self.summary])
 
@@ -186,8 +186,8 @@ class ProfileReport:
 
     def _repr_html_(self) -> str:
         html = html_table((_cells(k, self) for k in self.kernels), _HEAD, self.summary)
-        rows = [(h.name, h.count, _shown(h.seconds)) for h in self.host]
-        rows += [(t.kind, t.count, _shown(t.seconds)) for t in self.transfers]
+        rows = [(h.name, h.count, duration(h.seconds)) for h in self.host]
+        rows += [(t.kind, t.count, duration(t.seconds)) for t in self.transfers]
         return html + html_table(rows, ("", "times", "time"))
 
 
@@ -208,13 +208,14 @@ def _cells(kernel: KernelTime, report: ProfileReport) -> tuple[str, ...]:
         else ("", "")
     return (
         f"{kernel.total / everything:.1%}" if everything else "",
-        _shown(kernel.mean), str(kernel.runs), title_of(kernel.operators),
+        duration(kernel.mean), str(kernel.runs), title_of(kernel.operators),
         kernel.device, kernel.kernel, kernel.variant, *rates,
         "" if share is None else f"{share:.0%}",
     )
 
 
-def _shown(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds as text, in the unit that fits."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.1f} µs"
     return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.3f} s"

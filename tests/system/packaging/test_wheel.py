@@ -67,8 +67,10 @@ def test_templates_are_inside(wheel_files):
     assert "webnn_vk/examples/sentences.txt" in wheel_files
     assert "webnn_vk/examples/sentence_encoder.py" in wheel_files
     assert "webnn_vk/shaders/templates.json" in wheel_files
-    parts = ("graphs.html", "open.js", "page.css", "page.js", "panel.js")
+    parts = ("graphs.html", "graphs.js", "shell.html", "open.js", "page.css", "page.js", "panel.js")
     assert {f"webnn_vk/pictures/{name}" for name in parts} <= set(wheel_files)
+    parts = ("page.html", "page.css", "page.js")
+    assert {f"webnn_vk/profiler/{name}" for name in parts} <= set(wheel_files)
 
 
 def test_types_are_inside(wheel_files):

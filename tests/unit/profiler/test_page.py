@@ -45,6 +45,15 @@ type("ELEMENTWISE vulkan"); told.found = rows();
 told.count = document.getElementById("count").textContent;
 type("nothing"); told.nothing = rows().length;
 type("");
+const families = [...document.querySelectorAll("#families button")];
+told.families = families.map(button => button.textContent);
+families[1].click(); told.family = rows(); families[1].click(); told.again = rows().length;
+told.facts = [...document.querySelectorAll("#facts dd")].map(value => value.textContent);
+told.runs = [...document.querySelectorAll("#body tr")].map(row => row.cells[2].textContent);
+told.sums = [...document.querySelectorAll("#sums tr")].map(
+  row => [...row.cells].map(c => c.textContent));
+told.hoverRow = hover([...document.querySelectorAll("#timeline text")].find(
+  t => t.textContent === "batches"));
 told.slices = document.querySelectorAll("#timeline rect").length;
 told.hoverSlice = hover([...document.querySelectorAll("#timeline rect")].find(
   r => r.dataset.tip.startsWith("matmul")));
@@ -95,6 +104,12 @@ def test_the_page_in_a_browser(made_up, tmp_path, width, theme):  # noqa: F811
     assert told["byTime"] == [product, sort, relu] and told["sorted"] == "descending"
     assert told["found"] == [relu] and told["count"].startswith("1 of 3: ")
     assert told["nothing"] == 0
+    assert told["families"] == ["matmul 75.5 %", "elementwise 15.1 %", "numpy 9.4 %"]
+    assert told["family"] == [relu] and told["again"] == 3
+    assert told["facts"][:2] == ["2in 4.000 s", "2 of 2"] and told["runs"] == ["2", "1 of 2", "2"]
+    sums = {row[0]: row[1:] for row in told["sums"]}
+    assert sums["upload0.000 MB, time on the device"] == ["2 ×", "100.00 ms", "200.00 ms"]
+    assert told["hoverRow"]["shown"] and told["hoverRow"]["text"].startswith("a batch: recorded")
     # Two waits, two batches, a CPU step, four kernels, two uploads.
     assert told["slices"] == 11
     assert told["hoverSlice"]["shown"] and told["hoverSlice"]["inside"]
