@@ -51,11 +51,11 @@ def write_model(path: Path, nodes: list[Any], inputs: dict[str, list[Any]],
     return path
 
 
-def affine(path: Path, shape: list[Any] | None = None) -> Path:
+def affine(path: Path, shape: list[Any] | None = None, input: str = "x") -> Path:
     """y = 2 x + 1 on [batch, 3, height, width]."""
     shape = shape or ["batch", 3, "height", "width"]
-    nodes = [helper.make_node("Mul", ["x", "two"], ["t"]),
+    nodes = [helper.make_node("Mul", [input, "two"], ["t"]),
              helper.make_node("Add", ["t", "one"], ["y"])]
     constants = {"two": np.float32(2).reshape(()), "one": np.float32(1).reshape(())}
-    return write_model(path, nodes, {"x": shape}, {"y": shape},
+    return write_model(path, nodes, {input: shape}, {"y": shape},
                        {n: np.asarray(a) for n, a in constants.items()})

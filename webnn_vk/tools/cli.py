@@ -4,6 +4,7 @@ own, loaded when it runs."""
 from __future__ import annotations
 
 import io
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -23,6 +24,8 @@ from .cli_shaders import shader_app
 #: What wrong arguments are: typer brings its own copy of click, or uses the installed one.
 WrongUse: type[Exception] = typer.BadParameter.__bases__[0]
 
+#: As shells say it of what Ctrl-C ended.
+INTERRUPTED = 130
 EXIT_STATUS = "Exit status: 0 done, 1 failed (one line on stderr), 2 wrong arguments."
 
 app = typer.Typer(
@@ -41,7 +44,7 @@ app.add_typer(shader_app, name="shader")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit status is 0, or 1 after an error said in one line on stderr (and 1
-    from commands that found something wrong), 2 for wrong arguments."""
+    from commands that found something wrong), 2 for wrong arguments, 130 after Ctrl-C."""
     # Where stdout can't write a character, it is written in ASCII.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -51,19 +54,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = None if arguments is None else list(arguments)
     try:
         status = command.main(given, prog_name="webnn-vk", standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except WrongUse as error:
         return _wrong_use(error)
     except (ToolError, webnn_vk.DOMException) as error:
         print(f"webnn-vk: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     except (KeyboardInterrupt, typer.Abort):
-        print("webnn-vk: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        # The reader (head, less) went away: no fault, but Python would complain when it flushes.
-        sys.stderr.close()
+        status = INTERRUPTED
+    except (BrokenPipeError, SystemExit):
+        # The reader (head, less) went away, which typer makes an exit of: no fault.
+        _drop_output()
         return 0
+    except OSError as error:
+        print(f"webnn-vk: {error.filename or 'stdout'}: {error.strerror}", file=sys.stderr)
+        _drop_output()
+        return 1
+    if status == INTERRUPTED:  # typer's, too
+        print("webnn-vk: interrupted", file=sys.stderr)
     return status if isinstance(status, int) else 0
+
+
+def _drop_output() -> None:
+    """What is left in stdout's buffer goes nowhere: Python would complain of it at its end."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (AttributeError, OSError, ValueError):  # no stdout, or one without a file
+        pass
 
 
 def _wrong_use(error: Any) -> int:

@@ -17,8 +17,10 @@ def export(options: Options, target: str, opset: int | None) -> None:
     """Write the model as ``target`` says: NAME.onnx, NAME.webnn or cache:KEY."""
     suffix = Path(target).suffix.lower()
     saving = target.startswith(SAVED)
+    if target == SAVED:
+        raise ToolError(f"{SAVED}KEY saves the graph: the key is missing")
     if not saving and suffix not in (".onnx", ".webnn"):
-        raise ToolError(f"{target}: a model is written as .onnx, .webnn or {SAVED}KEY")
+        raise ToolError(f"{target!r}: a model is written as .onnx, .webnn or {SAVED}KEY")
     if opset is not None and (saving or suffix != ".onnx"):
         raise ToolError("--opset is for .onnx files alone")
     given = read_inputs(options.inputs)

@@ -73,13 +73,21 @@ def _read_array(path: str) -> np.ndarray:
         raise ToolError(f"cannot read the input {path}: {error}") from None
     if not isinstance(array, np.ndarray):
         raise ToolError(f"{path} is no .npy file of one array")
+    return _numeric(array, path)
+
+
+def _numeric(array: np.ndarray, path: str) -> np.ndarray:
+    if array.dtype.kind not in "biuf":
+        raise ToolError(f"{path} holds {array.dtype}: real numbers are needed")
     return array
 
 
 def _read_arrays(path: str) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+            return {name: _numeric(archive[name], path) for name in archive.files}
+    except ToolError:
+        raise
     except OSError as error:
         raise ToolError(f"cannot read the input: {error.strerror or error}: {path}") from None
     except Exception as error:  # zipfile and the arrays' headers raise anything for broken files

@@ -60,11 +60,15 @@ class OpenedModel:
 def kind_of(model: str) -> str:
     """"onnx", "webnn" or "cache"; ``ToolError`` for what is none, or no file."""
     if model.startswith(SAVED):
+        if model == SAVED:
+            raise ToolError(f"{SAVED}KEY names a saved graph: the key is missing")
         return "cache"
     path = Path(model)
     kind = {".onnx": "onnx", ".webnn": "webnn"}.get(path.suffix.lower())
     if kind is None:
-        raise ToolError(f"{model}: a model is a .onnx or .webnn file, or {SAVED}KEY")
+        raise ToolError(f"{model!r}: a model is a .onnx or .webnn file, or {SAVED}KEY")
+    if path.is_dir():
+        raise ToolError(f"cannot read the model: it is a folder: {model}")
     if not path.is_file():
         raise ToolError(f"cannot read the model: no such file: {model}")
     return kind

@@ -37,13 +37,13 @@ def profile(
                 run()
                 bar.step()
         device, title = model.device, model.model.title
-    try:
-        if html is not None:
-            html.write_text(found.html(model.passes), encoding="utf-8")
-        if trace is not None:
-            found.save_trace(trace)
-    except OSError as error:
-        raise ToolError(f"cannot write {error.filename}: {error.strerror or error}") from None
+    for path, write in ((html, lambda to: to.write_text(found.html(model.passes), "utf-8")),
+                        (trace, found.save_trace)):
+        try:
+            if path is not None:
+                write(path)
+        except OSError as error:
+            raise ToolError(f"cannot write {path}: {error.strerror or error}") from None
     report = found.report
     if options.json:
         roofline = report.roofline

@@ -13,7 +13,7 @@ from tests.support.drivers import require_vulkan
 from tests.support.paths import ROOT
 
 PAGE = (ROOT / "docs" / "adding-an-operator.md").read_text(encoding="utf-8")
-RECORD, USE = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+SNIPPETS = RECORD, USE = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 COMMANDS = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 # What tests/conformance/differential does for every operator, for this one.

@@ -16,16 +16,17 @@ import pytest
 from tests.support.drivers import require_vulkan
 from tests.support.paths import ROOT
 
-#: Pages with tests of their own, which know what their snippets need.
+#: Pages whose snippets need something around them: test_fragments counts and runs those, or says
+#: which test does.
 ELSEWHERE = {
     "adding-an-operator", "architecture", "drivers", "gpu", "interop", "onnx", "profiling",
     "webnn-file",
 }
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 PAGES = {
-    path.stem: blocks
-    for path in sorted((ROOT / "docs").glob("*.md"))
-    if path.stem not in ELSEWHERE
+    page: blocks
+    for path in sorted((ROOT / "docs").rglob("*.md"))
+    if (page := path.relative_to(ROOT / "docs").with_suffix("").as_posix()) not in ELSEWHERE
     and (blocks := [b for b in BLOCK.findall(path.read_text(encoding="utf-8")) if b[0] == "python"])
 }
 #: Runs the blocks given on the standard input in one namespace; prints what each printed.

@@ -6,13 +6,18 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import typer
+from onnx import helper
 
-from tests.support.command_line import Command, affine
+from tests.support.command_line import Command, affine, write_model
 from webnn_vk.tools import cli
 
 
@@ -121,6 +126,32 @@ def test_wrong_use(command, tmp_path, words, message):
 
 FAILURES = [
     ("run nowhere.onnx", "no such file: nowhere.onnx"),
+    ("run folder.onnx", "it is a folder: folder.onnx"),
+    ("run empty.onnx --device cpu", "it holds no graph"),
+    ("run empty.webnn --device cpu", "empty.webnn: line 1: "),
+    ("run cut.onnx --device cpu", "no ONNX file: "),
+    ("run garbage.webnn --device cpu", "garbage.webnn: line 1: "),
+    ("run garbage.onnx --device cpu", "garbage.onnx: no ONNX file: "),
+    ("run frob.onnx --device cpu", "Frobnicate 'y': ONNX has no such operator in opset 20"),
+    ("run cache:", "the key is missing"),
+    ("export model.onnx cache:", "the key is missing"),
+    ("run model.onnx --device 99", "--device 99 matches no device|99.*no Vulkan"),
+    ("run model.onnx --device cpu --input empty.npy", "cannot read the input empty.npy: "),
+    ("run model.onnx --device cpu --input empty.npz", "cannot read the input empty.npz: "),
+    ("run model.onnx --device cpu --input empty.png", "empty.png is not an image"),
+    ("run model.onnx --device cpu --input words.npy", "words.npy holds <U1: real numbers"),
+    ("run model.onnx --device cpu --input complex.npy", "complex.npy holds complex64: real num"),
+    ("run model.onnx --device cpu --input flat.npy", r"has the shape \[batch, 3, .*, not \[2, 3\]"),
+    ("run model.onnx --device cpu --input two.npz", "there is no input 'a'; inputs: x"),
+    ("run model.onnx --device cpu --input 1,2,3", r"the array is \[3\], the model takes \[1, 3, "),
+    ("run model.onnx --device cpu --output full.npz", "cannot write full.npz: No space left"),
+    ("profile model.onnx --device cpu --html full.html", "cannot write full.html: No space left"),
+    ("profile model.onnx --device cpu --trace full.json", "cannot write full.json: No space left"),
+    ("graph model.onnx --device cpu --html full.html", "cannot write full.html: No space left"),
+    ("graph model.onnx --device cpu --svg full.svg", "cannot write full.svg: No space left"),
+    ("export model.onnx full.onnx --device cpu", "cannot write full.onnx: No space left"),
+    ("shader list model.onnx --chip VOODOO", "VOODOO can't be compiled for: "),
+    ("shader operator matmul --shape a=2,3 --shape b=4,5 --chip NAVI21", "matmul: a is float32"),
     ("run model.txt", "a model is a .onnx or .webnn file, or cache:KEY"),
     ("run broken.onnx --device cpu", "broken.onnx: "),
     ("run broken.webnn --device cpu", "broken.webnn: "),
@@ -167,6 +198,28 @@ FAILURES = [
 ]
 
 
+#: A file on it can be opened, and nothing be written.
+FULL = Path("/dev/full")
+
+
+def odd_files(folder: Path) -> None:
+    """Files that are not what their names say, or not what a model takes."""
+    (folder / "folder.onnx").mkdir()
+    for name in ("empty.onnx", "empty.webnn", "empty.npy", "empty.npz", "empty.png"):
+        (folder / name).touch()
+    (folder / "cut.onnx").write_bytes((folder / "model.onnx").read_bytes()[:-20])
+    for name in ("garbage.onnx", "garbage.webnn"):
+        (folder / name).write_bytes(np.random.default_rng(0).bytes(3000))
+    frob = [helper.make_node("Frobnicate", ["x"], ["y"])]
+    write_model(folder / "frob.onnx", frob, {"x": [4]}, {"y": [4]}, {})
+    np.save(folder / "words.npy", np.array(["a"]))
+    np.save(folder / "complex.npy", np.zeros((1, 3, 4, 4), np.complex64))
+    np.save(folder / "flat.npy", np.zeros((2, 3), np.float32))
+    np.savez(folder / "two.npz", a=np.zeros(3), b=np.zeros(2))
+    for ending in ("npz", "html", "json", "svg", "onnx"):
+        (folder / f"full.{ending}").symlink_to(FULL)
+
+
 @pytest.mark.parametrize(("words", "message"), FAILURES, ids=[words for words, _ in FAILURES])
 def test_failures(command, tmp_path, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)
@@ -175,6 +228,9 @@ def test_failures(command, tmp_path, monkeypatch, words, message):
     affine(tmp_path / "unknown.onnx")
     for name in ("broken.onnx", "broken.webnn", "broken.npy", "broken.png"):
         (tmp_path / name).write_bytes(b"\x93NUM broken {")
+    odd_files(tmp_path)
+    if "full." in words and not FULL.exists():
+        pytest.skip("no device that is always full")
     status, out, err = command(*words.split())
     assert (status, out) == (1, "")
     (line,) = err.splitlines()
@@ -190,6 +246,47 @@ def test_every_command_is_in_the_tables():
     for option in ("--svg", "--html", "--trace", "--pass", "--every", "--output", "--input",
                    "--shape", "--device", "--opset", "--only", "--form"):
         assert any(option in words for words in tried), option
+
+
+@pytest.mark.skipif(os.name != "posix", reason="of signals and pipes")
+class TestOutside:
+    """What happens to a command from outside, in a process of its own."""
+
+    @staticmethod
+    def start(*words: str, **pipes: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen([sys.executable, "-m", "webnn_vk", *words], text=True,
+                                stderr=subprocess.PIPE, **pipes)
+
+    @pytest.mark.parametrize("words", ["operators --json", "--version", "--help"])
+    def test_a_reader_that_went_away_is_no_fault(self, words):
+        read, write = os.pipe()
+        os.close(read)
+        process = self.start(*words.split(), stdout=write)
+        os.close(write)
+        assert (process.communicate(timeout=120)[1], process.returncode) == ("", 0)
+
+    @pytest.mark.skipif(not FULL.exists(), reason="no device that is always full")
+    @pytest.mark.parametrize("words", ["operators --json", "--version", "--help"])
+    def test_a_full_disk_is_said_in_a_line(self, words):
+        with FULL.open("w") as full:
+            process = self.start(*words.split(), stdout=full)
+            assert process.communicate(timeout=120)[1].splitlines() == [
+                "webnn-vk: stdout: No space left on device"
+            ]
+        assert process.returncode == 1
+
+    def test_ctrl_c(self):
+        """While a command is at work."""
+        code = "import sys, threading\nfrom webnn_vk.tools import check, cli\n" \
+               "def work(options):\n    print('works', flush=True)\n" \
+               "    threading.Event().wait()\n" \
+               "check.check = work\nsys.exit(cli.main(['check', 'cache:x']))"
+        process = subprocess.Popen([sys.executable, "-c", code], text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert process.stdout.readline() == "works\n"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=120) == ("", "webnn-vk: interrupted\n")
+        assert process.returncode == 130
 
 
 def test_without_arguments_the_help_is_shown(command):
