@@ -30,13 +30,12 @@ _SIGNALS = {
     for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGXFSZ", "SIGCHLD")
     if hasattr(signal, name)
 }
-_LIMITS = ("RLIMIT_AS", "RLIMIT_FSIZE", "RLIMIT_NOFILE", "RLIMIT_NPROC", "RLIMIT_STACK")
+_LIMITS = ("RLIMIT_AS", "RLIMIT_FSIZE", "RLIMIT_NOFILE")
 _THREADS = "threads that are no daemons"
 #: Seconds that a thread has to end in.
 _PATIENCE = 5.0
 #: Registries and hooks of the library: module, attribute.
 REGISTRIES = (
-    ("webnn_vk.background", "closers"),
     ("webnn_vk.codegen.render", "_loader.searchpath"),
     ("webnn_vk.graph.to_onnx.writer", "RULES"),
     ("webnn_vk.kernels.heuristics", "_RULES"),
@@ -62,12 +61,9 @@ def state() -> dict[str, Any]:
         },
         "the working folder": os.getcwd(),
         "sys.path": list(sys.path),
-        "sys.meta_path": list(sys.meta_path),
-        "sys.excepthook": sys.excepthook,
         "sys.gettrace()": sys.gettrace(),
         "threading.gettrace()": threading.gettrace(),
         "sys.getswitchinterval()": sys.getswitchinterval(),
-        "sys.getrecursionlimit()": sys.getrecursionlimit(),
         "gc.isenabled()": gc.isenabled(),
         "the level of logging": (logging.root.level, logging.root.manager.disable,
                                  logging.getLogger("webnn_vk").level),
