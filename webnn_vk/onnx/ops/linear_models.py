@@ -9,7 +9,7 @@ import numpy as np
 from ...builder import MLOperand
 from ..context import NodeContext, check_made
 from ..errors import Unsupported
-from ..records import onnx_operator
+from ..records import MICROSOFT, onnx_operator
 from ..values import Tensor
 from .classical import ML
 from .trees import string_labels, transformed
@@ -123,6 +123,20 @@ def _kernel(
             square = c.b.reduce_sum_square(apart, axes=[2])
             return c.b.exp(c.b.mul(square, -gamma))
     raise Unsupported(f"kernel_type {kind!r} is unknown")
+
+
+@onnx_operator("CDist", domain=MICROSOFT)
+def distances(
+    c: NodeContext, a: Tensor, b: Tensor, *, metric: str = "sqeuclidean"
+) -> MLOperand:
+    """Of each row of a to each of b, by which exports of nearest neighbours find them."""
+    if metric not in ("euclidean", "sqeuclidean"):
+        raise Unsupported(f"metric {metric!r} is unknown")
+    (count, features), others = a.shape, b.shape[0]
+    check_made(count, others, features)
+    apart = c.b.sub(c.reshape(a, [count, 1, features]), c.reshape(b, [1, others, features]))
+    squares = c.b.reduce_sum_square(apart, axes=[2])
+    return squares if metric == "sqeuclidean" else c.b.sqrt(squares)
 
 
 # -- features ------------------------------------------------------------------------------------
