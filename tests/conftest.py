@@ -18,7 +18,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests.support import drivers, judges, selection, spirv_count, summary, watchdog
+from tests.support import drivers, judges, leftovers, selection, spirv_count, summary, watchdog
 from tests.support.contexts import open_context
 from tests.support.drivers import NO_DRIVER, require_vulkan
 from tests.support.golden import golden  # noqa: F401 - a fixture
@@ -210,6 +210,26 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     folder = config.stash.get(_folder, None)
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _as_found() -> Iterator[None]:
+    before = leftovers.state()
+    yield
+    left = leftovers.left(before)
+    if left:
+        pytest.fail("it leaves behind, for the tests after it:\n" + "\n".join(left), pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def _as_found_by_test() -> Iterator[None]:
+    """A test that leaves anything in the process fails: another one would depend on it."""
+    yield from _as_found()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _as_found_by_file() -> Iterator[None]:
+    """The same for a file with its fixtures."""
+    yield from _as_found()
 
 
 @pytest.fixture(autouse=True)

@@ -51,7 +51,8 @@ def load(
     ``inputs`` gives, by input name, the shape of an input with unknown dimensions, or an array: its
     value, where it decides shapes, axes, bounds or a branch; it is no input of the graph then.
     Input and output names stay ONNX's. bool is carried as uint8, bfloat16 as float32;
-    ``narrow_double`` does the same for double. ``outputs`` picks some of the model's outputs.
+    ``narrow_double`` does the same for double. ``outputs`` picks some of the model's outputs, or
+    other values that its nodes make: what they don't depend on need not be such as WebNN can take.
 
     Rejects with InvalidModelError (a ValueError) for what is no valid model, with
     UnsupportedModelError (a NotSupportedError), which lists every reason, for what WebNN can't
@@ -138,9 +139,13 @@ def convert(
         names = ", ".join(repr(sanitize(str(n))) for n in sorted(map(str, unknown)))
         raise ValueError(f"the model has no input {names}; it has {_listed(model.inputs)}")
     wanted = list(model.outputs) if outputs is None else list(outputs)
-    missing = [name for name in wanted if name not in model.outputs]
+    missing = {name for name in wanted if name not in model.outputs}
+    missing -= {name for node in model.graph.node for name in node.output} if missing else set()
     if missing:
-        raise ValueError(f"the model has no output {_listed(missing)}")
+        raise ValueError(
+            f"the model has no output {_listed(sorted(missing))}, and no node makes it; it has "
+            f"{_listed(model.outputs)}"
+        )
     lengths = _symbols(model, inputs)
     given: dict[str, Value] = {}
     problems: list[Problem] = []

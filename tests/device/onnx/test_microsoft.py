@@ -621,6 +621,9 @@ CASES |= {
         "GridSample", [normal(1, 1, 4, 4), normal(1, 3, 3, 2)], {"mode": "bilinear"}
     ),
     "ExpandDims": same("ExpandDims", [normal(2, 3), np.array(1, np.int32)]),
+    "GatherND": same("GatherND", [normal(4, 3), np.array([[1], [0]])]),
+    "CDist": same("CDist", [normal(4, 3), normal(5, 3)], {"metric": "euclidean"}),
+    "CDist, squares": same("CDist", [normal(4, 3), normal(5, 3)], {"metric": "sqeuclidean"}),
     "Trilu": same("Trilu", [normal(3, 3), np.array(1)], {"upper": 0}),
     "QEmbedLayerNormalization": same(
         "QEmbedLayerNormalization",

@@ -17,11 +17,11 @@ node = helper.make_node
 RNG = np.random.default_rng(0)
 
 
-def take(source, inputs=None, **options):
+def take(source, inputs=None, wanted=None, **options):
     """The outputs, and the operators on the builder."""
     builder = ShapeBuilder()
     conversion = Conversion(read_model(source), builder, constant_of, **options)
-    outputs = convert(conversion, inputs or {}, None)
+    outputs = convert(conversion, inputs or {}, wanted)
     return outputs, [n.operator.name for n in builder._nodes]
 
 
@@ -76,6 +76,24 @@ def test_nodes_that_no_output_needs_do_not_matter():
     nodes = [node("RandomNormal", [], ["b"], shape=[2]), node("Neg", ["x"], ["y"])]
     _, operators = take(model(nodes, [info("x", [2])], [info("y", [2])]))
     assert operators == ["neg"]
+
+
+def test_values_inside_may_be_outputs():
+    """As those are given that a map is made of, which WebNN has not."""
+    nodes = [
+        node("Softmax", ["x"], ["scores"]),
+        node("ZipMap", ["scores"], ["named"], "names", domain="ai.onnx.ml", classlabels_int64s=[1]),
+    ]
+    named = helper.make_value_info("named", helper.make_sequence_type_proto(
+        helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(1, []))))
+    proto = model(nodes, [info("x", [2, 1])], [named])
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    with pytest.raises(UnsupportedModelError, match=r"'names': WebNN has no maps.*'scores'"):
+        take(proto)
+    outputs, operators = take(proto, wanted=["scores"])
+    assert list(outputs) == ["scores"] and operators == ["softmax"]
+    with pytest.raises(ValueError, match="no output 'x', and no node makes it; it has 'named'"):
+        take(proto, wanted=["x"])
 
 
 def test_unknown_dimensions_are_asked_for():

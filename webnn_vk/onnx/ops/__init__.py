@@ -12,6 +12,7 @@ from . import (  # noqa: F401
     gather,
     group_query,
     linear,
+    linear_models,
     movement,
     normalization,
     pooling,

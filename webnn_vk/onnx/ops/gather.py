@@ -9,7 +9,7 @@ import numpy as np
 from ...builder import MLOperand
 from ..context import NodeContext, check_made
 from ..errors import Unsupported
-from ..records import onnx_operator
+from ..records import MICROSOFT, onnx_operator
 from ..values import Tensor
 
 #: Scatters with a reduction become one step per update; more than this are refused.
@@ -40,6 +40,7 @@ def gather_elements(c: NodeContext, x: Tensor, indices: Tensor, *, axis: int = 0
 
 
 @onnx_operator("GatherND", storage=True)
+@onnx_operator("GatherND", domain=MICROSOFT, storage=True)
 def gather_nd(c: NodeContext, x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> MLOperand:
     given = index_operand(c, indices)
     if batch_dims:

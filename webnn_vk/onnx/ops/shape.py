@@ -8,7 +8,7 @@ from ...builder import MLOperand
 from ..context import NodeContext, check_made
 from ..errors import Unsupported
 from ..folding import MAX_ELEMENTS
-from ..records import onnx_operator
+from ..records import MICROSOFT, onnx_operator
 from ..types import numpy_type, type_name
 from ..values import Tensor
 
@@ -59,13 +59,17 @@ def constant_of_shape(
 
 
 @onnx_operator("Range")
+@onnx_operator("Range", domain=MICROSOFT)
 def arange(
-    c: NodeContext, start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int = 1
+    c: NodeContext, start: Tensor, limit: Tensor, delta: Tensor | None = None, *,
+    stash_type: int = 1,
 ) -> np.ndarray:
-    first, last, step = (
-        c.array(x, what).reshape(()) for x, what in ((start, "start"), (limit, "limit"),
-                                                     (delta, "delta"))
+    first, last = (
+        c.array(x, what).reshape(()) for x, what in ((start, "start"), (limit, "limit"))
     )
+    step = np.ones((), first.dtype)
+    if delta is not None:
+        step = c.array(delta, "delta").reshape(())
     count = max(0, int(np.ceil((last.astype(float) - first.astype(float)) / float(step))))
     check_made(count)
     steps = np.arange(count).astype(first.dtype)

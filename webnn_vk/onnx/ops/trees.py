@@ -141,7 +141,8 @@ def _is_member(
     return c.b.reduce_max(found, axes=[2])
 
 
-def _transformed(c: NodeContext, scores: MLOperand, transform: str) -> MLOperand:
+def transformed(c: NodeContext, scores: MLOperand, transform: str) -> MLOperand:
+    """Scores [rows, targets] after a ``post_transform``."""
     match transform:
         case "NONE":
             return scores
@@ -232,7 +233,7 @@ def tree_ensemble(
     if not (0 <= aggregate_function < 4 and 0 <= post_transform < 5):
         raise Unsupported("aggregate_function or post_transform is none that ONNX knows")
     scores = _scores(c, _ends(c, x, trees), trees, _AGGREGATES[aggregate_function])
-    return _transformed(c, scores, _TRANSFORMS[post_transform])
+    return transformed(c, scores, _TRANSFORMS[post_transform])
 
 
 def _from_lists(
@@ -319,7 +320,16 @@ def tree_ensemble_regressor(
     base = _either(base_values, base_values_as_tensor)
     if base:
         scores = c.b.add(scores, c.constant([base], "float32"))
-    return _transformed(c, scores, post_transform)
+    return transformed(c, scores, post_transform)
+
+
+def string_labels(c: NodeContext, labels: list[str] | None) -> None:
+    """Unsupported for labels that are strings, where they are wanted."""
+    if labels and c.wants(0):
+        raise Unsupported(
+            f"labels that are strings, WebNN has none: ask for the scores alone "
+            f"(outputs=[{c.node.outputs[1]!r}]), whose columns have the labels' order"
+        )
 
 
 @onnx_operator("TreeEnsembleClassifier", domain=ML)
@@ -349,11 +359,7 @@ def tree_ensemble_classifier(
     nodes_values_as_tensor: np.ndarray | None = None,
     post_transform: str = "NONE",
 ) -> tuple[MLOperand | None, MLOperand]:
-    if classlabels_strings and c.wants(0):
-        raise Unsupported(
-            f"labels that are strings, WebNN has none: ask for the scores alone "
-            f"(outputs=[{c.node.outputs[1]!r}]), whose columns have the labels' order"
-        )
+    string_labels(c, classlabels_strings)
     count = len(classlabels_int64s or classlabels_strings or [])
     weights = _either(class_weights, class_weights_as_tensor)
     base = _either(base_values, base_values_as_tensor)
@@ -391,7 +397,7 @@ def tree_ensemble_classifier(
     labels = None
     if c.wants(0):
         labels = c.b.gather(c.constant(classlabels_int64s, "int64"), best)
-    return labels, _transformed(c, scores, post_transform)
+    return labels, transformed(c, scores, post_transform)
 
 
 def _judged(
