@@ -138,7 +138,7 @@ def _written_through(
         ):
             return None
         access = compose(access, Access.dense(producer.inputs[0]))
-    if access is None or not graph.apart.isdisjoint(producer.sources):
+    if access is None or producer.taps or not graph.apart.isdisjoint(producer.sources):
         return None
     if len(producer.outputs) != 1 or access.size != value.descriptor.size:
         return None

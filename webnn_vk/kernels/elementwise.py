@@ -88,7 +88,9 @@ def _structure(node: KernelNode) -> tuple[Chain, list[_Operand]]:
         broadcasts = blockwise or not (alone or kind.blockwise) or not access.is_dense
         operands.append(_Operand(f"x{len(operands)}", access, broadcasts, blockwise))
         named[p.name] = (operands[-1].name, access)
-    current = (chain.apply(node.operator, named, node.arguments, node.results[0]), node.results[0])
+    came_out: list[tuple[str, Any]] = [
+        (chain.apply(node.operator, named, node.arguments, node.results[0]), node.results[0])
+    ]
     # What is read already, steps behind don't read again.
     sides = {o.access: (o.name, o.access) for o in operands if not o.blockwise}
     for step in node.epilogue:
@@ -96,14 +98,15 @@ def _structure(node: KernelNode) -> tuple[Chain, list[_Operand]]:
         # Declaration order decides which operand a number takes its type from.
         for p in step.operator.operands:
             access = step.operands[p.name]
-            if access is None:
-                named[p.name] = current
+            if not isinstance(access, Access):
+                named[p.name] = came_out[-1 if access is None else access]
                 continue
             if access not in sides:
                 operands.append(_Operand(f"x{len(operands)}", access, True))
                 sides[access] = (operands[-1].name, access)
             named[p.name] = sides[access]
-        current = (chain.apply(step.operator, named, step.arguments, step.output), step.output)
+        text = chain.apply(step.operator, named, step.arguments, step.output)
+        came_out.append((text, step.output))
     return chain, operands
 
 
@@ -125,13 +128,18 @@ def _spec(
     capacity: int,
     features: frozenset[str],
     load: str = "storage",
+    taps: Sequence[tuple[int, str]] = (),
 ) -> KernelSpec:
+    """``taps``: statements whose results are stored too, and their data types."""
     types = {o.name: o.access.data_type for o in operands}
     buffers = [
         Buffer(name, kind, width=_width(kind), load=load if kind == "float32" else "storage")
         for name, kind in types.items()
     ]
     buffers.append(Buffer("out", out, "w", width=_width(out)))
+    buffers += [
+        Buffer(f"s{number}", kind, "w", width=_width(kind)) for number, (_, kind) in enumerate(taps)
+    ]
     params = [Param("low"), Param("high")]
     constants = [Constant("ITEMS")]
     if _width(out) == 4:
@@ -147,6 +155,8 @@ def _spec(
         ("operands", tuple((o.name, o.broadcasts) for o in operands)),
         ("statements", chain.statements),
     ]
+    if taps:
+        options.append(("taps", tuple((f"s{i}", place) for i, (place, _) in enumerate(taps))))
     if int64:
         options.append(("int64", True))
     return KernelSpec(
@@ -370,7 +380,8 @@ class ElementwiseFamily(Family):
         dims, layouts = _layouts(operands, out.shape)
         capacity = next(c for c in _capacities(operands) if c == 0 or c >= len(dims))
         spec = _spec(
-            chain, operands, out.data_type, capacity, profile.features, schedule.load
+            chain, operands, out.data_type, capacity, profile.features, schedule.load,
+            [(steps, access.data_type) for steps, access in node.taps.items()],
         )
         check_bindings(spec.binding_count, node.title, profile)
         broadcasting = [o for o in operands if o.broadcasts]
@@ -390,6 +401,8 @@ class ElementwiseFamily(Family):
         dispatches = []
         per_group = 4 * schedule["LX"] * schedule["ITEMS"]
         limit = profile.max_storage_buffer_range
+        if node.taps and any(v.descriptor.byte_length > limit for v in node.writes):
+            raise Unsupported("several results that are larger than a binding")
         for start, stop, parts in _slices(operands, out, dims, layouts, limit):
             begin = start // _ALIGNMENT * _ALIGNMENT
             count = stop - begin
@@ -405,7 +418,8 @@ class ElementwiseFamily(Family):
                     if o.broadcasts:
                         params[f"o_{o.name}"] = part.base if layout_of[o.name].strides else 0
             bindings = [_binding(o.access.value, w) for o, w in zip(operands, parts, strict=True)]
-            bindings.append(_binding(node.output.value, _Part(begin, None if last else stop)))
+            for stored in (node.output, *node.taps.values()):
+                bindings.append(_binding(stored.value, _Part(begin, None if last else stop)))
             share = (stop - start) / out.size
             moved = sum(v.descriptor.byte_length for v in (*node.reads, *node.writes))
             groups = grid(ceil_divide(count, per_group), profile)

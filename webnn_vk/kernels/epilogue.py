@@ -71,11 +71,11 @@ def build(node: KernelNode, texels: int = 0) -> Epilogue:
         params += [Param(number) for number in numbers]
         values |= numbers
         loads.append((name, index))
-    described = result
-    current = chain.start("v", result.data_type) if node.epilogue else "v"
+    came_out = [(chain.start("v", result.data_type) if node.epilogue else "v", result)]
     for step in node.epilogue:
-        operands = {
-            name: (current, described) if access is None else (f"v_{names[access]}", access)
+        operands: dict[str, tuple[str, Any]] = {
+            name: (f"v_{names[access]}", access) if isinstance(access, Access)
+            else came_out[-1 if access is None else access]
             for name, access in step.operands.items()
         }
         # Declaration order decides which operand a number takes its type from.
@@ -87,7 +87,15 @@ def build(node: KernelNode, texels: int = 0) -> Epilogue:
         current = chain.apply(
             step.operator, {name: operands[name] for name in order}, step.arguments, step.output
         )
-        described = step.output
+        came_out.append((current, step.output))
+    stores: list[tuple[str, str]] = []
+    for number, (steps, access) in enumerate(node.taps.items()):
+        buffers.append(Buffer(f"s{number}", access.data_type, "w"))
+        bindings.append(Binding(access.value))
+        stores.append((f"s{number}", came_out[steps][0]))
+    if stores:
+        params.append(Param("stored"))
+        values["stored"] = node.output.size
     # The result itself is in no buffer when something is fused.
     int64 = needs_int64(buffers, chain) or (
         bool(node.epilogue) and DATA_TYPES[result.data_type].size == 8
@@ -101,6 +109,7 @@ def build(node: KernelNode, texels: int = 0) -> Epilogue:
             ("epilogue", chain.statements),
             ("epilogue_loads", tuple(loads)),
             ("epilogue_type", result.data_type),
+            *((("epilogue_stores", tuple(stores)),) if stores else ()),
             *((("int64", True),) if int64 else ()),
         ),
         int64,
@@ -127,6 +136,7 @@ def merged(node: KernelNode, extra: Epilogue, other: Binding) -> Epilogue:
         or len(limits) > 1
         or not all(step.limits for step in limits)
         or loads != ((("e0", "i"),) if adds else ())
+        or node.taps
     ):
         return extra
     low, high = -math.inf, math.inf

@@ -1,100 +1,206 @@
-"""Element-wise fusion: an element-wise node joins the kernel that produces its operand."""
+"""Element-wise fusion: an element-wise node joins the kernel that produces its operand. A result on
+the way that others read too is stored beside the last one, and chains that meet become one."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ..access import Access
+from ..data_types import DATA_TYPES
 from ..device_profile import DeviceProfile
 from ..graph import Node, Value
 from ..ops.lowering import Elementwise
 from .families import family_of
-from .node import KernelGraph, KernelNode, Step
+from .heuristics import rules
+from .node import KernelGraph, KernelNode, Step, reads
 
 # Longer chains make the driver's compile longer and win little.
 MAX_STEPS = 16
 
 
 def fuse(graph: KernelGraph, profile: DeviceProfile) -> KernelGraph:
-    """Fuse element-wise nodes into producers whose result nothing else reads.
+    """Fuse element-wise nodes into the producers of their operands.
 
     The fused node stands where its last part stood, so that every side operand is computed before
-    it.
+    it; so nothing before that may read what it stores.
     """
-    readers: dict[Value, int] = {value: len(nodes) for value, nodes in graph.readers.items()}
-    producers: dict[Value, KernelNode] = {}
-    nodes: dict[KernelNode | Node, None] = {}
+    fusion = _Fusion(graph, profile)
     for node in graph.nodes:
-        fused = None
+        fusion.visit(node)
+    return replace(graph, nodes=tuple(fusion.nodes))
+
+
+class _Fusion:
+    """What has been fused so far, in a walk over the nodes in order."""
+
+    def __init__(self, graph: KernelGraph, profile: DeviceProfile) -> None:
+        self.graph = graph
+        self.profile = profile
+        self.nodes: dict[KernelNode | Node, None] = {}
+        #: How many nodes read a value: of all, and of those visited.
+        self.readers = Counter({value: len(nodes) for value, nodes in graph.readers.items()})
+        self.visited: Counter[Value] = Counter()
+        #: Kernels by the value that they store last.
+        self.producers: dict[Value, KernelNode] = {}
+
+    def visit(self, node: KernelNode | Node) -> None:
         if isinstance(node, KernelNode) and isinstance(node.lowering, Elementwise):
-            for producer in _producers(node, producers):
-                if readers[producer.output.value] == 1 and (
-                    producer.output.value not in graph.output_values
-                ):
-                    fused = _join(producer, node, graph, profile)
-                if fused is not None:
-                    del nodes[producer]
-                    for value in set(producer.reads) & set(node.reads):
-                        readers[value] -= 1  # two readers have become one
-                    break
-        result = fused or node
-        nodes[result] = None
-        if isinstance(result, KernelNode) and len(result.outputs) == 1:
-            producers[result.output.value] = result
-    return replace(graph, nodes=tuple(nodes))
+            joined = next(self._joined(node), None)
+            while joined is not None:
+                parts, node = joined
+                for part in parts:
+                    del self.nodes[part]
+                    self.visited.subtract(part.reads)
+                    self.producers.pop(part.output.value, None)
+                joined = next(self._met(node), None)
+        self.nodes[node] = None
+        self.visited.update(reads(node))
+        if isinstance(node, KernelNode) and len(node.outputs) == 1:
+            self.producers[node.output.value] = node
+
+    def _joined(self, node: KernelNode) -> Iterator[tuple[tuple[KernelNode, ...], KernelNode]]:
+        """The kernels that ``node`` could be the last step of, and they become with it, the best
+        first: those whose result nothing else reads, with a kernel of their own, since joining them
+        saves a pass over the larger kernel's output."""
+        found = dict.fromkeys(self.producers[v] for v in node.reads if v in self.producers)
+        order = sorted(
+            found, key=lambda p: (self._is_shared(p), isinstance(p.lowering, Elementwise))
+        )
+        for producer in order:
+            fused = self._join(producer, node)
+            if fused is not None:
+                for value in set(producer.reads) & set(node.reads):
+                    self.readers[value] -= 1  # two readers have become one
+                yield (producer,), fused
+
+    def _is_shared(self, producer: KernelNode) -> bool:
+        value = producer.output.value
+        return self.readers[value] > 1 or value in self.graph.output_values
+
+    def _stores(self, producer: KernelNode) -> bool:
+        """Whether a kernel stores the result that it has beside a later one. Those of other
+        families than the element-wise store element by element, whole words."""
+        if isinstance(producer.lowering, Elementwise):
+            return True
+        words = DATA_TYPES[producer.out_type].size == 4
+        return words and rules(self.profile).stores_on_the_way
+
+    def _may_move(self, producer: KernelNode) -> bool:
+        """Whether nothing visited reads what a kernel stores."""
+        return not any(self.visited[value] for value in producer.writes)
+
+    def _join(self, producer: KernelNode, node: KernelNode) -> KernelNode | None:
+        """The producer with the node's operator as its last step, or None where that can't be."""
+        apart = self.graph.apart
+        if not apart.isdisjoint((*producer.sources, *node.sources)) or node.epilogue:
+            return None
+        value = producer.output.value
+        own = {access.value: steps for steps, access in producer.taps.items()} | {value: None}
+        operands = _operands(node, own)
+        if operands is None or not self._may_move(producer):
+            return None
+        taps = producer.taps
+        if self._is_shared(producer):
+            if not self._stores(producer) or node.output.shape != value.shape:
+                return None
+            taps = {**taps, len(producer.epilogue): producer.output}
+        step = Step(node.operator, operands, node.arguments, node.results[0], node.label)
+        fused = replace(
+            producer,
+            outputs=node.outputs,
+            epilogue=(*producer.epilogue, step),
+            sources=(*producer.sources, *node.sources),
+            taps=taps,
+        )
+        return fused if _accepts(fused, step, self.profile) else None
+
+    def _met(self, node: KernelNode) -> Iterator[tuple[tuple[KernelNode, ...], KernelNode]]:
+        """The element-wise kernels whose results the last step of a fused one reads, as steps
+        before that. Kernels of other families would be compiled anew for each chain."""
+        if not isinstance(node.lowering, Elementwise):
+            return
+        *before, last = node.epilogue
+        for access in last.operands.values():
+            other = self.producers.get(access.value) if isinstance(access, Access) else None
+            if (
+                other is None
+                or not isinstance(other.lowering, Elementwise)
+                or other.lowering.blockwise
+                or self._is_shared(other)
+                or not self._may_move(other)
+                or not self.graph.apart.isdisjoint(other.sources)
+            ):
+                continue
+            value, count = other.output.value, len(before) + 1
+            own = {access.value: count + n for n, access in other.taps.items()} | {value: None}
+            operands = _operands(last, own, else_previous=count - 1)
+            if operands is None or other.output.shape != node.output.shape:
+                continue
+            first = Step(
+                other.operator, other.operands, other.arguments, other.results[0], other.label
+            )
+            steps = (first, *(_shifted(step, count) for step in other.epilogue))
+            fused = replace(
+                node,
+                epilogue=(*before, *steps, replace(last, operands=operands)),
+                sources=(*node.sources, *other.sources),
+                taps=node.taps | {count + n: access for n, access in other.taps.items()},
+            )
+            if all(_accepts(fused, step, self.profile) for step in (*steps, last)):
+                for value in set(other.reads) & set(node.reads):
+                    self.readers[value] -= 1
+                yield (other,), fused
 
 
-def _producers(node: KernelNode, producers: dict[Value, KernelNode]) -> list[KernelNode]:
-    """The nodes whose results ``node`` reads: those with a kernel of their own first, since
-    joining them saves a pass over the larger kernel's output."""
-    candidates = dict.fromkeys(producers[v] for v in node.reads if v in producers)
-    return sorted(candidates, key=lambda n: isinstance(n.lowering, Elementwise))
-
-
-def _join(
-    producer: KernelNode, node: KernelNode, graph: KernelGraph, profile: DeviceProfile
-) -> KernelNode | None:
-    """The producer with the node's operator as its last step, or None where that can't be."""
-    if not graph.apart.isdisjoint((*producer.sources, *node.sources)) or node.epilogue:
-        return None
-    value = producer.output.value
-    operands: dict[str, Access | None] = {}
+def _operands(
+    node: KernelNode | Step, own: Mapping[Value, int | None], else_previous: int | None = None
+) -> dict[str, Access | int | None] | None:
+    """The operands with what ``own`` has for the values that the kernel itself computes, and
+    ``else_previous`` where they were the result so far; None where a part of such a value is
+    read."""
+    operands: dict[str, Access | int | None] = {}
+    shape = node.output.shape
     for name, access in node.operands.items():
-        if access.value is not value:
+        if not isinstance(access, Access):
+            operands[name] = else_previous if access is None else access
+        elif access.value not in own:
             operands[name] = access
-        elif access.is_dense and access.shape == node.output.shape:
-            operands[name] = None
+        elif access.is_dense and access.shape == shape:
+            operands[name] = own[access.value]
         else:
             return None
-    step = Step(node.operator, operands, node.arguments, node.results[0], node.label)
-    fused = replace(
-        producer,
-        outputs=node.outputs,
-        epilogue=(*producer.epilogue, step),
-        sources=(*producer.sources, *node.sources),
-    )
-    return fused if _accepts(producer, fused, profile) else None
+    return operands
 
 
-def _accepts(producer: KernelNode, fused: KernelNode, profile: DeviceProfile) -> bool:
-    """Whether the producer's kernel can apply the last step of ``fused`` to its result."""
-    step = fused.epilogue[-1]
+def _shifted(step: Step, count: int) -> Step:
+    """A step that comes behind ``count`` others."""
+    return replace(step, operands={
+        name: access + count if isinstance(access, int) else access
+        for name, access in step.operands.items()
+    })
+
+
+def _accepts(fused: KernelNode, step: Step, profile: DeviceProfile) -> bool:
+    """Whether the kernel of ``fused`` can apply the step, one of its own, to its result."""
     if (
-        not family_of(producer).fuses
+        not family_of(fused).fuses
+        # What the kernel stores can't be read by it in another way than as a result.
+        or not set(fused.reads).isdisjoint(fused.writes)
         or step.operator.lowering.blockwise
-        or len(producer.results) != 1
-        or step.output.shape != producer.results[0].shape
+        or len(fused.results) != 1
+        or step.output.shape != fused.results[0].shape
         or len(fused.epilogue) > MAX_STEPS
     ):
         return False
     # Beside the result, kernels may bind absent operands too, and the parameters.
-    buffers = len(producer.operator.operands) + len(fused.sides) + 2
+    buffers = len(fused.operator.operands) + len(fused.sides) + len(fused.taps) + 2
     if buffers > min(profile.max_storage_buffers_per_stage, profile.max_storage_buffers_per_set):
         return False
     # Only the element-wise family slices its side operands.
-    if isinstance(producer.lowering, Elementwise):
+    if isinstance(fused.lowering, Elementwise):
         return True
-    tensors = [v.descriptor for v in (*fused.reads, *fused.writes, *producer.writes)]
+    tensors = [v.descriptor for v in (*fused.reads, *fused.writes)]
+    tensors += fused.results
     return all(t.byte_length <= profile.max_storage_buffer_range for t in tensors)
-
-

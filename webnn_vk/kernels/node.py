@@ -23,10 +23,11 @@ from ..ops.arguments import Operands
 @dataclass(frozen=True)
 class Step:
     """An element-wise operator applied to a kernel's result where it is stored. ``operands`` maps
-    the operator's operands to accesses, or to None for the result so far."""
+    the operator's operands to accesses, to None for the result so far, or to the number of steps
+    after which a result had come out that is meant (0: the kernel's own)."""
 
     operator: Operator
-    operands: Mapping[str, Access | None]
+    operands: Mapping[str, Access | int | None]
     arguments: Mapping[str, Any]
     output: MLOperandDescriptor
     label: str = ""
@@ -51,6 +52,8 @@ class KernelNode:
     label: str = ""
     #: Numbers of a movement's copies (`copy.moves`) whose elements lie where they belong already.
     in_place: frozenset[int] = frozenset()
+    #: Where results on the way are stored too, by the number of steps after which they come out.
+    taps: Mapping[int, Access] = field(default_factory=dict)
 
     @classmethod
     def of(cls, node: Node) -> KernelNode:
@@ -94,7 +97,7 @@ class KernelNode:
                 access
                 for step in self.epilogue
                 for access in step.operands.values()
-                if access is not None
+                if isinstance(access, Access)
             )
         )
 
@@ -106,7 +109,11 @@ class KernelNode:
 
     @property
     def writes(self) -> tuple[Value, ...]:
-        return tuple(access.value for access in self.outputs)
+        return tuple(access.value for access in (*self.outputs, *self.taps.values()))
+
+    def described(self, steps: int) -> MLOperandDescriptor:
+        """What has come out after so many steps."""
+        return self.epilogue[steps - 1].output if steps else self.results[0]
 
     @property
     def titles(self) -> tuple[str, ...]:
@@ -120,8 +127,8 @@ class KernelNode:
 
     def evaluate(self, lookup: Callable[[Value], np.ndarray]) -> list[np.ndarray]:
         """What the kernel is to compute, epilogue included, by the NumPy reference. ``lookup``
-        gives the array of each value read. Returns an array for each output's value, in which only
-        the elements that the output's access names are set."""
+        gives the array of each value read. Returns an array for each value of ``writes``, in which
+        only the elements that the output's access names are set."""
 
         def read(access: Access) -> np.ndarray:
             return view(lookup(access.value), access)
@@ -134,14 +141,18 @@ class KernelNode:
                 access = self.operands.get(p.name)
                 operands[p.name] = None if access is None else read(access)
         arrays = self.operator.evaluate(self.results, operands, self.arguments)
+        came_out = [arrays[0]]
         for step in self.epilogue:
             operands = {p.name: None for p in step.operator.operands} | {
-                name: arrays[0] if access is None else read(access)
+                name: read(access) if isinstance(access, Access)
+                else came_out[-1 if access is None else access]
                 for name, access in step.operands.items()
             }
             arrays = step.operator.evaluate((step.output,), operands, step.arguments)
+            came_out.append(arrays[0])
         stored = []
-        for access, array in zip(self.outputs, arrays, strict=True):
+        arrays = [*arrays, *(came_out[steps] for steps in self.taps)]
+        for access, array in zip((*self.outputs, *self.taps.values()), arrays, strict=True):
             memory = np.zeros(access.value.shape, array.dtype)
             view(memory, access, writable=True)[...] = array.reshape(access.shape)
             stored.append(memory)
@@ -235,12 +246,14 @@ class KernelGraph:
 
     @staticmethod
     def _verify_accesses(node: KernelNode) -> None:
-        for access in (*node.operands.values(), *node.sides, *node.outputs):
+        for access in (*node.operands.values(), *node.sides, *node.outputs, *node.taps.values()):
             low, high = access.span
             if low < 0 or high > access.value.descriptor.size:
                 raise ValueError(f"{node.title}: {access} leaves {access.value.descriptor}")
         described = (node.epilogue[-1].output,) if node.epilogue else node.results
-        for access, result in zip(node.outputs, described, strict=True):
+        described += tuple(map(node.described, node.taps))
+        stored = (*node.outputs, *node.taps.values())
+        for access, result in zip(stored, described, strict=True):
             if access.value.data_type != result.data_type or access.size != result.size:
                 raise ValueError(f"{node.title}: stores {result} through {access}")
 
@@ -289,12 +302,19 @@ def _line(node: KernelNode | Node, names: Mapping[Value, str]) -> str:
         start = f"+{access.offset}" if access.offset else ""
         return f"{text}{start}{list(access.shape)}:{list(access.strides)}"
 
+    def sides(step: Step) -> list[str]:
+        return [
+            named(a) if isinstance(a, Access) else f"#{a}"
+            for a in step.operands.values() if a is not None
+        ]
+
     operands = [f"{key}={named(a)}" for key, a in node.operands.items()]
     arguments = [f"{key}={value!r}" for key, value in node.arguments.items()]
     steps = [
-        f" |> {title}({', '.join(named(a) for a in step.operands.values() if a is not None)})"
+        f" |> {title}({', '.join(sides(step))})"
         for title, step in zip(node.titles[1:], node.epilogue, strict=True)
     ]
+    steps += [f" stored after {count}: {named(a)}" for count, a in node.taps.items()]
     results = ", ".join(
         f"{named(a)}: {a.value.descriptor}" for a in node.outputs
     )

@@ -10,7 +10,7 @@ from .fold_batch_norm import FOLD_BATCH_NORM
 from .fold_pad import FOLD_PAD
 from .join_products import JOIN_PRODUCTS, join_products
 from .norms import FUSE_NORMS
-from .patterns import Anything, Constant, Match, Maybe, Op
+from .patterns import Anything, Constant, Match, Maybe, OneOf, Op
 from .pipeline import Compilation, Notes, Pass, check_skipped, run_passes
 from .place import ORDER, PLACE, order, place
 from .quantized import FUSE_DEQUANTIZE
@@ -47,6 +47,7 @@ __all__ = [
     "Match",
     "Maybe",
     "Notes",
+    "OneOf",
     "Op",
     "Pass",
     "Rewrite",

@@ -35,6 +35,17 @@ def _divided(part: Any, square: Op) -> Iterator[Op]:
         Op("pow", a=variance, b=number(-0.5, 0)),
     ):
         yield Op("mul", a=part, b=inverse, commutative=True)
+        # The scale of the result, multiplied first.
+        yield Op(
+            "mul", a=part, commutative=True,
+            b=Op("mul", a=inverse, b="factor", commutative=True),
+        )
+
+
+def _times_factor(match: Match, emit: Emitter, normal: Value) -> Value | None:
+    factor = match.get("factor")
+    result = normal if factor is None else emit.mul(normal, factor)
+    return result if result.shape == match.root.output.shape else None
 
 
 def _epsilon(match: Match) -> float | None:
@@ -46,31 +57,30 @@ def _layer(match: Match, emit: Emitter) -> Value | None:
     """(x − mean) / √(mean((x − mean)²) + epsilon)"""
     x, epsilon = match["x"], _epsilon(match)
     axes = match["mean"].arguments["axes"]
-    if axes != match["variance"].arguments["axes"] or match.root.output.shape != x.shape:
+    if axes != match["variance"].arguments["axes"] or epsilon is None or not axes:
         return None
-    if epsilon is None or not axes:
-        return None
-    return emit.layer_normalization(x, axes=axes, epsilon=epsilon)
+    return _times_factor(match, emit, emit.layer_normalization(x, axes=axes, epsilon=epsilon))
 
 
 def _root_mean_square(match: Match, emit: Emitter) -> Value | None:
     """x / √(mean(x²) + epsilon)"""
     x, epsilon = match["x"], _epsilon(match)
     axes = match["variance"].arguments["axes"]
-    if epsilon is None or not axes or match.root.output.shape != x.shape:
+    if epsilon is None or not axes:
         return None
-    return emit.rms_normalization(x, axes=axes, epsilon=epsilon)
+    return _times_factor(match, emit, emit.rms_normalization(x, axes=axes, epsilon=epsilon))
 
 
 @rewrite(Op("cast", input=Op(
-    "rms_normalization", bind="norm", single_use=True,
+    "rms_normalization", "layer_normalization", bind="norm", single_use=True,
+    where=lambda node: node.operands.keys() == {"input"},
     input=Op("cast", input=Anything("x", where=lambda v: v.data_type == "float16")),
 )))
 def cast_normalization(match: Match, emit: Emitter) -> Value | None:
     """The kernel computes in float32 whatever it loads and stores."""
     if (match["norm"].output.data_type, match.root.output.data_type) != ("float32", "float16"):
         return None
-    return emit.rms_normalization(match["x"], **match["norm"].arguments)
+    return emit.like(match["norm"], input=match["x"])
 
 
 def _rules() -> Iterator[Rewrite]:

@@ -5,9 +5,9 @@
        mean=Constant("mean"), axis=1, scale=None)
 
 A keyword names an operand or an argument of the operator. For an operand stands a pattern of the
-node that computes it, ``Constant``, a word (any value, bound to that word), ``Maybe`` of one of
-these or None (absent); a sequence operand takes a list of them. For an argument stands its value
-or a predicate of it. What is not named may be anything.
+node that computes it, ``Constant``, a word (any value, bound to that word), ``OneOf`` several,
+``Maybe`` of one of these or None (absent); a sequence operand takes a list of them. For an argument
+stands its value or a predicate of it. What is not named may be anything.
 """
 
 from __future__ import annotations
@@ -104,6 +104,17 @@ class Maybe:
 
     def ways(self, value: Value, graph: Surroundings, bindings: Bindings) -> Iterator[Way]:
         return self.pattern.ways(value, graph, bindings)
+
+
+class OneOf:
+    """What any of several patterns says."""
+
+    def __init__(self, *patterns: Any) -> None:
+        self.patterns = tuple(map(_pattern, patterns))
+
+    def ways(self, value: Value, graph: Surroundings, bindings: Bindings) -> Iterator[Way]:
+        for pattern in self.patterns:
+            yield from pattern.ways(value, graph, bindings)
 
 
 class Op:

@@ -89,7 +89,10 @@ def test_a_single_reader_and_no_output():
     seen = emit.sqrt(x)
     z = emit.add(seen, y)
     done = fused(graph_of(emit, {"seen": seen, "z": z}, a))
-    assert titles(done) == ["exp", "relu + sqrt", "neg + add"]
+    # The first of two readers is fused, and what the other reads stored on the way; that comes
+    # before the square root.
+    assert titles(done) == ["exp + relu", "sqrt", "neg + add"]
+    assert list(done.nodes[0].taps) == [0] and len(done.nodes[0].writes) == 2
 
 
 def test_nodes_apart_stay_apart():
@@ -123,6 +126,46 @@ def test_what_reads_the_result_broadcast_too_stays():
     graph = graph_of(emit, {"y": emit.add(row, emit.constant(np.ones((4, 4), np.float32)))}, a)
     # The addition could store 16 elements only where the exponential has its own kernel.
     assert titles(fused(graph)) == ["exp", "add"]
+
+
+def test_chains_that_meet_become_one():
+    """The cell of an LSTM: one kernel that stores the state and the output."""
+    emit = Emitter()
+    i, f, g, o, before = (graph_input(n, (4, 6)) for n in ("i", "f", "g", "o", "before"))
+    cell = emit.add(
+        emit.mul(emit.sigmoid(f), before), emit.mul(emit.sigmoid(i), emit.tanh(g))
+    )
+    out = emit.mul(emit.sigmoid(o), emit.tanh(cell))
+    graph = graph_of(emit, {"cell": cell, "out": out}, i, f, g, o, before)
+    done = fused(graph)
+    (node,) = done.nodes
+    assert len(node.epilogue) == len(graph.nodes) - 1 and len(node.writes) == 2
+    feeds = random_feeds(graph)
+    expected = evaluate(graph, **feeds)
+    for name, array in evaluate(done, **feeds).items():
+        np.testing.assert_array_equal(array, expected[name])
+
+
+def test_what_is_read_in_between_is_not_moved_behind_that():
+    emit = Emitter()
+    a = graph_input("a", (4, 4))
+    e = emit.exp(a)
+    total = emit.reduce_sum(e, axes=[1], keep_dimensions=True)
+    graph = graph_of(emit, {"y": emit.div(e, total)}, a)
+    assert titles(fused(graph)) == ["exp", "reduce_sum", "div"]
+
+
+def test_products_store_results_on_the_way_for_gpus_alone():
+    emit = Emitter()
+    a, b = (graph_input(n, (4, 4)) for n in "ab")
+    x = emit.add(a, emit.matmul(a, b))
+    graph = graph_of(emit, {"x": x, "y": emit.relu(x)}, a, b)
+    assert titles(fused(graph)) == ["matmul + add", "relu"]
+    gpu = fuse(kernelize(graph), stored_profile("nvidia_h200"))
+    assert titles(gpu) == ["matmul + add + relu"] and list(gpu.nodes[0].taps) == [1]
+    assert "stored after 1" in str(gpu)
+    few = stored_profile("nvidia_h200").replace(max_storage_buffers_per_set=5)
+    assert titles(fuse(kernelize(graph), few)) == ["matmul + add", "relu"]
 
 
 def test_chains_end():

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
+from tests.support.profiles import stored_profile
 from webnn_vk.graph import Emitter, Graph
 from webnn_vk.passes import (
     FUSE_ACTIVATIONS,
@@ -16,6 +17,7 @@ from webnn_vk.passes import (
     remove_dead_code,
     run_passes,
 )
+from webnn_vk.program import Target, compile_program
 
 SHAPE = (2, 3, 8)
 
@@ -54,6 +56,37 @@ def tanh_part(e, x, n, form):
     return e.add(n(1.0), e.tanh(inner))
 
 
+ROOT = math.sqrt(2 / math.pi)
+#: √(2 / π) · (x + 0.044715 x³) in other orders.
+CUBICS = (
+    lambda e, x, n: e.mul(e.add(x, e.mul(e.mul(n(0.044715), x), e.mul(x, x))), n(ROOT)),
+    lambda e, x, n: e.mul(e.add(x, e.mul(e.mul(e.mul(n(0.044715), x), x), x)), n(ROOT)),
+    lambda e, x, n: e.mul(
+        e.mul(x, n(ROOT)), e.add(n(1.0), e.mul(e.mul(n(0.044715), x), x))),
+    lambda e, x, n: e.mul(
+        x, e.mul(n(ROOT), e.add(e.mul(n(0.044715), e.pow(x, n(2.0))), n(1.0)))),
+    lambda e, x, n: e.mul(
+        n(ROOT), e.mul(x, e.add(e.mul(n(0.044715), e.mul(x, x)), n(1.0)))),
+)
+
+
+@pytest.mark.parametrize("cubic", CUBICS)
+def test_gelu_of_other_cubics(cubic):
+    def build(e, x, n):
+        return e.mul(e.mul(n(0.5), x), e.add(e.tanh(cubic(e, x, n)), n(1.0)))
+
+    assert fused(drawn(build)) == ["gelu_tanh"]
+
+
+@pytest.mark.parametrize("build", [
+    lambda e, x, n: e.mul(x, e.add(e.mul(e.erf(e.div(x, n(math.sqrt(2)))), n(0.5)), n(0.5))),
+    lambda e, x, n: e.mul(e.div(erf_part(e, x, n, 0), n(2.0)), x),
+    lambda e, x, n: e.mul(e.div(x, n(2.0)), erf_part(e, x, n, 1)),
+])
+def test_gelu_in_other_orders(build):
+    assert fused(drawn(build)) == ["gelu"]
+
+
 @pytest.mark.parametrize("form", range(8))
 @pytest.mark.parametrize(("part", "name"), [(erf_part, "gelu"), (tanh_part, "gelu_tanh")])
 def test_gelu(part, name, form):
@@ -83,6 +116,17 @@ def test_gelu(part, name, form):
         x, e.div(e.clamp(e.add(n(3.0), x), min_value=0, max_value=6), n(6.0))), "hard_swish"),
     (lambda e, x, n: e.mul(
         n(1 / 6), e.mul(e.clamp(e.add(n(3.0), x), min_value=0, max_value=6), x)), "hard_swish"),
+    (lambda e, x, n: e.mul(x, e.clamp(
+        e.add(e.div(x, n(6.0)), n(0.5)), min_value=0, max_value=1)), "hard_swish"),
+    (lambda e, x, n: e.mul(x, e.min(n(1.0), e.relu(
+        e.linear(x, alpha=1 / 6, beta=0.5)))), "hard_swish"),
+    (lambda e, x, n: e.div(e.mul(
+        x, e.min(e.relu(e.add(x, n(3.0))), n(6.0))), n(6.0)), "hard_swish"),
+    (lambda e, x, n: e.mul(e.mul(x, n(1 / 6)), e.min(
+        e.max(e.add(x, n(3.0)), n(0.0)), n(6.0))), "hard_swish"),
+    (lambda e, x, n: e.div(x, e.add(e.exp(e.neg(x)), n(1.0))), "swish"),
+    (lambda e, x, n: e.mul(x, e.reciprocal(e.add(n(1.0), e.exp(e.neg(x))))), "swish"),
+    (lambda e, x, n: e.div(n(1.0), e.add(n(1.0), e.exp(e.neg(x)))), "sigmoid"),
 ])
 def test_swish(build, name):
     assert fused(drawn(build)) == [name]
@@ -107,6 +151,44 @@ def test_layer_normalization(square, divide, axes):
         return e.add(e.mul(y, e.constant(np.arange(8), "float32")), n(0.25))
 
     assert fused(drawn(build), 1e-5) == ["layer_normalization", "mul", "add"]
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_what_the_result_is_scaled_by_may_be_multiplied_first(centred):
+    def build(e, x, n):
+        y = e.sub(x, e.reduce_mean(x, axes=[2], keep_dimensions=True)) if centred else x
+        variance = e.reduce_mean(e.mul(y, y), axes=[2], keep_dimensions=True)
+        inverse = e.reciprocal(e.sqrt(e.add(variance, n(1e-5))))
+        return e.mul(y, e.mul(inverse, e.constant(np.arange(8), "float32")))
+
+    name = "layer_normalization" if centred else "rms_normalization"
+    assert fused(drawn(build), 1e-5) == [name, "mul"]
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+def test_instance_normalization_is_one_kernel(layout):
+    """Over height and width it is a layer normalisation whose scale and bias come after, in its
+    kernel."""
+    axes, channels = ((2, 3), (6, 1, 1)) if layout == "nchw" else ((1, 2), (6,))
+    shape = (2, 6, 5, 4) if layout == "nchw" else (2, 5, 4, 6)
+
+    def build(e, x, n):
+        row = e.constant(np.arange(6).reshape(channels), "float32")
+        return e.add(e.mul(norm(e, x, n, axes=axes), row), row)
+
+    graph = drawn(build, shape=shape)
+    assert fused(graph, 1e-5) == ["layer_normalization", "mul", "add"]
+    program, _ = compile_program(graph, Target(stored_profile()))
+    assert [s.operators for s in program.report.steps] == [("layer_normalization", "mul", "add")]
+
+
+def test_layer_normalization_takes_casts_to_float32_in():
+    def build(e, x, n):
+        wide = e.cast(x, data_type="float32")
+        number = lambda value: e.constant(value, "float32")  # noqa: E731
+        return e.mul(e.cast(norm(e, wide, number), data_type="float16"), n(0.5))
+
+    assert fused(drawn(build, "float16"), 2e-3) == ["layer_normalization", "mul"]
 
 
 @pytest.mark.parametrize("form", range(8))

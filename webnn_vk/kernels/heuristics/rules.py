@@ -19,6 +19,8 @@ class Rules:
     #: Whether one kernel for several chains behind a product (``epilogue.merged``), a little slower
     #: than each, is better than compiling each.
     merges_epilogues = False
+    #: Whether kernels store results on the way to what is fused into them, element by element.
+    stores_on_the_way = True
 
     def __init__(self, seed: Seed) -> None:
         self.seed = seed

@@ -19,6 +19,7 @@ class Software(Rules):
 
     seed: SoftwareSeed
     merges_epilogues = True
+    stores_on_the_way = False
 
     def workgroup(self, count: int) -> int:
         """Invocations per workgroup where ``count`` of them work independently: small enough that
