@@ -19,8 +19,8 @@ class Rules:
     #: Whether one kernel for several chains behind a product (``epilogue.merged``), a little slower
     #: than each, is better than compiling each.
     merges_epilogues = False
-    #: Whether a product with few outputs leaves much of the device idle, so that its inner dimension
-    #: may be worth cutting into parts (``split_k``).
+    #: Whether a product with few outputs leaves much of the device idle, so that cutting its inner
+    #: dimension into parts may be worth it (``split_k``).
     cuts_products = False
 
     def __init__(self, seed: Seed) -> None:
