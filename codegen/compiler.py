@@ -38,7 +38,8 @@ class Compiler(Protocol):
 
 # -- in this process
 class LibraryCompiler:
-    """glslang through its C interface, loaded at the first use. Thread-safe by a lock."""
+    """glslang through its C interface or Slang's, loaded at the first use. Thread-safe by a
+    lock."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -56,8 +57,9 @@ class LibraryCompiler:
         if self._library is None:
             # ctypes is not needed where everything comes from the pack or the cache.
             from .glslang import Library
+            from .slang_glslang import SlangLibrary, is_slangs
 
-            self._library = Library(self.path)
+            self._library = (SlangLibrary if is_slangs(self.path) else Library)(self.path)
         return self._library
 
     def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
@@ -71,7 +73,7 @@ class LibraryCompiler:
 
 
 def _libraries() -> Iterator[str]:
-    """Paths of libraries that may export glslang's C interface, without importing anything."""
+    """Paths of libraries that may have a glslang in them, without importing anything."""
     spec = importlib.util.find_spec("vkdispatch_vulkan_native")
     if spec is not None and spec.origin:
         yield spec.origin

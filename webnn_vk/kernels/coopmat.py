@@ -17,10 +17,11 @@ from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 
 from ..data_types import DATA_TYPES
 from ..device_profile import CooperativeMatrix, DeviceProfile
-from ..integers import VECTOR_BYTES, round_up
+from ..integers import VECTOR_BYTES, ceil_divide, round_up
 from . import epilogue as fused
 from .expression import used_features
 from .product import Product
+from .rows import loop_budget
 from .schedule import Schedule
 
 KERNEL = "matmul_coopmat"
@@ -97,9 +98,26 @@ def schedules(p: Product, profile: DeviceProfile) -> list[Schedule]:
         if (
             tiling["LX"] <= min(profile.max_workgroup_invocations, profile.max_workgroup_size[0])
             and shared_bytes(p, tiling, emulated) <= profile.max_shared_memory
+            and not (emulated and _cut_short(p, tiling, profile))
         ):
             tilings.append(tiling)
     return tilings
+
+
+def _cut_short(p: Product, tiling: Schedule, profile: DeviceProfile) -> bool:
+    """Whether the device would end the loops of an invocation of the emulation."""
+    budget = loop_budget(profile)
+    if budget is None:
+        return False
+    t = {name: tiling[name] for name in ("SUBGROUP", "BK", "FM", "FN", "FK", "WM", "WN")}
+
+    def share(rows: int, columns: int) -> int:
+        return ceil_divide(rows * columns, t["SUBGROUP"])
+
+    loads = t["WM"] * (1 + share(t["FM"], t["FK"])) + t["WN"] * (1 + share(t["FK"], t["FN"]))
+    products = t["WM"] * (1 + t["WN"] * (1 + share(t["FM"], t["FN"]) * (1 + t["FK"])))
+    step = 1 + t["BK"] // t["FK"] * (1 + loads + products)
+    return ceil_divide(p.k, t["BK"]) * step > budget
 
 
 def shared_bytes(p: Product, tiling: Schedule, emulated: bool = False) -> int:
@@ -181,3 +199,9 @@ def catalogue(params: tuple[Param, ...], features: frozenset[str]) -> Iterator[K
                 params, data_type, data_type if addend else None, data_type, (ta, tb),
                 (a_vector, b_vector, out_vector), features, extra,
             )
+            if data_type == "float16" and not addend:
+                # One of several parts of the inner dimension.
+                yield spec(
+                    params, data_type, None, "float32", (ta, tb),
+                    (a_vector, b_vector, out_vector), features, fused.nothing("float32"),
+                )

@@ -115,7 +115,13 @@ def _matmul(p: Any, s: Schedule) -> list[Work]:
 
 
 def _matmul_tiled(p: Any, s: Schedule) -> list[Work]:
-    return [_shared_tile(s, p.batches * _tiles(s, p.m, p.n), p.k)]
+    """In parts, a second dispatch adds up what each came to, four columns an invocation."""
+    parts = s.parts
+    works = [_shared_tile(s, parts * p.batches * _tiles(s, p.m, p.n), ceil_divide(p.k, parts))]
+    if parts > 1:
+        count = ceil_divide(p.batches * p.m * p.n, 4)
+        works.append(Work(ceil_divide(count, 64), 64, 4 * parts, 4 * parts, 4, registers=8))
+    return works
 
 
 def _matvec(p: Any, s: Schedule) -> list[Work]:

@@ -2,7 +2,8 @@
 
 Four templates: ``matmul`` (register tiles straight from the buffers: CPUs), ``matmul_tiled``
 (shared memory: GPUs), ``matmul_coopmat`` (cooperative matrices: GPUs that have them, see
-``coopmat``) and ``matvec`` (M or N is 1). All accumulate in float32.
+``coopmat``) and ``matvec`` (M or N is 1). All accumulate in float32. GPUs may cut a long inner
+dimension into parts (``split_k``).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..data_types import DATA_TYPES, FLOAT_TYPES
 from ..device_profile import DeviceProfile
 from ..integers import VECTOR_BYTES, ceil_divide, round_up
 from ..ops.lowering import QuantizedProduct
-from . import chains, coopmat, heuristics
+from . import chains, coopmat, heuristics, split_k
 from . import epilogue as fused
 from .choose import choose
 from .dispatch import Binding, Dispatch, Packed, Scratch, Unsupported, grid
@@ -28,7 +29,7 @@ from .family import Family
 from .loads import as_texels, has_texels
 from .node import KernelNode
 from .packing import Panels, is_weight
-from .product import BATCH_RANK, Piece, Product, matrix, normalize, pieces, spans
+from .product import Piece, Product, matrix, normalize, parameters, pieces, spans
 from .rows import loop_budget
 from .schedule import Schedule, Tuned
 
@@ -131,7 +132,10 @@ class Matmul(Family):
             # Element by element, both operands' loads take more registers than GFX1100 has.
             and (tile < 8 or any(_vectors(p, p.starts)))
         ]
-        return direct + tiled + coopmat.schedules(p, profile) + [
+        by_tiles = tiled + coopmat.schedules(p, profile)
+        cut = heuristics.rules(profile).cuts_products
+        in_parts = split_k.schedules(p, by_tiles, profile) if cut else []
+        return direct + by_tiles + in_parts + [
             Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", tm), ("TN", tn)), load)
             for load in _loads(p, profile)[1:] for tm, tn in ((4, 8), (8, 8), (16, 8))
         ]
@@ -145,6 +149,8 @@ class Matmul(Family):
         """Operands larger than a binding are cut into several dispatches."""
         a, b = (node.operands[name] for name in problem.operands[:2])
         c = node.operand(problem.operands[2])
+        if schedule.parts > 1:
+            return _in_parts(problem, node, a, b, c, schedule, profile)
         itemsize = max(DATA_TYPES[a.data_type].size, DATA_TYPES[b.data_type].size)
         dispatches: list[Dispatch] = []
         scratch: list[Scratch] = []
@@ -173,6 +179,7 @@ class Matmul(Family):
 
     def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
         yield from coopmat.catalogue(_PARAMS, features)
+        yield from split_k.catalogue(_PARAMS, features)
         flags = (False, True)
         for data_type, addend, ta in itertools.product(FLOAT_TYPES, flags, flags):
             c_type = data_type if addend else None
@@ -197,9 +204,13 @@ class Matmul(Family):
                         for texels in flags if addend else ():
                             yield spec("matmul", tb, va, vb, texels=texels, extra=chains.merged())
                     yield spec("matmul_tiled", tb, va, vb)
+                    if data_type == "float16" and not addend:
+                        # One of several parts of the inner dimension.
+                        yield spec("matmul_tiled", tb, va, vb, out="float32")
+                        if va and vb:
+                            yield spec("matmul_tiled", tb, va, vb, out="float32", wide=True)
                 if data_type == "float16":
                     yield spec("matmul_tiled", tb, True, True, wide=True)
-                if data_type == "float16":
                     # Sums over parts of the inner dimension.
                     for kernel in ("matmul", *(["matvec"] if not tb else [])):
                         yield spec(kernel, tb, False, False, out="float32")
@@ -216,6 +227,7 @@ class Matmul(Family):
                 features, extra, texels=kernel == "matmul",
             )
 
+        yield from split_k.common(_PARAMS, features)
         for kernel in ("matmul", "matmul_tiled"):
             if kernel == "matmul_tiled":
                 # The other has one kernel for all of these: `fused.merged`.
@@ -341,10 +353,36 @@ def tile_shape(p: Product, schedule: Schedule) -> tuple[int, int]:
     return schedule["LY"] * schedule["TM"], schedule["LX"] * schedule["TN"]
 
 
+def _in_parts(
+    p: Product, node: KernelNode, a: Access, b: Access, c: Access | None, schedule: Schedule,
+    profile: DeviceProfile,
+) -> list[Dispatch]:
+    """A product whose inner dimension is cut into parts, and their sum."""
+    sums = Scratch(split_k.scratch_bytes(p, schedule.parts))
+    part = split_k.partial(p, schedule.parts)
+    one = _dispatch(
+        Piece(part, *part.starts), node, a, b, None, sums, schedule.of_part, profile, aligned=True
+    )
+    panels = {"b_panel": _panel_step(p, tile_shape(p, schedule)[1])}
+    bindings, bases = [Binding(sums)], [0, 0, 0, 0]
+    for i, access in ((2, c), (3, node.output)):
+        if access is not None:
+            size = DATA_TYPES[access.data_type].size
+            binding, bases[i] = _bind(access, p.starts[i], size, spans(p)[i], profile)
+            bindings.append(binding)
+    lanes = heuristics.rules(profile).workgroup(p.batches * p.m * p.n)
+    c_type = None if c is None else c.data_type
+    return [
+        replace(one, params={**one.params, **panels}),
+        split_k.summed(_PARAMS, p, node, c_type, bindings, bases, lanes, profile),
+    ]
+
+
 def _dispatch(
     piece: Piece, node: KernelNode, a: Access, b: Access, c: Access | Scratch | None,
-    out: Access | Scratch, schedule: Schedule, profile: DeviceProfile,
+    out: Access | Scratch, schedule: Schedule, profile: DeviceProfile, aligned: bool = False,
 ) -> Dispatch:
+    """``aligned``: the kernels of mixed types by vectors are to be had too."""
     p, kernel = piece.product, schedule.kernel
     data_type = p.data_type
     c_type = None if c is None else "float32" if isinstance(c, Scratch) else c.data_type
@@ -385,7 +423,7 @@ def _dispatch(
             extra = fused.merged(node, extra, bindings[0])
     # Others of mixed types are in the pack without vectors alone.
     plain = p.quantized or data_type == out_type and c_type in (None, data_type)
-    aligned = plain or bool(node.epilogue)
+    aligned = aligned or plain or bool(node.epilogue)
     if kernel == coopmat.KERNEL:
         by_vectors = coopmat.vectors(p, bases) if aligned else (False,) * 3
         a_vector, b_vector, _ = by_vectors
@@ -406,19 +444,7 @@ def _dispatch(
         )
     rows, columns = tile_shape(p, schedule)
     groups = p.batches * ceil_divide(p.m, rows) * ceil_divide(p.n, columns)
-    missing = BATCH_RANK - len(p.batch[-BATCH_RANK:])
-    pad = (0,) * missing
-    params = {
-        "M": p.m, "N": p.n, "K": p.k, "batches": p.batches, "lda": p.lda, "ldb": p.ldb,
-        "ldo": p.ldo, "b_panel": _panel_step(p, columns), "a_base": bases[0], "b_base": bases[1],
-        "c_base": bases[2], "out_base": bases[3], "c_row": p.c_strides[0],
-        "c_column": p.c_strides[1], "alpha": p.alpha, "beta": p.beta,
-        "batch_sizes": ((1,) * missing + p.batch[-BATCH_RANK:])[1:],
-        "a_batch": pad + p.a_batch[-BATCH_RANK:],
-        "b_batch": pad + p.b_batch[-BATCH_RANK:],
-        "out_batch": pad + p.out_batch[-BATCH_RANK:],
-        **extra.values,
-    }
+    params = {**parameters(p, bases), "b_panel": _panel_step(p, columns), **extra.values}
     if p.quantized:
         params["zero_point"] = p.zero_point
     if scale is not None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..access import Access
 from ..device_profile import DeviceProfile
@@ -106,6 +107,23 @@ def normalize(p: Product) -> Product:
             quantized={"a": "b", "b": "a", "": ""}[p.quantized],
         )
     return p
+
+
+def parameters(p: Product, bases: Sequence[int]) -> dict[str, Any]:
+    """What the kernels get of a product, panels aside. ``bases``: the first elements of a, b, c and
+    out in their bindings."""
+    missing = BATCH_RANK - len(p.batch[-BATCH_RANK:])
+    pad = (0,) * missing
+    return {
+        "M": p.m, "N": p.n, "K": p.k, "batches": p.batches, "lda": p.lda, "ldb": p.ldb,
+        "ldo": p.ldo, "a_base": bases[0], "b_base": bases[1], "c_base": bases[2],
+        "out_base": bases[3], "c_row": p.c_strides[0], "c_column": p.c_strides[1],
+        "alpha": p.alpha, "beta": p.beta,
+        "batch_sizes": ((1,) * missing + p.batch[-BATCH_RANK:])[1:],
+        "a_batch": pad + p.a_batch[-BATCH_RANK:],
+        "b_batch": pad + p.b_batch[-BATCH_RANK:],
+        "out_batch": pad + p.out_batch[-BATCH_RANK:],
+    }
 
 
 # -- slicing

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
+
+#: The name of the number of parts.
+SPLIT = "SPLIT"
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,16 @@ class Schedule:
             if key == name:
                 return value
         raise KeyError(f"schedule {self} has no {name}")
+
+    @property
+    def parts(self) -> int:
+        """Into how many parts a product's inner dimension is cut (``split_k``); 1: it isn't."""
+        return dict(self.numbers).get(SPLIT, 1)
+
+    @property
+    def of_part(self) -> Schedule:
+        """The schedule of one of the parts."""
+        return replace(self, numbers=tuple(n for n in self.numbers if n[0] != SPLIT))
 
     def constants(self, *names: str) -> dict[str, int]:
         """The numbers of these names, as specialisation constants."""

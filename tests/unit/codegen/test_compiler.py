@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import os
 import random
 import re
@@ -23,6 +24,7 @@ from webnn_vk.codegen.compiler import (
     find_compiler,
 )
 from webnn_vk.codegen.glsl import CompilerUnavailable, GlslError, Source
+from webnn_vk.codegen.slang_glslang import SlangLibrary, is_slangs
 
 GOOD = """#version 450
 layout(local_size_x = 64) in;
@@ -46,9 +48,15 @@ BROKEN = {
 }
 
 
-@pytest.fixture(params=["auto", "process"])
+def _slang() -> LibraryCompiler | None:
+    """The glslang of slangpy, where that is installed."""
+    paths = [path for path in compilers._libraries() if is_slangs(path)]
+    return LibraryCompiler(paths[0]) if paths else None
+
+
+@pytest.fixture(params=["auto", "process", "slang"])
 def compiler(request: pytest.FixtureRequest):
-    found = find_compiler(request.param)
+    found = _slang() if request.param == "slang" else find_compiler(request.param)
     if found is None:
         pytest.skip("no GLSL compiler on this machine")
     return found
@@ -64,6 +72,19 @@ def test_batch_keeps_order_and_reports_each(compiler) -> None:
     assert results[0] == compiler.compile(sources[:1])[0]
     assert spirv.info(results[0]).version == (1, 5)
     assert compiler.compile([]) == []
+
+
+def test_another_library_by_slangs_name_is_no_compiler(tmp_path: Path) -> None:
+    """One without its function, and what is no library."""
+    name = ctypes.util.find_library("m")
+    if name is None:
+        pytest.skip("no library of another kind on this machine")
+    with pytest.raises(CompilerUnavailable, match="glslang_compile_1_2"):
+        SlangLibrary(name)
+    path = tmp_path / "libslang-glslang-2026.1.so"
+    path.write_bytes(b"no library")
+    with pytest.raises(CompilerUnavailable, match="libslang-glslang-2026.1.so"):
+        _ = LibraryCompiler(str(path)).version
 
 
 def test_version_and_identity(compiler) -> None:

@@ -58,7 +58,8 @@ def _fused() -> list[KernelSpec]:
 def test_every_variant_is_valid(data_type: str, addend: bool) -> None:
     program = validator()
     specs = [spec for spec in _products(data_type) if spec.option("addend") is addend]
-    assert len(specs) == 32
+    # Without an addend there are those too whose sums in float32 are one of several parts.
+    assert len(specs) == (64 if data_type == "float16" and not addend else 32)
     for spec in specs:
         module = compile_spec(spec)
         spirv_check.check(module)

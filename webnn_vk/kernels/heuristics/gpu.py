@@ -17,6 +17,7 @@ class Gpu(Rules):
     """Preferences of a device with many cores and shared memory."""
 
     seed: GpuSeed
+    cuts_products = True
 
     def workgroup(self, count: int) -> int:
         """Invocations per workgroup where ``count`` of them work independently."""
@@ -27,14 +28,33 @@ class Gpu(Rules):
     ) -> Schedule:
         """A matrix times a vector by rows; else the largest tile of which enough are left to fill
         the device, since large tiles reuse more of what they load."""
+        in_parts = [c for c in candidates if c.parts > 1]
+        candidates = [c for c in candidates if c.parts == 1]
         by_matrices = [c for c in candidates if c.kernel == "matmul_coopmat"]
         if by_matrices and self._matrices_pay(problem):
-            return self._filling(by_matrices, problem)
+            return self._in_parts(self._filling(by_matrices, problem), in_parts, problem)
         by_rows = [c for c in candidates if c.kernel == "matvec" and c["LX"] * c["LY"] > 8]
         if by_rows:
             return by_rows[0]
         tiled = [c for c in candidates if c.kernel == "matmul_tiled"]
-        return self._filling(tiled, problem)
+        return self._in_parts(self._filling(tiled, problem), in_parts, problem)
+
+    def _in_parts(self, whole: Schedule, in_parts: Sequence[Schedule], problem: Any) -> Schedule:
+        """The tiling, its inner dimension cut into as few parts as fill the device where its tiles
+        fill less than half of it; parts that are too short cost more than they bring."""
+        rows, columns = _sides(whole)
+        tiles = problem.batches * ceil_divide(problem.m, rows) * ceil_divide(problem.n, columns)
+        if 2 * tiles > self.seed.product_tiles:
+            return whole
+        best = whole
+        for candidate in in_parts:
+            if candidate.of_part == whole and (
+                problem.k // candidate.parts >= self.seed.shortest_part
+            ):
+                best = candidate
+                if tiles * candidate.parts >= self.seed.product_tiles:
+                    break
+        return best
 
     def _matrices_pay(self, problem: Any) -> bool:
         """Whether a product fills the smallest tile by cooperative matrices, on devices where these
@@ -46,8 +66,7 @@ class Gpu(Rules):
         """The largest of several square tiles, given in order, of which enough are left."""
         best = tiled[0]
         for candidate in tiled[1:]:
-            by_matrices = candidate.kernel == "matmul_coopmat"
-            side = candidate["BN"] if by_matrices else candidate["LX"] * candidate["TN"]
+            _, side = _sides(candidate)
             if problem.batches * ceil_divide(problem.m, side) * ceil_divide(problem.n, side) >= (
                 self.seed.product_tiles
             ):
@@ -135,3 +154,10 @@ class Gpu(Rules):
         shared = (1 / candidate["TM"] + 1 / candidate["TN"]) * figures.shared
         reads = shared + (1 / tile[0] + 1 / tile[1]) * figures.storage
         return max(self.seed.product_tiles - tiles, 0), tiles * tile[0] * tile[1] * (1 + reads)
+
+
+def _sides(tiling: Schedule) -> tuple[int, int]:
+    """Rows and columns of the output that a workgroup of a product computes."""
+    if tiling.kernel == "matmul_coopmat":
+        return tiling["BM"], tiling["BN"]
+    return tiling["LY"] * tiling["TM"], tiling["LX"] * tiling["TN"]

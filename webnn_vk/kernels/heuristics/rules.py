@@ -21,6 +21,9 @@ class Rules:
     merges_epilogues = False
     #: Whether kernels store results on the way to what is fused into them, element by element.
     stores_on_the_way = True
+    #: Whether a product with few outputs leaves much of the device idle, so that cutting its inner
+    #: dimension into parts may be worth it (``split_k``).
+    cuts_products = False
 
     def __init__(self, seed: Seed) -> None:
         self.seed = seed

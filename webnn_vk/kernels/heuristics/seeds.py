@@ -34,6 +34,7 @@ class GpuSeed(Seed):
     tiled_channels: output channels from which on a convolution goes by tiles.
     fast_matrices: cooperative matrices are known to be faster than other kernels; matrix_side: the
     sizes of a product from which on they are used then.
+    shortest_part: steps of the inner dimension of a product that are worth a part of their own.
     """
 
     product_tiles: int
@@ -43,6 +44,7 @@ class GpuSeed(Seed):
     tiled_channels: int
     fast_matrices: bool = False
     matrix_side: int = 32
+    shortest_part: int = 256
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,70 @@
+"""Schedules that no measurement chose: in place of the tuner's, which picks by time and so at
+random, each of the legal ones in turn. They reach the compiler by the tuner's own way, through the
+store of tuned schedules."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from webnn_vk.kernels import KernelNode, Schedule, family_of
+from webnn_vk.kernels.schedule import problem_class
+from webnn_vk.tuning import Entry, TunedStore, tuner
+
+
+@dataclass
+class Forced:
+    """Stands in for ``tuning.tune``: of each problem's candidates, as the tuner has them, the one
+    that ``pick`` gives the index of is put into the store, for its constants packed too.
+
+    ``most``: how many candidates the problem with most of them had in the graph built last;
+    ``counts``: how often each kernel was forced, by (family, kernel, way of loading).
+    """
+
+    pick: Callable[[int], int] = lambda count: 0
+    most: int = 1
+    counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+
+    def __call__(
+        self, nodes: Iterable[KernelNode], device: Any, store: TunedStore, *_: Any
+    ) -> list[Any]:
+        profile = device.profile
+        self.most = 1
+        for node in nodes:
+            family = family_of(node)
+            problem = family.problem(node)
+            candidates = family.candidates(problem, profile)
+            if len(candidates) < 2:
+                continue
+            self.most = max(self.most, len(candidates))
+            schedule: Schedule = candidates[self.pick(len(candidates))]
+            key = family.decides(problem), problem_class(problem)
+            packed = family.pack(node, profile, {key: schedule})
+            of_packed = family.problem(packed)
+            for name, text in {key, (family.decides(of_packed), problem_class(of_packed))}:
+                store.put(Entry(name, text, schedule, 0.0, 0.0, "forced"))
+            self.counts[key[0], schedule.kernel, schedule.load] += 1
+        return []
+
+
+def forced(monkeypatch: pytest.MonkeyPatch) -> Forced:
+    """In place of the tuner, for contexts that tune, until the test ends."""
+    made = Forced()
+    monkeypatch.setattr(tuner, "tune", made)
+    return made
+
+
+def pretended_gpu() -> dict[str, Any]:
+    """Fields of a profile that make a GPU with cooperative matrices of the test device: passes and
+    rules are those of a GPU, matrices are emulated."""
+    from tests.support.matrices import SHAPES, shape
+
+    sizes, subgroup = SHAPES["8x8x16, subgroups of 8"]
+    return {
+        "device_type": "discrete", "vendor_id": 0x10DE, "subgroup_size": subgroup,
+        "cooperative_matrices": (shape(*sizes), shape(8, 8, 8, "float32")),
+    }
