@@ -31,6 +31,7 @@ _SIGNALS = {
     if hasattr(signal, name)
 }
 _LIMITS = ("RLIMIT_AS", "RLIMIT_FSIZE", "RLIMIT_NOFILE")
+_GONE = object()
 _THREADS = "threads that are no daemons"
 #: Seconds that a thread has to end in.
 _PATIENCE = 5.0
@@ -109,7 +110,7 @@ def left(before: Mapping[str, Any]) -> list[str]:
             lines += [
                 f"{name}[{key!r}]: {old.get(key, 'nothing')!r:.200} is now "
                 f"{new.get(key, 'gone')!r:.200}"
-                for key in [*old, *(new.keys() - old.keys())] if old.get(key) != new.get(key)
+                for key in [*old, *(new.keys() - old.keys())] if old.get(key, _GONE) != new.get(key, _GONE)
             ]
         else:
             lines.append(f"{name}: {old!r:.300} is now {new!r:.300}")
