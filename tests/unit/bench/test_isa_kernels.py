@@ -23,7 +23,7 @@ def test_constants_come_from_plans():
 def test_names_say_types_options_and_constants():
     planned = plans(stored_profile("amd_rdna3").masked(["cooperative_matrix"]))
     names = {kernel.name for kernel in planned}
-    assert "matmul_tiled | f16x4 f16x4 f16x4 | a_vector b_vector out_vector | LX=16 LY=16 TM=4 " \
+    assert "matmul_tiled | f16x8 f16x8 f16x4 | a_vector b_vector out_vector | LX=16 LY=16 TM=4 " \
         "TN=4 BK=16" in names
     assert "softmax | f32x4 f32x4 | group vectors=kept | LX=32 KEPT=1" in names
     assert "conv_depthwise | f32 f32 f32 f32 | addend | LX=64 TP=4 KH=3 KW=3 SH=1 SW=1 DH=1 DW=1 " \
