@@ -99,6 +99,8 @@ class Collector:
         #: Whether all that runs there can be timed.
         self.timed = driver is None or driver.timestamps is not None
         self.sampler = sampler
+        #: Whether the device is this process, which other processes keep waiting.
+        self.in_software = driver is not None and device.profile.is_software
         self.programs: list[Program] = []
         self.reports: list[Any] = []
         #: Runs, CPU steps and batches that were looked at.
@@ -200,6 +202,7 @@ class BatchWatch:
         """``kinds``: as what the sampler has chosen transfers without a run."""
         self._collector, self._kinds = collector, kinds
         self._times = BatchTimes(len(works), begun)
+        self._processor = time.process_time()
         self._begun = iter(runs)
         self._runs: list[int] = []
         # Recordings whose times are to be read, with what they are of.
@@ -315,6 +318,11 @@ class BatchWatch:
             if times.times:
                 taken[times.run] = taken.get(times.run, 0.0) + times.seconds
         collector, sampler = self._collector, self._collector.sampler
+        if collector.in_software:
+            # What timing costs is processor time: so is what it may cost a share of.
+            spent = time.process_time() - self._processor
+            busy = min(spent / max(self._times.done - self._times.begun, 1e-9), 1.0)
+            taken = {number: busy * seconds for number, seconds in taken.items()}
         for number, seconds in taken.items():
             if number >= 0:
                 program = collector.runs[number].program
