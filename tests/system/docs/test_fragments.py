@@ -110,6 +110,7 @@ def test_a_rewrite():
     assert [n.operator.name for n in remove_dead_code(after).nodes] == ["relu"]
 
 
+@pytest.mark.device
 def test_kompute(monkeypatch: pytest.MonkeyPatch):
     require_kompute()
     monkeypatch.setenv("WEBNN_VK_DEVICE", "vulkan")
@@ -204,6 +205,7 @@ def test_weights_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         assert rows.shape == (2, 384) and rows[:, 0].tolist() == [7, 30521]
 
 
+@pytest.mark.device
 def test_wgpu():
     require_vulkan()
     wgpu = pytest.importorskip("wgpu")
