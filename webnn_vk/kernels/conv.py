@@ -155,7 +155,7 @@ class Conv(Family):
             Schedule("conv_depthwise", (("LX", 64), ("TP", tall)), load)
             for load in loads
             for tall in (7, 4, 1)
-            if _unrolls(g, tall, rows)
+            if _unrolls(g, tall, rows, not rows and is_ragged(g, load))
         ]
 
     def takes(self, node: KernelNode, operand: str) -> bool:
@@ -200,7 +200,8 @@ class Conv(Family):
         whole = not any(b.constants for b in bounds)
         if schedule.kernel == "conv_depthwise":
             vector = whole and _stores_rows(g, profile)
-            constants, groups = _depthwise_tiles(g, schedule, vector)
+            ragged = not vector and is_ragged(g, schedule.load)
+            constants, groups = _depthwise_tiles(g, schedule, vector or ragged)
         elif schedule.kernel == "conv_tiled":
             vector = whole and g.channels_last and not g.IC % 4
             constants, groups = dict(schedule.numbers), _tiled_groups(g, schedule)
@@ -214,6 +215,8 @@ class Conv(Family):
             constants, groups = dict(schedule.numbers), _direct_groups(g, schedule)
         check_iterations(g.KH * (1 + g.KW * (1 + g.IC / (4 if vector else 1))), profile)
         options: dict[str, bool] = {"vector": vector}
+        if schedule.kernel == "conv_depthwise":
+            options["ragged"] = ragged
         if schedule.kernel == "conv_tiled":
             options |= {
                 "channels_last": g.channels_last,
@@ -235,7 +238,8 @@ class Conv(Family):
             dispatch(
                 node, spec, bounds, extra, groups, params, constants, profile,
                 kernel=schedule.kernel,
-                variant=f"{'transposed ' * g.transposed}{g.KH}x{g.KW}{' v' * vector}",
+                variant=f"{'transposed ' * g.transposed}{g.KH}x{g.KW}"
+                f"{' v' * vector}{' ragged' * options.get('ragged', False)}",
                 flops=2 * node.results[0].size * g.IC * g.KH * g.KW,
             )
         ]
@@ -250,7 +254,11 @@ class Conv(Family):
             loads = ("storage", *["texel"] * (data_type == "float32"))
             for vector, load in itertools.product(flags, loads):
                 given = addend, {"vector": vector}, features, extra, load
-                yield _spec("conv_depthwise", buffers, False, *given)
+                for ragged in (False, *[True] * (load == "texel" and not vector)):
+                    ways = {"vector": vector, "ragged": ragged}
+                    yield _spec(
+                        "conv_depthwise", buffers, False, addend, ways, features, extra, load
+                    )
                 for transposed in flags:
                     yield _spec("conv", buffers, transposed, *given)
                 if load == "texel":
@@ -271,7 +279,11 @@ class Conv(Family):
                 given = False, True, {"vector": vector}, features, extra
                 yield _spec("conv_wide", buffers, *given, "texel")
                 for load in ("storage", "texel"):
-                    yield _spec("conv_depthwise", buffers, *given, load)
+                    # As `lower` chooses where channels come first.
+                    ways = {"vector": vector, "ragged": load == "texel" and not vector}
+                    yield _spec(
+                        "conv_depthwise", buffers, False, True, ways, features, extra, load
+                    )
             yield _spec("conv", buffers, False, True, {"vector": False}, features, extra)
             for last, out_vector in itertools.product(flags, flags):
                 options = {
@@ -335,11 +347,18 @@ def _stores_rows(g: Geometry, profile: DeviceProfile) -> bool:
     return fits and g.xw == g.ys == 1 and not (g.W % 4 or g.OW % 4) and max(sizes) <= 4
 
 
-def _unrolls(g: Geometry, tall: int, rows: bool) -> bool:
+def is_ragged(g: Geometry, load: str) -> bool:
+    """Whether the depthwise kernel goes by 4 outputs side by side where it can't by vectors: of
+    what is loaded by texels, one as fast as 4, it loads less so."""
+    return load == "texel" and g.xw == g.ys == 1
+
+
+def _unrolls(g: Geometry, tall: int, rows: bool, ragged: bool) -> bool:
     """Whether the depthwise kernel may unroll ``tall`` outputs below each other an invocation
-    (with ``rows``, 4 side by side too)."""
-    side = 4 if rows else 1
-    across = ((side - 1) * g.SW + (g.KW - 1) * g.DW) // 4 + 2 if rows else g.KW
+    (with ``rows`` or ``ragged``, 4 side by side too)."""
+    side = 4 if rows or ragged else 1
+    reach = (side - 1) * g.SW + (g.KW - 1) * g.DW
+    across = reach // 4 + 2 if rows else reach + 1 if ragged else g.KW
     loads = ((tall - 1) * g.SH + (g.KH - 1) * g.DH + 1) * across
     return loads <= _LOADS and tall * side * g.KH * g.KW <= _PRODUCTS
 
@@ -347,8 +366,9 @@ def _unrolls(g: Geometry, tall: int, rows: bool) -> bool:
 def _depthwise_tiles(
     g: Geometry, schedule: Schedule, rows: bool
 ) -> tuple[dict[str, int], int]:
-    """Specialisation constants of the depthwise kernel and its number of workgroups."""
-    columns = g.OW // 4 if rows else g.OW
+    """Specialisation constants of the depthwise kernel and its number of workgroups; ``rows``: 4
+    outputs side by side an invocation."""
+    columns = ceil_divide(g.OW, 4) if rows else g.OW
     invocations = g.N * g.G * g.OC * ceil_divide(g.OH, schedule["TP"]) * columns
     numbers = dict(g.numbers)
     constants = dict(schedule.numbers)

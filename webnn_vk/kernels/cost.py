@@ -178,11 +178,13 @@ def _conv_tiled(g: Any, s: Schedule) -> list[Work]:
 
 
 def _conv_depthwise(g: Any, s: Schedule) -> list[Work]:
-    """TP outputs below each other, and 4 side by side where rows are stored in vectors."""
+    """TP outputs below each other, and 4 side by side where rows are stored in vectors, or inputs
+    read as texels."""
     tall = s["TP"]
-    side = 4 if g.xw == g.ys == 1 and not (g.W % 4 or g.OW % 4) else 1
+    rows = g.xw == g.ys == 1 and not (g.W % 4 or g.OW % 4)
+    side = 4 if rows or (s.load == "texel" and g.xw == g.ys == 1) else 1
     reach = (side - 1) * g.SW + (g.KW - 1) * g.DW
-    across = 4 * (reach // 4 + 2) if side > 1 else g.KW
+    across = 4 * (reach // 4 + 2) if rows else reach + 1 if side > 1 else g.KW
     loads = ((tall - 1) * g.SH + (g.KH - 1) * g.DH + 1) * across + g.KH * g.KW
     count = g.N * g.G * g.OC * ceil_divide(g.OH, tall) * ceil_divide(g.OW, side)
     return [Work(ceil_divide(count, s["LX"]), s["LX"], g.KH * g.KW * tall * side, loads,

@@ -74,6 +74,25 @@ def test_depthwise_rows_of_vectors(left: int, stride: int, data_type: str) -> No
         assert_close(node, arrays, profile_for("software"), _ERROR)
 
 
+@pytest.mark.parametrize(("left", "stride", "dilation"), [(0, 1, 1), (1, 2, 1), (3, 1, 2)])
+def test_depthwise_of_ragged_widths(left: int, stride: int, dilation: int) -> None:
+    """Widths that vectors don't divide: 4 outputs side by side all the same, where inputs are
+    read as texels."""
+    require_vulkan()
+    rng = np.random.default_rng([left, stride])
+    for width in (9, 10, 11, 13):
+        x, w = (random_array(rng, "float32", s) for s in ((2, 5, 11, width), (5, 1, 3, 3)))
+        node, arrays = node_of(
+            "conv2d", x, w, bias=random_array(rng, "float32", (5,)), groups=5,
+            padding=[1, 1, left, 2], strides=[2, stride], dilations=[1, dilation],
+        )
+        profile = profile_for("software")
+        (dispatch,) = plan(node, profile)
+        texels = dispatch.spec.buffers[0].load == "texel"
+        assert dict(dispatch.spec.options)["ragged"] == (texels and "v" not in dispatch.variant)
+        assert_close(node, arrays, profile, _ERROR)
+
+
 def tilings() -> list[Schedule]:
     shapes = (1, 8, 5, 5), (8, 8, 3, 3)
     node, _ = node_of("conv2d", *(MLOperandDescriptor("float32", shape) for shape in shapes))
