@@ -156,12 +156,16 @@ def _specs(text: str, features: Sequence[str]) -> list[KernelSpec]:
     module_name, colon, name = text.partition(":")
     if not colon:
         raise SpecError(f"--specs {text!r}: MODULE:FUNCTION is needed")
-    sys.path.insert(0, "")
+    sys.path.insert(0, "")  # modules of the working folder
     try:
-        function = getattr(importlib.import_module(module_name), name)
-    except (ImportError, AttributeError) as error:
-        raise SpecError(f"--specs {text!r}: {error}") from None
-    return list(function(frozenset(features)) if features else function())
+        try:
+            function = getattr(importlib.import_module(module_name), name)
+        except (ImportError, AttributeError) as error:
+            raise SpecError(f"--specs {text!r}: {error}") from None
+        return list(function(frozenset(features)) if features else function())
+    finally:
+        if "" in sys.path:
+            sys.path.remove("")
 
 
 def _pack(arguments: argparse.Namespace) -> None:

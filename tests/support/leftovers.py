@@ -110,7 +110,8 @@ def left(before: Mapping[str, Any]) -> list[str]:
             lines += [
                 f"{name}[{key!r}]: {old.get(key, 'nothing')!r:.200} is now "
                 f"{new.get(key, 'gone')!r:.200}"
-                for key in [*old, *(new.keys() - old.keys())] if old.get(key, _GONE) != new.get(key, _GONE)
+                for key in [*old, *(new.keys() - old.keys())]
+                if old.get(key, _GONE) != new.get(key, _GONE)
             ]
         else:
             lines.append(f"{name}: {old!r:.300} is now {new!r:.300}")

@@ -6,12 +6,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from webnn_vk import kernels
 from webnn_vk.codegen.describe import TABLE, summarise
+from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.gpu import nanoseconds
 from webnn_vk.profiler import roofline
+
+
+def _storing(spec: KernelSpec) -> KernelSpec:
+    """The kernel with a result on the way to what is fused into it that is stored, too."""
+    stored = Buffer("s0", str(spec.option("epilogue_type")), "w")
+    return replace(
+        spec, buffers=(*spec.buffers, stored), params=(*spec.params, Param("stored")),
+        options=(*spec.options, ("epilogue_stores", (("s0", "t1"),))),
+    )
 
 
 def files() -> dict[Path, str]:
@@ -19,4 +30,6 @@ def files() -> dict[Path, str]:
     matrices = kernels.catalogue(kernels.MATRIX_FEATURES)
     products = [spec for spec in matrices if spec.template == "matmul_coopmat.comp.j2"]
     specs = [*plain, *products, nanoseconds.spec(), *roofline.specs()]
+    fused = {spec.template: spec for spec in specs if spec.option("epilogue_type")}
+    specs += [_storing(spec) for spec in fused.values()]
     return {TABLE: json.dumps(summarise(specs), indent=1) + "\n"}
