@@ -12,14 +12,16 @@
 `describe` tells what a template wants, with a command line for it. A buffer is
 NAME:TYPE[:ACCESS[:WIDTH[:PORTIONS[:LOAD]]]], a parameter NAME[:TYPE[:COUNT]], a constant
 NAME[:TYPE[:DEFAULT]], an option NAME=VALUE with VALUE a Python literal or else a text. A template
-of your own is a path to NAME.comp.j2, or a name in a --template-dir. No GPU is needed. Exit status:
-0, or 2 with a message on the standard error.
+of your own is a path to NAME.comp.j2, or a name in a --template-dir. `list`, `describe`, `compile`
+and `inspect` take --json. No GPU is needed. Exit status: 0, or 2 with a message on the standard
+error.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import shutil
 import subprocess
 import sys
@@ -30,7 +32,7 @@ from typing import Any
 from . import spirv
 from .arguments import read_spec
 from .compiler import find_compiler
-from .describe import describe
+from .describe import describe, description
 from .glsl import CompilerUnavailable, GlslError, Source
 from .isa import IsaError
 from .pack import PACK_PATH, Pack
@@ -86,6 +88,11 @@ def _from_glsl(source: Source, arguments: argparse.Namespace) -> bytes:
 
 def _list(arguments: argparse.Namespace) -> None:
     names = templates()
+    if arguments.json:
+        about = map(template_info, names)
+        _print_json([{"template": i.name, "description": i.description, "options": i.options}
+                     for i in about])
+        return
     if not names:
         print(f"no templates in {SHADERS}", file=sys.stderr)
     for name in names:
@@ -96,7 +103,14 @@ def _list(arguments: argparse.Namespace) -> None:
 
 
 def _describe(arguments: argparse.Namespace) -> None:
-    print(describe(arguments.template))
+    if arguments.json:
+        _print_json(description(arguments.template))
+    else:
+        print(describe(arguments.template))
+
+
+def _print_json(data: Any) -> None:
+    print(json.dumps(data, indent=2))
 
 
 def _render(arguments: argparse.Namespace) -> None:
@@ -108,6 +122,12 @@ def _compile(arguments: argparse.Namespace) -> None:
     output = arguments.output or f"{Path(arguments.template).name.split('.')[0]}.spv"
     Path(output).write_bytes(module)
     about = spirv.info(module)
+    if arguments.json:
+        _print_json({
+            "file": str(output), "bytes": about.size, "instructions": about.instructions,
+            "bindings": about.bindings, "capabilities": sorted(about.capabilities),
+        })
+        return
     print(f"{output}: {about.size} bytes, {about.instructions} instructions, bindings "
           f"{len(about.bindings)}, capabilities {', '.join(sorted(about.capabilities))}")
 
@@ -144,9 +164,15 @@ def _inspect(arguments: argparse.Namespace) -> None:
         spec = _spec(arguments)
         module = inspect.module_of_spec(spec, _compiled(arguments), constants, path.name)
     compiled = inspect.inspected(arguments.chip, module)
-    print(f"{module.name} on {arguments.chip}\n{text.report(compiled)}")
-    if arguments.isa:
-        print(f"\n{compiled.assembly.rstrip()}")
+    if arguments.json:
+        assembly = {"isa": compiled.assembly} if arguments.isa else {}
+        _print_json({
+            "shader": module.name, "chip": arguments.chip, **text.data(compiled), **assembly,
+        })
+    else:
+        print(f"{module.name} on {arguments.chip}\n{text.report(compiled)}")
+        if arguments.isa:
+            print(f"\n{compiled.assembly.rstrip()}")
     if arguments.output:
         _write_text(compiled.assembly, arguments.output)
 
@@ -207,10 +233,16 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--template-dir", action="append", default=[], metavar="DIR",
                          help="find templates there too")
 
-    own(command("list", _list, "list the templates with their options"))
+    def as_json(sub: argparse.ArgumentParser) -> None:
+        sub.add_argument("--json", action="store_true", help="JSON alone on stdout")
+
+    sub = command("list", _list, "list the templates with their options")
+    own(sub)
+    as_json(sub)
     sub = command("describe", _describe, "what a template wants, and a command line for it")
     sub.add_argument("template", help="name of a template (see list), or a path to your own")
     own(sub)
+    as_json(sub)
     for name, function, text in (
         ("render", _render, "print the GLSL of a template"),
         ("compile", _compile, "compile a template to SPIR-V"),
@@ -239,6 +271,8 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("--names", action="store_true", help="keep names and debug text")
             sub.add_argument("--compiler", choices=("auto", "process"),
                              help="default: WEBNN_VK_GLSLANG, else auto")
+        if name in ("compile", "inspect"):
+            as_json(sub)
         if name == "inspect":
             sub.add_argument("--chip", default="NAVI21", help="RADV's name; default: NAVI21; also "
                              "GFX1100, VEGA10 and others")

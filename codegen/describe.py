@@ -122,20 +122,43 @@ def _rows(found: dict[str, Any]) -> list[str]:
     ]
 
 
+def description(name: str) -> dict[str, Any]:
+    """The same for JSON: "template", "comment", "buffers", "params", "constants", "options" as
+    `table()` has them, and "command", the example's words. For a template that is none of the
+    library's, what its text tells: "buffers" by name with "access" and "width", the names of
+    "params" and "options". Raises RenderError."""
+    name = template_name(name)
+    about = template_info(name)
+    found: dict[str, Any] = {"template": name, "comment": about.comment}
+    known = table().get(name)
+    if known is None:
+        return {**found, **_in_text(name), "options": list(about.options)}
+    kinds = {kind: known[kind] for kind in ("buffers", "params", "constants", "options")}
+    example = write_spec(KernelSpec.from_json(known["example"]))
+    return {**found, **kinds,
+            "command": ["python", "-m", "webnn_vk.codegen", "compile", *example]}
+
+
+def _in_text(name: str) -> dict[str, Any]:
+    """The buffers and parameters that a template's own text uses."""
+    text = template_texts(name)[name]
+    buffers: dict[str, dict[str, Any]] = {}
+    for verb, four, buffer in _CALL.findall(text):
+        found = buffers.setdefault(buffer, {"access": "", "width": 1})
+        found["access"] = "".join(sorted({*found["access"], "r" if verb == "load" else "w"}))
+        found["width"] = 4 if four else found["width"]
+    return {"buffers": buffers, "params": list(dict.fromkeys(_PARAM.findall(text)))}
+
+
 def _read_from_text(name: str, options: Sequence[str]) -> list[str]:
     """What a template's own text tells: nobody declared its types."""
-    text = template_texts(name)[name]
-    buffers: dict[str, set[str]] = {}
-    wide = set()
-    for verb, four, buffer in _CALL.findall(text):
-        buffers.setdefault(buffer, set()).add("r" if verb == "load" else "w")
-        wide |= {buffer} if four else set()
+    found = _in_text(name)
     lines = ["read from its text:", "    buffers"]
-    for buffer, access in buffers.items():
-        how = "".join(sorted(access))
-        lines.append(f"        --buffer {buffer}:TYPE:{how}" + ":4" * (buffer in wide))
+    for buffer, use in found["buffers"].items():
+        wide = ":4" * (use["width"] == 4)
+        lines.append(f"        --buffer {buffer}:TYPE:{use['access']}{wide}")
     lines.append("    parameters")
-    lines += [f"        --param {param}" for param in dict.fromkeys(_PARAM.findall(text))]
+    lines += [f"        --param {param}" for param in found["params"]]
     lines.append("    options")
     lines += [f"        --option {option}=VALUE" for option in options]
     return lines

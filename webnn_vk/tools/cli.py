@@ -335,7 +335,7 @@ def demo(
         help="Another BERT encoder: config.json, model.safetensors, tokenizer.json.")] = None,
     top: Annotated[int | None, typer.Option(
         "--top", min=1, metavar="N", show_default=False, help="Matches shown [5].")] = None,
-    device: Device = None,
+    device: Device = None, json: Json = False,
 ) -> None:
     """Semantic search, or reading the text in an image."""
     if question == "ocr":
@@ -344,11 +344,12 @@ def demo(
                 raise typer.BadParameter(f"--{name} is for the sentences, not for ocr")
         from . import ocr_demo
 
-        ocr_demo.run(image, output, device)
+        ocr_demo.run(image, output, device, json)
         return
     if image is not None or output is not None:
         what = "--output" if image is None else f"the second argument, {image},"
         raise typer.BadParameter(f"{what} is for ocr alone; a question of several words is quoted")
     from . import demo as search
 
-    search.run(search.QUESTION if question is None else question, file, model, device, top or 5)
+    asked = search.QUESTION if question is None else question
+    search.run(asked, file, model, device, top or 5, json)

@@ -101,11 +101,12 @@ def _literals(given: list[str]) -> dict[str, Any]:
 def shader_describe(
     template: Annotated[str, typer.Argument(metavar="TEMPLATE", show_default=False,
                                             help="Its name: see webnn-vk shader list.")],
+    json: Json = False,
 ) -> None:
     """What a template wants, and a command that compiles it."""
     from .shaders import describe
 
-    describe(template)
+    describe(template, json)
 
 
 @shader_app.command(
@@ -121,7 +122,7 @@ def shader_compile(
     """Compile a template, or your own, to SPIR-V.
 
     Takes the options of python -m webnn_vk.codegen compile: --buffer NAME:TYPE, --param NAME,
-    --constant NAME, --option NAME=VALUE, --feature NAME, --template-dir DIR, -o FILE.
+    --constant NAME, --option NAME=VALUE, --feature NAME, --template-dir DIR, -o FILE, --json.
     """
     _generate("compile", [template, *context.args])
 
@@ -140,7 +141,7 @@ def shader_inspect(
     """Registers, spills, occupancy, loops and ISA of a shader under AMD's compiler.
 
     Takes the options of python -m webnn_vk.codegen inspect: --chip NAME, --set CONSTANT=NUMBER,
-    --isa, -o FILE for the assembly, and those of shader compile. No GPU is needed.
+    --isa, -o FILE for the assembly, --json, and those of shader compile. No GPU is needed.
     """
     _generate("inspect", [template, *context.args])
 

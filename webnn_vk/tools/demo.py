@@ -20,6 +20,7 @@ from ..examples.sentence_encoder import (
 )
 from . import ToolError
 from .devices import open_context, vulkan_problem
+from .output import emit
 from .progress import Progress
 
 QUESTION = "What helps against a headache?"
@@ -114,7 +115,8 @@ def _work(model: Model, texts: Sequence[str]) -> int:
 
 
 def run(
-    question: str, file: Path | None, folder: Path | None, device: str | None, top: int
+    question: str, file: Path | None, folder: Path | None, device: str | None, top: int,
+    as_json: bool = False,
 ) -> None:
     """The demo, printed to stdout; `ToolError` for input that can't be used."""
     check_text(question, "the question")
@@ -124,28 +126,49 @@ def run(
     with open_context(device) as context:
         on_vulkan = context.device_info.is_vulkan
         problem = None if on_vulkan else vulkan_problem()
-        print(
-            f"Device    {context.device_info}" + (f"; no Vulkan device: {problem}" * bool(problem)),
-            flush=True,
-        )
+        where = f"{context.device_info}" + f"; no Vulkan device: {problem}" * bool(problem)
+        if not as_json:
+            print(f"Device    {where}", flush=True)
         with Progress(_work(model, texts) * (2 if on_vulkan else 1)) as bar:
             measured = measure(context, model, texts, bar)
             reference = None
             if on_vulkan:
                 with open_context("cpu") as cpu:
                     reference = measure(cpu, model, texts, bar)
-    _print_matches(question, sentences, measured.embeddings, top)
+    matches = _matches(sentences, measured.embeddings, top)
+    if as_json:
+        emit({"device": str(context.device_info), "question": question, "matches": matches,
+              **_figures(measured, reference)})
+        return
+    print(f"Question  {question}\n")
+    for match in matches:
+        print(f"  {match['score']:6.3f}  {match['sentence']}")
+    print()
     _print_figures(measured, reference, len(sentences))
 
 
-def _print_matches(
-    question: str, sentences: Sequence[str], embeddings: np.ndarray, top: int
-) -> None:
+def _matches(sentences: Sequence[str], embeddings: np.ndarray, top: int) -> list[dict[str, Any]]:
     scores = embeddings[:-1] @ embeddings[-1]
-    print(f"Question  {question}\n")
-    for index in np.argsort(-scores, kind="stable")[:top]:
-        print(f"  {scores[index]:6.3f}  {sentences[index]}")
-    print()
+    return [
+        {"score": float(scores[index]), "sentence": sentences[index]}
+        for index in np.argsort(-scores, kind="stable")[:top]
+    ]
+
+
+def _figures(measured: Measured, reference: Measured | None) -> dict[str, Any]:
+    """For JSON."""
+    seconds = {
+        "weights": measured.upload, "build": measured.build, "first": measured.first,
+        "steady": measured.steady, "question": measured.question,
+    }
+    return {
+        "seconds": seconds, "graphs": measured.graphs, "steps": measured.steps,
+        "difference_from_cpu": None if reference is None else _difference(measured, reference),
+    }
+
+
+def _difference(measured: Measured, reference: Measured) -> float:
+    return float(np.abs(measured.embeddings - reference.embeddings).max())
 
 
 def _print_figures(measured: Measured, reference: Measured | None, sentences: int) -> None:
@@ -160,8 +183,7 @@ def _print_figures(measured: Measured, reference: Measured | None, sentences: in
     if reference is None:
         print("Check     this was the CPU device; there is nothing to compare it with")
         return
-    difference = np.abs(measured.embeddings - reference.embeddings).max()
     print(
-        f"Check     largest difference from the CPU device: {difference:.1e} "
+        f"Check     largest difference from the CPU device: {_difference(measured, reference):.1e} "
         f"(its steady run: {reference.steady:.2f} s)"
     )

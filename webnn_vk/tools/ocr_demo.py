@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib.resources
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ..examples.images import ImageError, open_image
 from ..examples.weights import WeightsError
 from . import ToolError
 from .devices import open_context, vulkan_problem
+from .output import emit
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -30,7 +33,9 @@ def example_page() -> Path:
     return Path(str(importlib.resources.files("webnn_vk.examples") / "page.png"))
 
 
-def run(path: Path | None, output: Path | None, device: str | None) -> None:
+def run(
+    path: Path | None, output: Path | None, device: str | None, as_json: bool = False
+) -> None:
     """Read, print to stdout, and write the picture; `ToolError` for what can't be used."""
     source = path or example_page()
     target = output or Path(f"{source.stem or 'image'}-text.png")
@@ -41,23 +46,34 @@ def run(path: Path | None, output: Path | None, device: str | None) -> None:
     check_target(target, source)
     with open_context(device) as context:
         problem = None if context.device_info.is_vulkan else vulkan_problem()
-        print(
-            f"Device    {context.device_info}" + (f"; no Vulkan device: {problem}" * bool(problem)),
-            flush=True,
-        )
-        print(f"Image     {source}, {image.width} × {image.height} pixels\n", flush=True)
+        where = f"{context.device_info}" + f"; no Vulkan device: {problem}" * bool(problem)
+        if not as_json:
+            print(f"Device    {where}", flush=True)
+            print(f"Image     {source}, {image.width} × {image.height} pixels\n", flush=True)
         with Progress(BATCHES) as bar:
             reader = make_reader(context, bar.step)
             start = time.perf_counter()
             lines = reader.read(image)
             whole = time.perf_counter() - start
-        print_lines(lines)
-        print_figures(reader, whole)
+        figures = figures_of(reader, whole)
+        if not as_json:
+            print_lines(lines)
+            print_figures(figures)
     try:
         picture(image, lines).save(target, "PNG")
     except OSError as error:
         raise ToolError(f"cannot write {target}: {error.strerror or error}") from None
-    print(f"Picture   {target}")
+    if as_json:
+        emit({
+            "device": str(context.device_info),
+            "image": str(source), "width": image.width, "height": image.height,
+            "lines": [{"text": line.text, "confidence": float(line.confidence),
+                       "corners": np.asarray(line.box.corners(), float).tolist()}
+                      for line in lines],
+            **figures, "picture": str(target),
+        })
+    else:
+        print(f"Picture   {target}")
 
 
 def check_target(target: Path, source: Path) -> None:
@@ -94,16 +110,29 @@ def print_lines(lines: Sequence[Line]) -> None:
     print()
 
 
-def print_figures(reader: TextReader, whole: float) -> None:
+def figures_of(reader: TextReader, whole: float) -> dict[str, Any]:
+    """Times and steps, as JSON has them: "seconds", "networks" by name, "steps" by device."""
     networks = reader.networks
-    for title, (name, network) in zip(("Times", "", ""), networks.items(), strict=True):
-        graphs = f"{len(network.shapes)} graph{'s' * (len(network.shapes) != 1)}"
+    return {
+        "seconds": whole,
+        "networks": {
+            name: {"run_seconds": network.run_seconds, "build_seconds": network.build_seconds,
+                   "graphs": len(network.shapes)}
+            for name, network in networks.items()
+        },
+        "steps": {d: sum(n.steps[d] for n in networks.values()) for d in ("vulkan", "cpu")},
+    }
+
+
+def print_figures(figures: Mapping[str, Any]) -> None:
+    networks, steps = figures["networks"], figures["steps"]
+    for title, (name, of) in zip(("Times", "", ""), networks.items(), strict=True):
+        graphs = f"{of['graphs']} graph{'s' * (of['graphs'] != 1)}"
         print(
-            f"{title:9} {name:11} {network.run_seconds:6.2f} s, "
-            f"build {network.build_seconds:.2f} s ({graphs})"
+            f"{title:9} {name:11} {of['run_seconds']:6.2f} s, "
+            f"build {of['build_seconds']:.2f} s ({graphs})"
         )
-    print(f"          altogether  {whole:6.2f} s, building and finding boxes included")
-    steps = {d: sum(n.steps[d] for n in networks.values()) for d in ("vulkan", "cpu")}
+    print(f"          altogether  {figures['seconds']:6.2f} s, building and finding boxes included")
     print(f"Steps     {steps['vulkan']} on Vulkan, {steps['cpu']} on the CPU")
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from webnn_vk.codegen import __main__ as generator
 from webnn_vk.codegen import spirv
 from webnn_vk.codegen.describe import describe as described
+from webnn_vk.codegen.describe import description
 from webnn_vk.codegen.render import render, template_info, templates
 
 from ..errors import sanitize
@@ -112,10 +113,13 @@ def disassembled(module: bytes) -> str:
     return done.stdout.decode()
 
 
-def describe(template: str) -> None:
+def describe(template: str, as_json: bool = False) -> None:
     """Print what a template wants, and a command that compiles it."""
     try:
-        say(described(template))
+        if as_json:
+            emit(description(template))
+        else:
+            say(described(template))
     except ValueError as error:
         raise ToolError(str(error)) from None
 

@@ -69,6 +69,19 @@ def test_own_sentences_on_the_cpu_device(sentences):
     assert "0 on Vulkan" in done.stdout
 
 
+def test_json_alone(sentences):
+    done = webnn_vk("demo", "--file", sentences, "--device", "cpu", "--json", "a sleepy pet")
+    assert (done.returncode, done.stderr) == (0, "")
+    told = json.loads(done.stdout)
+    assert told["device"].startswith("CPU") and told["question"] == "a sleepy pet"
+    assert told["matches"][0]["sentence"] == "The cat sleeps on the warm windowsill."
+    scores = [match["score"] for match in told["matches"]]
+    assert scores == sorted(scores, reverse=True) and len(scores) == 3  # all there are
+    assert told["steps"]["vulkan"] == 0 < told["steps"]["cpu"]
+    assert set(told["seconds"]) == {"weights", "build", "first", "steady", "question"}
+    assert told["difference_from_cpu"] is None
+
+
 def test_environment_picks_the_device(sentences):
     done = webnn_vk("demo", "--file", sentences, WEBNN_VK_DEVICE="cpu")
     assert done.returncode == 0, done.stderr

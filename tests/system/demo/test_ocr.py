@@ -1,5 +1,6 @@
 """`webnn-vk demo ocr` as a user runs it: the picture, what is printed, one line per error."""
 
+import json
 import re
 
 import numpy as np
@@ -49,6 +50,18 @@ def test_reads_and_draws(capsys, tmp_path, image, trained, monkeypatch):
         read = np.asarray(picture.convert("RGB"))[:, 172:]
     # Beside the image the same word in the colour of its box.
     assert (np.abs(read.astype(int) - [192, 57, 43]).max(axis=2) < 40).sum() > 50
+
+
+def test_json_alone(capsys, tmp_path, image, trained):
+    target = tmp_path / "out.png"
+    status, out, err = run(capsys, image, "--device", "cpu", "--output", target, "--json")
+    assert (status, err) == (0, "") and target.is_file()
+    told = json.loads(out)
+    (line,) = told["lines"]
+    assert line["text"] == "Hello" and line["confidence"] > 0.8 and len(line["corners"]) == 4
+    assert (told["width"], told["height"], told["picture"]) == (160, 64, str(target))
+    assert set(told["networks"]) == {"detection", "orientation", "recognition"}
+    assert told["steps"]["vulkan"] == 0 < told["steps"]["cpu"]
 
 
 def test_no_text(capsys, tmp_path, trained):

@@ -134,6 +134,11 @@ def test_a_shader_of_ones_own(radv, tmp_path, capsys):
                        "count", "--chip", CHIP])
     out, err = capsys.readouterr()
     assert (status, err) == (0, "") and out.startswith("double.comp.j2 on NAVI21\n")
+    status = cli.main(["shader", "inspect", str(template), "--buffer", "y:float32:rw", "--param",
+                       "count", "--chip", CHIP, "--json", "--isa"])
+    told = json.loads(capsys.readouterr().out)
+    assert (status, told["shader"], told["chip"]) == (0, "double.comp.j2", CHIP)
+    assert told["statistics"]["VGPRs"] > 0 and "s_endpgm" in told["isa"]
 
 
 def test_errors_are_one_line(radv, capsys):

@@ -255,6 +255,9 @@ def test_shader_list_and_describe(command):
     assert {"matmul.comp.j2", "softmax.comp.j2", "probe.comp.j2"} <= names
     status, out, _ = command("shader", "describe", "scatter_clear")
     assert status == 0 and "--buffer slots:uint32:w:4" in out
+    found = command.json("shader", "describe", "scatter_clear")
+    assert found["buffers"]["slots"]["values"] == ["uint32:w:4"]
+    assert found["command"][3:5] == ["compile", "scatter_clear"]
 
 
 def test_shader_compile_takes_a_template_of_ones_own(command, tmp_path):
@@ -267,4 +270,9 @@ def test_shader_compile_takes_a_template_of_ones_own(command, tmp_path):
                  "--param", "count", "-o", tmp_path / "double.spv")
     status, out, err = command(*arguments)
     assert status == 0 and "bindings 1" in out, err
-    assert (tmp_path / "double.spv").read_bytes()[:4] == b"\x03\x02\x23\x07"
+    module = (tmp_path / "double.spv").read_bytes()
+    assert module[:4] == b"\x03\x02\x23\x07"
+    told = command.json(*arguments)
+    assert told.pop("instructions") > 20
+    assert told == {"file": str(tmp_path / "double.spv"), "bytes": len(module),
+                    "bindings": [[0, 0]], "capabilities": ["Shader"]}
