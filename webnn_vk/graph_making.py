@@ -140,7 +140,7 @@ def make_graph(
     del begun
     promise: MLPromise[MLGraph] = state.new_promise("an MLGraph")
 
-    def failed(error: Exception) -> None:
+    def failed(error: BaseException) -> None:
         promise.reject(_as_rejection(error, what))
 
     def refused(error: Exception) -> None:
@@ -171,7 +171,7 @@ def make_graph(
         except DeviceLostError as error:
             state.timeline.lose(str(error))
             promise.reject(InvalidStateError(f"the context is lost: {error}"))
-        except Exception as error:
+        except BaseException as error:  # panics of libraries in Rust are no Exceptions
             failed(error)
 
     if not background.start(make, what, refused=refused):
@@ -198,7 +198,7 @@ def in_background(
     def run() -> None:
         try:
             promise.resolve(call())
-        except Exception as error:
+        except BaseException as error:
             promise.reject(_as_rejection(error, what))
 
     if not background.start(run, what, refused=promise.reject):
@@ -206,7 +206,7 @@ def in_background(
     return promise
 
 
-def _as_rejection(error: Exception, what: str) -> Exception:
+def _as_rejection(error: BaseException, what: str) -> Exception:
     if isinstance(error, (DOMException, TypeError)) and what != "build":
         return error
     if isinstance(error, (InvalidStateError, OperationError)):

@@ -15,6 +15,7 @@ from webnn_vk import (
     MLGraphBuilder,
     MLTensorDescriptor,
     NotSupportedError,
+    OperationError,
     Settings,
     ml,
 )
@@ -311,6 +312,20 @@ def test_compute_errors(context, fresh):
         context.compute(graph, {1: floats(1), "a": floats(1, 2, 3, 4)})
     with pytest.raises(TypeError, match="mapping of names"):
         context.compute(graph, None)
+
+
+def test_a_build_that_ends_by_no_exception_is_rejected(context, monkeypatch):
+    class Panic(BaseException):
+        """As libraries in Rust raise."""
+
+    def panic(*arguments, **more):
+        raise Panic("index out of bounds")
+
+    monkeypatch.setattr("webnn_vk.context.compiled", panic)
+    builder = MLGraphBuilder(context)
+    promise = builder.build({"y": builder.abs(builder.input("x", F4))})
+    with pytest.raises(OperationError, match="build: Panic: index out of bounds"):
+        promise.result(10)
 
 
 def test_destroying_the_context_ends_everything(fresh):
