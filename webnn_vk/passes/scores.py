@@ -103,16 +103,21 @@ class ScoresPattern:
         terms: list[Term] = []
         seen: Term | None = None
         unseen, scale, reshaped = -math.inf, 1.0, False
+        replaced = False  # by a finite number that stands for none
+        scaled = False  # which terms before that would have to be, too
         while True:
             node = graph.producer(value)
             if node is None or len(node.outputs) != 1 or graph.uses(value) != 1:
                 return
             nodes.append(node)
             shape = value.shape
+            if replaced and node.operator.name in ("add", "sub", "where"):
+                # The lowest number twice, or with another mask, is below all numbers.
+                return
             match node.operator.name:
                 case "matmul":
                     break
-                case "where" if scale == 1:
+                case "where" if not scaled:
                     choice = _choice(node)
                     if choice is None:
                         return
@@ -125,9 +130,10 @@ class ScoresPattern:
                     elif is_lowest(number, value):
                         # Scores don't show in a sum with such a number.
                         terms.append(term)
+                        replaced = math.isfinite(number)
                     else:
                         return
-                case "add" | "sub" if scale == 1:
+                case "add" | "sub" if not scaled:
                     a, b = node.operands["a"], node.operands["b"]
                     straight = a.shape == shape and _leads(a, graph)
                     if node.operator.name == "sub" and not straight:
@@ -142,6 +148,7 @@ class ScoresPattern:
                         return
                     value, number = factor
                     scale *= number
+                    scaled = scaled or number != 1
                 case "cast" if not terms:
                     value = node.operands["input"]
                     if (value.data_type, node.output.data_type) != ("float16", "float32"):
