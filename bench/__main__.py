@@ -54,7 +54,7 @@ def main() -> int:
     )
     of_isa.add_argument("--isa", type=Path, help="a folder to write the assembly to")
     of_isa.add_argument(
-        "--peers", type=Path, metavar="FOLDER",
+        "--captured", type=Path, metavar="FOLDER",
         help="captured kernels of other libraries, PEER/WORKLOAD: a bound on the time of each "
         "workload, ours beside theirs, instead of a table of kernels",
     )
@@ -119,10 +119,10 @@ def main() -> int:
             for name in set(options.graph or ()) - {*GRAPHS, PACK}:
                 parser.error(f"no graph is called {name}; there are {', '.join([*GRAPHS, PACK])}")
             chips = options.chip or ["NAVI21"]
-            if options.peers:
+            if options.captured:
                 from .isa import beside
 
-                beside.main(chips, options.peers, options.json)
+                beside.main(chips, options.captured, options.json)
             else:
                 report.main(chips, options.graph or list(GRAPHS), options.json, options.isa)
         elif options.what == "peers":

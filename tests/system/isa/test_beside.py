@@ -1,4 +1,4 @@
-"""`python -m bench isa --peers`: captured kernels are judged as ours are."""
+"""`python -m bench isa --captured`: captured kernels are judged as ours are."""
 
 from __future__ import annotations
 
