@@ -3,8 +3,9 @@ the way that others read too is stored beside the last one, and chains that meet
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ..access import Access
@@ -130,6 +131,7 @@ class _Fusion:
                 or other.lowering.blockwise
                 or self._is_shared(other)
                 or not self._may_move(other)
+                or _reads_before_last(node, other.writes)
                 or not self.graph.apart.isdisjoint(other.sources)
             ):
                 continue
@@ -152,6 +154,16 @@ class _Fusion:
                 for value in set(other.reads) & set(node.reads):
                     self.readers[value] -= 1
                 yield (other,), fused
+
+
+def _reads_before_last(node: KernelNode, values: Iterable[Value]) -> bool:
+    """Whether a kernel reads one of the values in another step than its last."""
+    of_steps = (step.operands.values() for step in node.epilogue[:-1])
+    read = {
+        access.value for access in (*node.operands.values(), *itertools.chain(*of_steps))
+        if isinstance(access, Access)
+    }
+    return not read.isdisjoint(values)
 
 
 def _operands(

@@ -39,8 +39,8 @@ def compute(
     context: webnn_vk.MLContext, operator: str, arrays: Mapping[str, np.ndarray], *,
     portions: bool = False, **arguments: Any,
 ) -> np.ndarray:
-    """The operator's one result; it ran on the device, in several dispatches or (``portions``)
-    with several bindings of one tensor."""
+    """The operator's one result; it ran on the device, in several dispatches, or with several
+    bindings of one tensor (``portions``), or one that is read as texels."""
     builder = MLGraphBuilder(context)
     inputs = [
         builder.input(name, {"data_type": array.dtype.name, "shape": array.shape})
@@ -51,15 +51,23 @@ def compute(
         (step,) = graph.report().steps
         assert step.device == "vulkan"
         limit = context._state.device.profile.max_storage_buffer_range
-        bindings = [
-            step.bindings
+        dispatches = [
+            step
             for segment in graph._executable.program.segments
             for step in segment.steps
             if isinstance(step, DispatchStep)
         ]
-        assert all(place.size <= limit for places in bindings for place in places)
+        beyond = [
+            (n, place.size) for one in dispatches for n, place in enumerate(one.bindings)
+            if place.size > limit
+        ]
+        # The limit is one of storage buffers: texels have their own.
+        texels = {n for one in dispatches for n, _ in one.spec.texels}
+        room = 4 * context._state.device.profile.max_texel_buffer_elements
+        assert all(n in texels and size <= room for n, size in beyond)
         if limit <= BORDER:
-            assert step.dispatches > 1 or portions and len(bindings[0]) > len(arrays) + 1
+            in_portions = portions and len(dispatches[0].bindings) > len(arrays) + 1
+            assert step.dispatches > 1 or in_portions or beyond
         return context.compute(graph, arrays)["y"]
 
 

@@ -146,6 +146,21 @@ def test_chains_that_meet_become_one():
         np.testing.assert_array_equal(array, expected[name])
 
 
+def test_what_earlier_steps_read_is_computed_before_them():
+    """The choice and the sum behind it, which become one kernel, read the same tanh."""
+    emit = Emitter()
+    x, i = graph_input("x", (4, 8)), graph_input("i", (4, 8), "int32")
+    t, g = emit.tanh(x), emit.greater(i, i)
+    chosen = emit.where(g, t, x)
+    graph = graph_of(emit, {"g": g, "chosen": chosen, "y": emit.add(t, chosen)}, x, i)
+    done = fused(graph)
+    assert titles(done) == ["tanh", "greater + where + add"]
+    feeds = random_feeds(graph)
+    expected = evaluate(graph, **feeds)
+    for name, array in evaluate(done, **feeds).items():
+        np.testing.assert_array_equal(array, expected[name])
+
+
 def test_what_is_read_in_between_is_not_moved_behind_that():
     emit = Emitter()
     a = graph_input("a", (4, 4))
