@@ -1,4 +1,4 @@
-"""`python -m bench isa --captured FOLDER`: the bound of each workload on a chip, ours beside others'.
+"""`python -m bench isa --captured FOLDER`: the bound of each workload on a chip, ours and others'.
 
 The folder has one for each peer, in it one for each workload, in it what a capturing driver wrote
 down (`capture`). Nothing of it is run: its modules are compiled for the chip as ours are, and the
