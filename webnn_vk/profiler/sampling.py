@@ -20,8 +20,8 @@ SHARE = 0.04
 #: What anything takes at least without its timestamps, as a share.
 LEAST = 0.2
 #: Between kernels of a device in software a timestamp costs so much more than between the probe's
-#: commands, which leave the caches warm (lavapipe: 22 to 80 µs of a processor against 25 to 40).
-COLD = 2.0
+#: commands, which leave the caches warm and one thread busy (lavapipe: 75 to 93 µs of a run).
+COLD = 4.0
 #: Timestamps, and pairs of submits with and without them, by which their cost is found out.
 _STAMPS, _PAIRS = 16, 9
 _BYTES = 1024
