@@ -116,7 +116,7 @@ def scaling_chart(sweeps: Sequence[Any], about: str, file: Path) -> None:
             )
             if steep:
                 work.legend()
-            work.set_ylim(bottom=0)
+            work.set_ylim(0, 1.1 * max((1e12 * p.each(sweep.by) for p in points), default=1.0))
             work.set_xticks(sizes, [str(size) for size in sizes], rotation=60, fontsize=7)
             work.minorticks_off()
             work.set_xlabel(sweep.unit)
