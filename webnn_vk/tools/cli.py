@@ -3,6 +3,7 @@ own, loaded when it runs."""
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -63,17 +64,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED
-    except (BrokenPipeError, SystemExit):
+    except (BrokenPipeError, SystemExit) as end:
         # The reader (head, less) went away, which typer makes an exit of: no fault.
+        if not isinstance(end, BrokenPipeError) and not isinstance(
+            end.__context__, BrokenPipeError
+        ):
+            raise
         _drop_output()
         return 0
     except OSError as error:
-        print(f"webnn-vk: {error.filename or 'stdout'}: {error.strerror}", file=sys.stderr)
+        where = error.filename or ("stdout" if _is_full(error) else "")
+        what = error.strerror or error
+        print(f"webnn-vk: {f'{where}: ' * bool(where)}{what}", file=sys.stderr)
         _drop_output()
         return 1
     if status == INTERRUPTED:  # typer's, too
         print("webnn-vk: interrupted", file=sys.stderr)
     return status if isinstance(status, int) else 0
+
+
+def _is_full(error: OSError) -> bool:
+    """Whether it is stdout that has no room for more: a file that has none is the command's."""
+    if error.errno not in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None)):
+        return False
+    try:
+        os.write(sys.stdout.fileno(), b"\n")  # nothing would not be tried
+    except (AttributeError, OSError, ValueError):
+        return True
+    return False
 
 
 def _drop_output() -> None:

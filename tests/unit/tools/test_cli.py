@@ -276,6 +276,19 @@ class TestOutside:
             ]
         assert process.returncode == 1
 
+    @pytest.mark.parametrize(("end", "status", "said"), [
+        ("SystemExit(3)", 3, ""),
+        ("OSError(5, 'Input/output error')", 1, "webnn-vk: Input/output error\n"),
+        ("OSError(5, 'Input/output error', 'y.npy')", 1, "webnn-vk: y.npy: Input/output error\n"),
+        ("OSError('lost')", 1, "webnn-vk: lost\n"),
+    ])
+    def test_what_no_command_handles(self, end, status, said):
+        """Neither an exit with a status nor an error of another file is stdout's."""
+        code = f"import sys\nfrom webnn_vk.tools import check, cli\ndef work(options):\n" \
+               f"    raise {end}\ncheck.check = work\nsys.exit(cli.main(['check', 'cache:x']))"
+        done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True)
+        assert (done.returncode, done.stdout, done.stderr) == (status, "", said)
+
     def test_ctrl_c(self):
         """While a command is at work."""
         code = "import sys, threading\nfrom webnn_vk.tools import check, cli\n" \
