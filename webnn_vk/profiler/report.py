@@ -112,10 +112,11 @@ class ProfileReport:
     """What a profile found. ``seconds``: from entering to leaving; ``runs`` of graphs in it, of
     which ``measured`` have times of their kernels. ``kernels``: those that take longest first.
     ``timed``: whether the device writes times; without them kernels have none. ``every``: of so
-    many runs one was measured; None: the first, and then as many as cost little. ``overhead``: what
-    measuring has cost, as a share of what ``seconds`` had been without it: timestamps at
-    ``stamp_seconds`` each (0: not known), recording with them, reading them. Times of kernels come
-    from the device, those of the host from its clock. ``print(report)`` shows a table."""
+    many runs one was measured; None: the first, and then as many as cost little. ``overhead``:
+    what measuring has cost, as a share of what ``seconds`` had been without it: timestamps at
+    ``stamp_seconds`` each (0: not known; in software reckoned high), recording and reading them.
+    Times of kernels come from the device, those of the host from its clock. ``print(report)``
+    shows a table."""
 
     device: str
     seconds: float

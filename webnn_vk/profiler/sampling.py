@@ -19,9 +19,9 @@ FIRST = 5
 SHARE = 0.04
 #: What anything takes at least without its timestamps, as a share.
 LEAST = 0.2
-#: Between kernels of a device in software a timestamp costs so much more than between the probe's
-#: commands, which leave the caches warm and one thread busy (lavapipe: 75 to 93 µs of a run).
-COLD = 4.0
+#: What the probe finds on a device in software is taken so many times: of lavapipe it says 20 to
+#: 70 µs of a processor, by the moment, and a run took 75 to 93 µs longer for each.
+RESERVE = 4.0
 #: Timestamps, and pairs of submits with and without them, by which their cost is found out.
 _STAMPS, _PAIRS = 16, 9
 _BYTES = 1024
@@ -98,7 +98,7 @@ def stamp_seconds(device: Any) -> float:
         return 0.0
     try:
         if device.profile.is_software:
-            return COLD * _measured(device.driver, time.process_time)
+            return RESERVE * _measured(device.driver, time.process_time)
         return _measured(device.driver, time.perf_counter)
     except DriverError:
         return 0.0
