@@ -6,10 +6,8 @@ submit for all that is waiting), a second one waits for their ends and resolves 
 the next batch takes them together. What the host has to do in between (CPU steps of a graph, waits
 for another timeline) runs on a thread of its lane's own where there are other lanes, which go on.
 
-A call changes nothing but the inbox, by one call into C: a signal handler may interrupt it
-anywhere, raise, or call in itself. The schedule belongs to whichever of the library's threads has
-the turn: the starting thread keeps it while it waits for messages, and while that one is busy on
-the device, who has put a message that matters (a batch is over, the end) takes it.
+Calls may come from anywhere, signal handlers included; ``turn`` says how, and which thread has the
+schedule when.
 """
 
 from __future__ import annotations
@@ -20,27 +18,24 @@ import sys
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from queue import SimpleQueue
+from typing import Any
 
 from .. import background, forks
 from ..errors import InvalidStateError
 from ..gate import Gate
 from .device import Batch, Device
-from .inbox import Departure, Message, Question
-from .lane import Fence, Lane
+from .inbox import Departure
+from .lane import Lane
 from .observer import Observer
 from .pace import Span, pace_of
-from .schedule import Follow, PlannedBatch, Schedule
+from .schedule import PlannedBatch, Schedule
 from .staging import Staging
 from .storage import DeviceLostError
-from .work import Work
-
-T = TypeVar("T")
+from .turn import Turn, call
 
 FORKED = "this context was made before a fork; make a new one in the child process"
 FORKED_ON_VULKAN = (
@@ -67,24 +62,13 @@ class Timeline:
         self._users = itertools.count(1)
         self._calls: set[weakref.ref[_Call]] = set()
         self._departures: set[Departure] = set()
-        self._inbox: SimpleQueue[Message] = SimpleQueue()
+        self._turn = Turn(Schedule(pace_of(device.profile)), self._break, self._departed)
         #: The data that waits for the device.
-        self.staging = Staging(lambda: self._end)
+        self.staging = Staging(lambda: self._turn.end)
         #: Who looks on; None: nobody.
         self.observer: Observer | None = None
         #: Batches handed to the device so far.
         self.submits = 0
-        # -- what belongs to who has the turn, a thread of the library's own
-        self._turn = threading.Lock()
-        self._turn_of: int | None = None
-        self._schedule = Schedule(pace_of(device.profile))
-        self._lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
-        self._fences: dict[Lane, deque[Fence]] = {}
-        self._end: str | None = None
-        self._lost = False
-        # How often an update of all this has failed midway.
-        self._breaks = 0
-        self._closing = False
         # -- the ends
         self._claims: dict[str, object] = {}
         self._closed = Gate()
@@ -113,8 +97,8 @@ class Timeline:
                 thread.start()
                 started.append(thread)
         except BaseException as error:
-            self._closing = True
-            self._inbox.put(_nothing)
+            self._turn.close()
+            self._turn.inbox.put(_nothing)
             self._in_flight.put(None)
             for thread in started:
                 thread.join()
@@ -127,12 +111,7 @@ class Timeline:
     def lane(self, on_lost: Callable[[str], None] = lambda message: None) -> Lane:
         """A strict order of work of the caller's own, who is a user from now on."""
         lane = Lane(self, self.join(on_lost))
-
-        def enter() -> None:
-            self._schedule.lanes += 1
-            self._lanes.add(lane)
-
-        background.shielded(self._ask, enter)
+        background.shielded(self._turn.ask, partial(self._turn.enter, lane))
         return lane
 
     def join(self, on_lost: Callable[[str], None]) -> int:
@@ -149,6 +128,10 @@ class Timeline:
         if not self._on_lost:
             self.close()
 
+    def _departed(self, departure: Departure) -> None:
+        self._departures.discard(departure)
+        background.eventually(self.leave, "close", departure.user)
+
     def close_unused(self) -> None:
         """Close it when nobody has come to use it."""
         if not self._on_lost:
@@ -156,7 +139,7 @@ class Timeline:
 
     def watch(self, owner: Any, user: int) -> None:
         """``leave`` in the background when ``owner`` is collected."""
-        departure = Departure(owner, self._inbox.put)
+        departure = Departure(owner, self._turn.inbox.put)
         departure.user = user
         self._departures.add(departure)
 
@@ -167,8 +150,8 @@ class Timeline:
         call = _Call()
         # It goes with its object: also when an interrupt comes before the block below.
         self._calls.add(weakref.ref(call, self._calls.discard))
-        if self._end is not None:
-            raise InvalidStateError(self._end)
+        if self._turn.end is not None:
+            raise InvalidStateError(self._turn.end)
         try:
             yield
         finally:
@@ -191,25 +174,25 @@ class Timeline:
         if self.observer is not None:
             self.observer.queued(message[1])
         # One step: nothing of it happens, or all.
-        self._inbox.put(message)
-        if self._end is not None:
+        self._turn.inbox.put(message)
+        if self._turn.end is not None:
             # Maybe nobody listens any more.
-            background.shielded(self._process)
+            background.shielded(self._turn.process)
 
     def catch_up(self) -> None:
         """Wait until all calls so far have their places, which takes no device."""
         self.check_fork()
-        background.shielded(self._ask, _nothing)
+        background.shielded(self._turn.ask, _nothing)
 
     def completed(self, lane: Lane) -> int:
         """See ``Lane.completed``."""
         self.check_fork()
-        return background.shielded(self._ask, partial(self._completed, lane))
+        return background.shielded(self._turn.ask, partial(self._turn.completed, lane))
 
     @property
     def idle(self) -> bool:
         """Nothing waits and nothing runs."""
-        return background.shielded(self._ask, lambda: self._schedule.at_rest)
+        return background.shielded(self._turn.ask, lambda: self._turn.schedule.at_rest)
 
     def end(self, reason: str) -> None:
         """Take no more work; what waits fails with InvalidStateError, what runs goes on."""
@@ -231,23 +214,12 @@ class Timeline:
 
     # -- ends: on the library's threads ----------------------------------------------------------
     def _end_with(self, reason: str) -> None:
-        def drop() -> list[Work | Follow]:
-            if self._end is not None:
-                return []
-            self._end = reason
-            return self._schedule.drop()
-
-        for work in self._ask(drop):
+        for work in self._turn.ask(partial(self._turn.drop, reason)):
             work.fail(InvalidStateError(reason))
         self.staging.wake()
 
     def _lose(self, message: str) -> None:
-        def mark() -> None:
-            for lane in self._lanes:
-                self._completed(lane)  # from now on no more is over
-            self._lost = True
-
-        self._ask(mark)
+        self._turn.ask(self._turn.lose)
         self._end_with(f"the context is lost: {message}")
         if not self._claim("loss"):
             return
@@ -265,10 +237,7 @@ class Timeline:
             self._closed.wait(left())
             return
 
-        def close() -> None:
-            self._closing = True
-
-        self._ask(close)
+        self._turn.ask(self._turn.close)
         starting, finishing = self._threads
         starting.join(left())
         for thread in self._hosts.copy():
@@ -291,144 +260,38 @@ class Timeline:
         claim = object()
         return self._claims.setdefault(what, claim) is claim
 
-    # -- the turn ------------------------------------------------------------------------------
-    def _ask(self, function: Callable[[], T]) -> T:
-        """What ``function`` returns, called by who has the turn. Not for the main thread."""
-        if self._turn_of == threading.get_ident():
-            # A destructor that the collector runs amid an update.
-            raise InvalidStateError("a destructor on the timeline can't wait for the timeline")
-        question, breaks = Question(function), self._breaks
-        self._inbox.put(question)
-        while True:
-            self._process()
-            if question.answered.wait(0.01):
-                if question.error is not None:
-                    raise question.error
-                answer: T = question.answer
-                return answer
-            if breaks != self._breaks:
-                raise InvalidStateError(self._end or "the timeline failed")
-
-    def _process(self) -> None:
-        """Take what has come in, unless another thread does so now. Not for the main thread."""
-        while not self._inbox.empty() and self._turn.acquire(blocking=False):
-            self._turn_of = threading.get_ident()
-            failed, effects = None, []
-            try:
-                effects = self._take_in()
-            except BaseException as error:
-                failed = error
-            finally:
-                self._turn_of = None
-                self._turn.release()
-            if failed is not None:
-                self._break(failed)
-            _call(effects)
-            # Once more: who failed to get the turn relies on who had it.
-
-    def _take_in(self, message: Message | None = None) -> list[Callable[[], Any]]:
-        """Bring the schedule up to date with ``message`` and all that came after it; what has to be
-        called then, without the turn."""
-        effects: list[Callable[[], Any]] = []
-        while True:
-            if message is None:
-                try:
-                    message = self._inbox.get_nowait()
-                except Empty:
-                    break
-            if type(message) is tuple:
-                lane, what = message
-                if type(what) is Fence:
-                    # After the end one more, which is never over.
-                    what.place(self._schedule.queued + (self._end is not None))
-                    self._fences.setdefault(lane, deque()).append(what)
-                elif self._end is None:
-                    self._schedule.append(lane, what)
-                else:
-                    error = InvalidStateError(self._end)
-                    effects += [partial(work.fail, error) for work in what]
-            elif type(message) is Departure:
-                self._departures.discard(message)
-                effects.append(partial(background.eventually, self.leave, "close", message.user))
-            else:
-                message()
-            message = None
-        if self._fences:
-            self._reach_fences()
-        return effects
-
-    def _reach_fences(self) -> None:
-        for lane, fences in list(self._fences.items()):
-            reached = self._completed(lane)
-            while fences and fences[0].value <= reached:
-                fences[0].reach()  # it stays there if that fails
-                fences.popleft()
-            if fences and self._end is not None and self._schedule.at_rest:
-                for fence in fences:
-                    fence.reach(InvalidStateError(self._end))
-                fences.clear()
-            if not fences:
-                del self._fences[lane]
-
-    def _completed(self, lane: Lane) -> int:
-        # What was on a device that is lost is not over.
-        return lane.reached if self._lost else self._schedule.completed(lane)
-
     # -- the two threads, and those of work on the host ----------------------------------------
     def _start_batches(self) -> None:
-        while not (self._closing or self.forked):
+        while not (self._turn.closing or self.forked):
             try:
                 self._start_next()
             except BaseException as error:
                 self._break(error)
 
     def _start_next(self) -> None:
-        planned, effects = self._next()
-        _call(effects)
+        planned, effects = self._turn.next(QUIET_SECONDS, self._rest)
+        call(effects)
         if planned is not None:
             if planned.lane is None:
                 self._start(planned)
             else:
                 self._start_on_host(planned)
         del planned, effects
-        self._process()
+        self._turn.process()
 
     def _break(self, error: BaseException) -> None:
         """An update failed midway, for want of memory or by a defect, and nothing can be said of
         what is queued: the context is lost, with the reason. Without the turn."""
-        self._breaks += 1
+        self._turn.breaks += 1
         reason = f"the order of work failed with {type(error).__name__}: {error}"
         for last in (False, True):
             try:
                 self._lose(reason)
-                self._ask(self._schedule.abandon)
+                self._turn.ask(self._turn.schedule.abandon)
                 return
             except Exception:
                 if last:
                     threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), None)))
-
-    def _next(self) -> tuple[PlannedBatch | None, list[Callable[[], Any]]]:
-        """The next batch, when there is one; what has to be called before it."""
-        with self._turn:
-            self._turn_of = threading.get_ident()
-            try:
-                effects = self._take_in()
-                while not effects and not self._closing:
-                    planned = self._schedule.next()
-                    if planned is not None:
-                        return planned, effects
-                    if self._fences:
-                        self._reach_fences()  # what only orders is over when it has its place
-                    try:
-                        message = self._inbox.get(timeout=QUIET_SECONDS)
-                    except Empty:
-                        effects.append(self._rest)
-                    else:
-                        effects = self._take_in(message)
-                        del message
-                return None, effects
-            finally:
-                self._turn_of = None
 
     def _start_on_host(self, planned: PlannedBatch) -> None:
         """Have a lane's own thread start a batch: it takes a while on the host."""
@@ -464,15 +327,15 @@ class Timeline:
         del works
         if batch.value is None:
             span.end()
-        self._inbox.put(partial(self._started, planned, batch.value is not None))
+        self._turn.inbox.put(partial(self._started, planned, batch.value is not None))
         self._in_flight.put((batch, planned, span))
         del batch
-        self._process()
+        self._turn.process()
 
     def _started(self, planned: PlannedBatch, submitted: bool) -> None:
         self.submits += submitted
         if planned.lane is not None:
-            self._schedule.host_done(planned)
+            self._turn.schedule.host_done(planned)
 
     def _finish_batches(self) -> None:
         # A callback may have forked: in the child this thread has nothing more to do.
@@ -510,10 +373,10 @@ class Timeline:
         # The batch's memory is free before anyone can see its end.
         batch.works = ()
         self.staging.wake()
-        self._inbox.put(
-            partial(self._schedule.over, planned, None if batch.failed else span.taken)
+        self._turn.inbox.put(
+            partial(self._turn.schedule.over, planned, None if batch.failed else span.taken)
         )
-        self._process()
+        self._turn.process()
 
     def _lost_with(self, batch: Batch, error: DeviceLostError) -> None:
         batch.failed = True
@@ -538,16 +401,6 @@ class Timeline:
 
 def _nothing() -> None:
     pass
-
-
-def _call(effects: list[Callable[[], Any]]) -> None:
-    while effects:
-        effect = effects.pop(0)
-        try:
-            effect()
-        except BaseException:
-            # A defect must not stop the thread.
-            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), None)))
 
 
 def _close_all(seconds: float) -> None:

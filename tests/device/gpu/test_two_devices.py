@@ -320,7 +320,7 @@ def test_a_return_that_fails_when_the_other_side_is_gone(opened: Any) -> None:
     buffer.destroy()
     context.destroy()
     # A thread of its own closes: until it has begun, the context's work would go on.
-    until(lambda: context._state.timeline._end is not None)
+    until(lambda: context._state.timeline._turn.end is not None)
     events[0].set()
     assert context._state.timeline._closed.wait(60)
     device._state.device.driver.fail_submit()
