@@ -19,6 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+# Jinja looks this up at the first template: on a thread, amid which a process may be forked.
+import encodings.unicode_escape  # noqa: F401
+
 import jinja2
 import jinja2.meta
 import jinja2.nodes

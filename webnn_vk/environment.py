@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from . import forks
+
 #: Every variable and what it says.
 VARIABLES = {
     "WEBNN_VK_DEVICE": "the device of contexts: index, part of a name, cpu or vulkan",
@@ -88,12 +90,14 @@ def cache_folder() -> Path | None:
     value = text("WEBNN_VK_CACHE")
     if value:
         return given_folder(value)
-    import platformdirs
+    # It imports a part for this system when it is asked.
+    with forks.undisturbed():
+        import platformdirs
 
-    try:
-        folder = Path(platformdirs.user_cache_dir("webnn_vk", appauthor=False))
-    except RuntimeError:
-        return None  # neither HOME nor an entry for the user in the system's list
+        try:
+            folder = Path(platformdirs.user_cache_dir("webnn_vk", appauthor=False))
+        except RuntimeError:
+            return None  # neither HOME nor an entry for the user in the system's list
     # Older ones leave "~" as it is.
     return folder if folder.is_absolute() else None
 

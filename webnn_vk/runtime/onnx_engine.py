@@ -65,7 +65,9 @@ class OnnxEngine:
     @property
     def description(self) -> str:
         try:
-            return f"ONNX Runtime {version('onnxruntime')}"
+            # It imports the parser of the package's metadata.
+            with forks.undisturbed():
+                return f"ONNX Runtime {version('onnxruntime')}"
         except PackageNotFoundError:  # under another name: onnxruntime-gpu …
             return "ONNX Runtime"
 

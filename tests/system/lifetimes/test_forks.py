@@ -109,6 +109,37 @@ def test_fork_while_contexts_are_pending(device: str) -> None:
         """) == ["end"]
 
 
+def test_no_fork_comes_amid_an_import(device: str) -> None:
+    """What the library's threads import, they import where forks wait for it: a child would have
+    half a module, for ever, or wait for the lock of one."""
+    assert run(device, """
+        import tempfile
+        from webnn_vk import forks
+        folder = tempfile.TemporaryDirectory()
+        os.environ.pop("WEBNN_VK_CACHE", None)
+        os.environ["XDG_CACHE_HOME"] = folder.name
+        guarded, disturbed = [], []
+        class Watch:
+            def find_spec(self, name, path=None, target=None):
+                frame = sys._getframe()
+                while frame is not None and frame.f_code.co_name != "_find_and_load":
+                    frame = frame.f_back
+                # Without that frame a package is looked for only.
+                if frame and threading.current_thread() is not threading.main_thread():
+                    (guarded if forks._gate._is_owned() else disturbed).append(name)
+        sys.meta_path.insert(0, Watch())
+        context = open_context()
+        builder = MLGraphBuilder(context)
+        x = builder.input("x", {"data_type": "float32", "shape": [2, 3]})
+        product = builder.matmul(builder.softmax(x, 1), builder.constant(np.ones((3, 4), "f4")))
+        graph = builder.build({"y": builder.relu(builder.triangular(product))}).result(60)
+        context.save_graph("key", graph).result(60)
+        again = context.load_graph("key").result(60)
+        print(context.compute(again, {"x": np.zeros((2, 3), "f4")})["y"].tolist())
+        print(len(guarded) > 0, disturbed)
+        """) == ["[[1.0, 1.0, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]]", "True []"]
+
+
 def test_fork_while_the_drivers_are_asked(vulkan: None) -> None:
     """The first listing of the devices, on another thread: the child finds its own."""
     assert run("vulkan", """
