@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import gc
-import os
 from typing import Any
 
 import numpy as np
 import pytest
 
 import webnn_vk
+from tests.support.exportable import exportable, numbers
 from tests.support.gpu_shaders import ALL, contents, double, needs_compiler
-from webnn_vk import InvalidStateError, MLGraphBuilder, NotSupportedError
-from webnn_vk.driver import CopyCommand
+from webnn_vk import InvalidStateError, MLGraphBuilder
 
 TYPES = ("float32", "float16")
 
@@ -20,19 +19,6 @@ TYPES = ("float32", "float16")
 @pytest.fixture(params=TYPES)
 def data_type(request: pytest.FixtureRequest) -> str:
     return request.param
-
-
-def exportable(pair: Any, data_type: str, shape: tuple[int, ...] = (2, 4), **flags: bool) -> Any:
-    context, device = pair
-    descriptor = {
-        "data_type": data_type, "shape": shape, "readable": True, "writable": True, **flags,
-    }
-    return context.create_exportable_tensor(descriptor, device).result(60)
-
-
-def numbers(data_type: str, shape: tuple[int, ...] = (2, 4), start: int = 1) -> np.ndarray:
-    count = int(np.prod(shape))
-    return (np.arange(start, start + count) % 509).reshape(shape).astype(data_type)
 
 
 def add_graph(context: Any, data_type: str, shape: tuple[int, ...] = (2, 4)) -> Any:
@@ -343,178 +329,3 @@ def test_import_external_buffer(pair: Any) -> None:
         context.write_tensor(tensor, values)
     buffer.destroy()
     context.write_tensor(tensor, values)
-
-
-def test_no_copy(pair: Any, monkeypatch: pytest.MonkeyPatch, compiler: None) -> None:
-    """Exporting and returning records no copy and takes no memory."""
-    context, device = pair
-    tensor, values = exportable(pair, "float32", (256, 1024)), numbers("float32", (256, 1024))
-    context.write_tensor(tensor, values)
-    context.fence().wait(60)
-    with context.export_to_gpu(tensor) as buffer:
-        double(device, buffer).wait(60)  # pipelines are there now
-    context.fence().wait(60)
-    used = context._state.device.memory_in_use(), device._state.device.memory_in_use()
-    copied = []
-    for driver in {context._state.device.driver, device._state.device.driver}:
-        record = driver.record
-
-        def watched(commands: Any, record: Any = record) -> Any:
-            copied.extend(c for c in commands if isinstance(c, CopyCommand))
-            return record(commands)
-
-        monkeypatch.setattr(driver, "record", watched)
-    for _ in range(3):
-        buffer = context.export_to_gpu(tensor)
-        double(device, buffer).wait(60)
-        assert (context._state.device.memory_in_use(), device._state.device.memory_in_use()) == used
-        buffer.destroy()
-    context.fence().wait(60)
-    assert copied == []
-    assert np.array_equal(context.read_tensor(tensor).result(60), values * 16)
-    assert copied  # reading does copy: the watch works
-
-
-@pytest.mark.parametrize("cycles", [1000])
-def test_nothing_leaks(pair: Any, cycles: int) -> None:
-    context, device = pair
-    keep, values = exportable(pair, "float32"), numbers("float32")
-    context.write_tensor(keep, values)
-
-    def cycle() -> None:
-        buffer = context.export_to_gpu(keep)
-        buffer.destroy()
-
-    cycle()
-    context.fence().wait(60)
-    before = context._state.device.memory_in_use(), device._state.device.memory_in_use()
-    descriptors = len(os.listdir("/proc/self/fd"))
-    for _ in range(cycles):
-        cycle()
-    # Tensors that come and go with their buffers, in all orders.
-    for i in range(60):
-        tensor = exportable(pair, "float32", (64, 64))
-        buffer = context.export_to_gpu(tensor)
-        orders = (buffer, tensor), (tensor, buffer), (buffer,), (tensor,), ()
-        for thing in orders[i % 5]:
-            thing.destroy()
-        del tensor, buffer, orders
-        thing = None
-    gc.collect()
-    context.fence().wait(60)
-    device.queue.on_submitted_work_done().result(60)
-    context.fence().wait(60)
-    assert (context._state.device.memory_in_use(), device._state.device.memory_in_use()) == before
-    assert len(os.listdir("/proc/self/fd")) == descriptors
-    assert np.array_equal(context.read_tensor(keep).result(60), values)
-
-
-def test_what_is_destroyed_keeps_no_memory(pair: Any) -> None:
-    """Though the objects are still there; a buffer that is out keeps its memory, not longer."""
-    context, device = pair
-
-    def used() -> tuple[int, int]:
-        context.fence().wait(60)
-        device.queue.on_submitted_work_done().result(60)
-        gc.collect()
-        return context._state.device.memory_in_use(), device._state.device.memory_in_use()
-
-    before, values = used(), numbers("float32")
-    back, out, dropped = (exportable(pair, "float32") for _ in range(3))
-    context.export_to_gpu(back).destroy()
-    context.export_to_gpu(dropped)
-    context.write_tensor(out, values)
-    buffer = context.export_to_gpu(out)
-    for tensor in back, out, dropped:
-        tensor.destroy()
-    assert np.array_equal(contents(device, buffer), values.ravel())
-    buffer.destroy()
-    for tensor in back, out, dropped:
-        with pytest.raises(InvalidStateError):
-            context.export_to_gpu(tensor)
-    # A buffer that is destroyed after its tensor is gone.
-    last = context.export_to_gpu(exportable(pair, "float32"))
-    gc.collect()
-    last.destroy()
-    assert used() == before
-
-
-def test_importable_to_web_gpu(own_device: Any) -> None:
-    """The explainer's name, on a context made on a GPUDevice."""
-    context = webnn_vk.ml.create_context(own_device).result(60)
-    descriptor = webnn_vk.MLTensorDescriptor(
-        "float32", (4,), readable=True, importable_to_web_gpu=True
-    )
-    tensor = context.create_tensor(descriptor).result(60)
-    assert tensor.importable_to_web_gpu
-    with own_device.import_external_buffer(tensor).result(60) as buffer:
-        own_device.queue.write_buffer(buffer, 4, np.float32([5, 6]))
-    assert context.read_tensor(tensor).result(60).tolist() == [0, 5, 6, 0]
-    plain_tensor = context.create_tensor({"data_type": "float32", "shape": [4]}).result(60)
-    assert not plain_tensor.importable_to_web_gpu
-
-
-def test_contexts_on_a_gpu_device(own_device: Any) -> None:
-    """Two contexts and the device share one order; tensors stay those of their context."""
-    first = webnn_vk.ml.create_context(own_device).result(60)
-    second = webnn_vk.ml.create_context(own_device).result(60)
-    assert first.accelerated and second.accelerated
-    assert first.device_info.index == own_device.adapter.info.index
-    tensor = first.create_exportable_tensor(
-        {"data_type": "float32", "shape": [2], "readable": True}, own_device
-    ).result(60)
-    with pytest.raises(TypeError, match="another context"):
-        second.export_to_gpu(tensor)
-    first.destroy()
-    own_device.destroy()
-    made = second.create_tensor(
-        {"data_type": "float32", "shape": [2], "writable": True, "readable": True}
-    ).result(60)
-    second.write_tensor(made, np.float32([1, 2]))
-    assert second.read_tensor(made).result(60).tolist() == [1, 2]
-    with pytest.raises(InvalidStateError, match="GPUDevice is lost"):
-        webnn_vk.ml.create_context(own_device).result(60)
-
-
-def test_tensor_for_another_device(own_device: Any, device: Any) -> None:
-    context = webnn_vk.ml.create_context(own_device).result(60)
-    tensor = context.create_exportable_tensor(
-        {"data_type": "float32", "shape": [2]}, own_device
-    ).result(60)
-    with pytest.raises(TypeError, match="another GPUDevice"):
-        device.import_external_buffer(tensor).result(60)
-
-
-def test_what_cannot_be_shared(own_device: Any, cpu_context: Any, vulkan_context: Any) -> None:
-    descriptor = {"data_type": "float32", "shape": [2]}
-    with pytest.raises(NotSupportedError, match="CPU device"):
-        cpu_context.create_exportable_tensor(descriptor, own_device).result(60)
-    with pytest.raises(TypeError, match="GPUDevice .*is expected, not str"):
-        vulkan_context.create_exportable_tensor(descriptor, "device").result(60)
-    with pytest.raises(TypeError, match="GPUDevice .*is expected, not str"):
-        webnn_vk.ml.create_context("high-performance").result(60)
-    with pytest.raises(NotSupportedError, match="create_context\\(gpu_device\\)"):
-        vulkan_context.create_tensor({**descriptor, "importable_to_web_gpu": True}).result(60)
-    with pytest.raises(TypeError, match="dimension 0"):
-        vulkan_context.create_exportable_tensor(
-            {"data_type": "float32", "shape": [0]}, own_device
-        ).result(60)
-
-
-def test_without_external_memory(adapter: Any) -> None:
-    """Two opened devices can't share then; one still can."""
-    settings = webnn_vk.Settings(mask=("external_memory_fd",), device=str(adapter.info.index))
-    descriptor = {"data_type": "float32", "shape": [2], "readable": True}
-    with adapter.request_device(settings=settings).result(60) as device:
-        with webnn_vk.ml.create_context(settings=settings).result(60) as elsewhere:
-            with pytest.raises(NotSupportedError, match="VK_KHR_external_memory_fd"):
-                elsewhere.create_exportable_tensor(descriptor, device).result(60)
-            with pytest.raises(NotSupportedError, match="VK_KHR_external_memory_fd"):
-                elsewhere.create_exportable_tensor(descriptor).result(60)
-        with webnn_vk.ml.create_context(device).result(60) as context:
-            tensor = context.create_exportable_tensor(descriptor, device).result(60)
-            with context.export_to_gpu(tensor) as buffer:
-                device.queue.write_buffer(buffer, 0, np.float32([3, 4]))
-            assert context.read_tensor(tensor).result(60).tolist() == [3, 4]
-            with pytest.raises(NotSupportedError, match="VK_KHR_external_memory_fd"):
-                tensor.export_fd()

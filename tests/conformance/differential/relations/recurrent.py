@@ -1,0 +1,81 @@
+"""Relations of recurrent networks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.conformance.differential.drafting import Draft
+from tests.conformance.differential.example import Example
+from tests.conformance.differential.relations.record import relation
+
+
+def _activations(d: Draft, count: int) -> dict[str, Any]:
+    kinds = ("relu", "sigmoid", "tanh")
+    return {"activations": [d.choose(kinds) for _ in range(count)]} if d.flag() else {}
+
+
+def _recurrent(d: Draft, gates: int, layouts: tuple[str, ...], states: tuple[str, ...]) -> Example:
+    steps, batch, inputs, size = (d.integer(1, n) for n in (4, 3, 5, 5))
+    given: dict[str, Any] = {"steps": steps, "hidden_size": size}
+    given |= _activations(d, gates - 1)
+    if d.flag():
+        given["layout"] = d.choose(layouts)
+    for name, options in (
+        ("direction", ("forward", "backward", "both")), ("return_sequence", (False, True)),
+        ("reset_after", (False, True)),
+    ):
+        if any(p.name == name for p in d.record.arguments) and d.flag():
+            given[name] = d.choose(options)
+    directions = 2 if given.get("direction") == "both" else 1
+    shapes: dict[str, Any] = {
+        "input": (steps, batch, inputs),
+        "weight": (directions, gates * size, inputs),
+        "recurrent_weight": (directions, gates * size, size),
+    }
+    for name in ("bias", "recurrent_bias"):
+        shapes[name] = (directions, gates * size) if d.flag() else None
+    if gates == 4:
+        shapes["peephole_weight"] = (directions, 3 * size) if d.flag() else None
+    for name in states:
+        shapes[name] = (directions, batch, size) if d.flag() else None
+    return d.example(shapes, given)
+
+
+@relation("gru")
+def _(d: Draft) -> Example:
+    return _recurrent(d, 3, ("zrn", "rzn"), ("initial_hidden_state",))
+
+
+@relation("lstm")
+def _(d: Draft) -> Example:
+    return _recurrent(d, 4, ("iofg", "ifgo"), ("initial_hidden_state", "initial_cell_state"))
+
+
+def _cell(d: Draft, gates: int, layouts: tuple[str, ...], states: tuple[str, ...]) -> Example:
+    batch, inputs, size = (d.integer(1, n) for n in (4, 6, 6))
+    given: dict[str, Any] = {"hidden_size": size} | _activations(d, gates - 1)
+    if d.flag():
+        given["layout"] = d.choose(layouts)
+    if gates == 3 and d.flag():
+        given["reset_after"] = d.flag()
+    shapes: dict[str, Any] = {
+        "input": (batch, inputs),
+        "weight": (gates * size, inputs),
+        "recurrent_weight": (gates * size, size),
+    }
+    shapes |= dict.fromkeys(states, (batch, size))
+    for name in ("bias", "recurrent_bias"):
+        shapes[name] = (gates * size,) if d.flag() else None
+    if gates == 4:
+        shapes["peephole_weight"] = (3 * size,) if d.flag() else None
+    return d.example(shapes, given)
+
+
+@relation("gru_cell")
+def _(d: Draft) -> Example:
+    return _cell(d, 3, ("zrn", "rzn"), ("hidden_state",))
+
+
+@relation("lstm_cell")
+def _(d: Draft) -> Example:
+    return _cell(d, 4, ("iofg", "ifgo"), ("hidden_state", "cell_state"))

@@ -1,0 +1,109 @@
+"""What exported tensors cost: no copies, and no memory that stays."""
+
+from __future__ import annotations
+
+import gc
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.exportable import exportable, numbers
+from tests.support.gpu_shaders import contents, double
+from webnn_vk import InvalidStateError
+from webnn_vk.driver import CopyCommand
+
+
+def test_no_copy(pair: Any, monkeypatch: pytest.MonkeyPatch, compiler: None) -> None:
+    """Exporting and returning records no copy and takes no memory."""
+    context, device = pair
+    tensor, values = exportable(pair, "float32", (256, 1024)), numbers("float32", (256, 1024))
+    context.write_tensor(tensor, values)
+    context.fence().wait(60)
+    with context.export_to_gpu(tensor) as buffer:
+        double(device, buffer).wait(60)  # pipelines are there now
+    context.fence().wait(60)
+    used = context._state.device.memory_in_use(), device._state.device.memory_in_use()
+    copied = []
+    for driver in {context._state.device.driver, device._state.device.driver}:
+        record = driver.record
+
+        def watched(commands: Any, record: Any = record) -> Any:
+            copied.extend(c for c in commands if isinstance(c, CopyCommand))
+            return record(commands)
+
+        monkeypatch.setattr(driver, "record", watched)
+    for _ in range(3):
+        buffer = context.export_to_gpu(tensor)
+        double(device, buffer).wait(60)
+        assert (context._state.device.memory_in_use(), device._state.device.memory_in_use()) == used
+        buffer.destroy()
+    context.fence().wait(60)
+    assert copied == []
+    assert np.array_equal(context.read_tensor(tensor).result(60), values * 16)
+    assert copied  # reading does copy: the watch works
+
+
+@pytest.mark.parametrize("cycles", [1000])
+def test_nothing_leaks(pair: Any, cycles: int) -> None:
+    context, device = pair
+    keep, values = exportable(pair, "float32"), numbers("float32")
+    context.write_tensor(keep, values)
+
+    def cycle() -> None:
+        buffer = context.export_to_gpu(keep)
+        buffer.destroy()
+
+    cycle()
+    context.fence().wait(60)
+    before = context._state.device.memory_in_use(), device._state.device.memory_in_use()
+    descriptors = len(os.listdir("/proc/self/fd"))
+    for _ in range(cycles):
+        cycle()
+    # Tensors that come and go with their buffers, in all orders.
+    for i in range(60):
+        tensor = exportable(pair, "float32", (64, 64))
+        buffer = context.export_to_gpu(tensor)
+        orders = (buffer, tensor), (tensor, buffer), (buffer,), (tensor,), ()
+        for thing in orders[i % 5]:
+            thing.destroy()
+        del tensor, buffer, orders
+        thing = None
+    gc.collect()
+    context.fence().wait(60)
+    device.queue.on_submitted_work_done().result(60)
+    context.fence().wait(60)
+    assert (context._state.device.memory_in_use(), device._state.device.memory_in_use()) == before
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert np.array_equal(context.read_tensor(keep).result(60), values)
+
+
+def test_what_is_destroyed_keeps_no_memory(pair: Any) -> None:
+    """Though the objects are still there; a buffer that is out keeps its memory, not longer."""
+    context, device = pair
+
+    def used() -> tuple[int, int]:
+        context.fence().wait(60)
+        device.queue.on_submitted_work_done().result(60)
+        gc.collect()
+        return context._state.device.memory_in_use(), device._state.device.memory_in_use()
+
+    before, values = used(), numbers("float32")
+    back, out, dropped = (exportable(pair, "float32") for _ in range(3))
+    context.export_to_gpu(back).destroy()
+    context.export_to_gpu(dropped)
+    context.write_tensor(out, values)
+    buffer = context.export_to_gpu(out)
+    for tensor in back, out, dropped:
+        tensor.destroy()
+    assert np.array_equal(contents(device, buffer), values.ravel())
+    buffer.destroy()
+    for tensor in back, out, dropped:
+        with pytest.raises(InvalidStateError):
+            context.export_to_gpu(tensor)
+    # A buffer that is destroyed after its tensor is gone.
+    last = context.export_to_gpu(exportable(pair, "float32"))
+    gc.collect()
+    last.destroy()
+    assert used() == before
