@@ -19,6 +19,7 @@ import numpy as np
 
 from webnn_vk import MLGraphBuilder, Settings, ml
 from webnn_vk.tools import ToolError
+from webnn_vk.tuning.store import processor
 
 from .memory import resident
 from .models import mobilenet_v2
@@ -40,7 +41,7 @@ _STEPS = 64
 
 def main(device: str | None, runs: int, path: Path | None) -> None:
     """Medians of `runs` per driver, as a table; to a file as JSON when there is a `path`."""
-    measured: dict[str, Any] = {}
+    measured: dict[str, Any] = {"processor": processor(), "date": time.strftime("%F")}
     for name in DRIVERS:
         done = subprocess.run(
             [sys.executable, "-m", "bench.drivers", name, device or "vulkan", str(runs)],

@@ -63,8 +63,9 @@ def text() -> str:
         *(row(f"{title} ¹", *(f"{figures[name][key]:.3g}" for name in profiles))
           for key, title in TITLES.items()),
         "",
-        f"¹ On lavapipe (two cores), `python -m bench drivers`: medians of the process's time on "
-        f"all its threads, kernels included. Kompute's pipelines are compiled in the first run. "
+        f"¹ `python -m bench drivers` on {figures['date']}, lavapipe on two cores of an "
+        f"{figures['processor']}: medians of the process's time on all its threads, kernels "
+        f"included. Kompute's pipelines are compiled in the first run. "
         f"{figures['kompute']['name']}.",
     ]
     return "\n".join(lines)

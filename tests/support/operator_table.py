@@ -146,8 +146,8 @@ def page(counts: dict[str, dict[str, list[int]]]) -> str:
             mark = "V C" if able.get(data_type) else "C" if data_type in able else ""
             cells.append(mark)
         for device in DEVICES:
-            passed, failed = counts[device][name]
-            cells.append(f"{passed} / {passed + failed}")
+            passed, failed = counts[device].get(name, (0, 0))
+            cells.append(f"{passed} / {passed + failed}" if passed + failed else "–")
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
     lines += ["", "## Operands", "", "| operator | operand | data types | rank |",
               "| --- | --- | --- | --- |"]

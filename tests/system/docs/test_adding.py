@@ -92,17 +92,21 @@ def test_runs_on_both_devices(package):
 def test_everything_else_follows_from_the_record(package):
     text = run(package, """
 import inspect, webnn_vk
+from tests.support import operator_table
 from webnn_vk.kernels import catalogue
 from webnn_vk.tools.operators import table
 print(inspect.signature(webnn_vk.MLGraphBuilder.mish))
 print("`mish`" in table())
+rows = operator_table.page(operator_table.load_counts()).splitlines()
+print(next(row for row in rows if row.startswith("| `mish`")))
 print(sum("w_tanh" in str(spec.options) and "w_softplus" in str(spec.options)
           for spec in catalogue(frozenset())))
 """)
-    signature, in_table, kernels = text.splitlines()
+    signature, in_table, row, kernels = text.splitlines()
     assert signature == (
         "(self, /, input: 'MLOperand', *, beta: 'float' = 1.0, label: 'str' = '') -> 'MLOperand'"
     )
+    assert row == "| `mish` | V C | V C |  |  |  |  |  |  | – | – |"  # no vectors
     # One module for each of the two data types, and one that reads float32 as texels.
     assert (in_table, kernels) == ("True", "3")
 
