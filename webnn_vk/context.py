@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import __version__, background
+from . import __version__, background, forks
 from .buffers import as_bytes, writable_bytes
 from .computing import checked_arrays, run_once
 from .context_state import ContextBase, ContextState, MLContextLostInfo
@@ -25,7 +25,6 @@ from .errors import (
     for_want_of,
 )
 from .face import AsyncManager, OneOfAKind, PublicDir
-from .gpu.semaphore import GPUSemaphore
 from .graph import Graph
 from .graph_making import (
     GraphParts,
@@ -43,7 +42,6 @@ from .ml_graph import (
     match,
     unused_inputs,
 )
-from .profiler import Profile
 from .program import Target
 from .promise import MLPromise
 from .runtime import (
@@ -59,6 +57,10 @@ from .tensor import MLTensor
 from .tensor_making import checked_descriptor, make_tensor, shared_constant
 from .tensor_state import Caller, TensorState, owned
 from .tuning import Tuner, prepared
+
+if TYPE_CHECKING:  # loaded when they are asked for: a model starts without them
+    from .gpu.semaphore import GPUSemaphore
+    from .profiler import Profile
 
 __all__ = ["MLContext", "MLContextLostInfo"]
 
@@ -253,6 +255,8 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         """
         self._state.check()
         what = "create_exportable_semaphore"
+        with forks.undisturbed():
+            from .gpu.semaphore import GPUSemaphore
         return background.shielded(GPUSemaphore, self._state.lane, what)
 
     def _create_importable(self, descriptor: MLTensorDescriptor) -> MLPromise[MLTensor]:
@@ -457,6 +461,8 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         InvalidStateError when the context is lost or profiled already, TypeError for another
         ``every``."""
         self._state.check()
+        with forks.undisturbed():
+            from .profiler import Profile
         return Profile(self._state, roofline=roofline, every=every)
 
     # -- end -----------------------------------------------------------------------------------

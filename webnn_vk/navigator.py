@@ -19,8 +19,7 @@ from .device_info import DeviceInfo
 from .device_profile import check_feature
 from .driver import DriverError, DriverUnavailable
 from .errors import DOMException, InvalidStateError, NotSupportedError, for_want_of
-from .gpu.adapter import GPUDevice
-from .gpu.device_state import device_state
+from .gpu.device_state import GPUDeviceBase, device_state
 from .interop import wgpu
 from .notices import asked_at
 from .notices import say_once as _say_once
@@ -202,7 +201,7 @@ def _context_over(
 def _context_on(gpu_device: Any, settings: Settings) -> MLContext:
     if wgpu.is_device(gpu_device):
         return _wgpu_context(gpu_device, settings)
-    if not isinstance(gpu_device, GPUDevice):
+    if not isinstance(gpu_device, GPUDeviceBase):
         raise TypeError(
             f"create_context: a GPUDevice (of webnn_vk.gpu or wgpu) is expected, not "
             f"{kind_of(gpu_device)}; options are given by keyword"

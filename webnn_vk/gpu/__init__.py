@@ -16,23 +16,54 @@
 WebGPU's rules are checked at the call that breaks them: TypeError for a wrong type, ValueError for
 what WebGPU's validation refuses, InvalidStateError for what was destroyed, OperationError when the
 device has no memory left.
+
+Names are loaded on first use (PEP 562): a context needs some of these modules and not the rest.
 """
 
-from .adapter import GPUAdapter, GPUDevice, enumerate_adapters, request_adapter
-from .buffer import GPUBuffer
-from .device_state import GPUDeviceLostInfo
-from .encoder import (
-    GPUBindGroup,
-    GPUBufferBinding,
-    GPUCommandBuffer,
-    GPUCommandEncoder,
-    GPUComputePass,
-)
-from .flags import GPUBufferUsage
-from .query import GPUComputePassTimestampWrites, GPUQuerySet
-from .queue import GPUQueue
-from .semaphore import GPUSemaphore
-from .shader import GPUComputePipeline, GPUShaderModule
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from .. import forks
+
+if TYPE_CHECKING:
+    from .adapter import GPUAdapter, GPUDevice, enumerate_adapters, request_adapter
+    from .buffer import GPUBuffer
+    from .device_state import GPUDeviceLostInfo
+    from .encoder import (
+        GPUBindGroup,
+        GPUBufferBinding,
+        GPUCommandBuffer,
+        GPUCommandEncoder,
+        GPUComputePass,
+    )
+    from .flags import GPUBufferUsage
+    from .query import GPUComputePassTimestampWrites, GPUQuerySet
+    from .queue import GPUQueue
+    from .semaphore import GPUSemaphore
+    from .shader import GPUComputePipeline, GPUShaderModule
+
+_MODULE_OF = {
+    "GPUAdapter": "adapter",
+    "GPUBindGroup": "encoder",
+    "GPUBuffer": "buffer",
+    "GPUBufferBinding": "encoder",
+    "GPUBufferUsage": "flags",
+    "GPUCommandBuffer": "encoder",
+    "GPUCommandEncoder": "encoder",
+    "GPUComputePass": "encoder",
+    "GPUComputePassTimestampWrites": "query",
+    "GPUComputePipeline": "shader",
+    "GPUDevice": "adapter",
+    "GPUDeviceLostInfo": "device_state",
+    "GPUQuerySet": "query",
+    "GPUQueue": "queue",
+    "GPUSemaphore": "semaphore",
+    "GPUShaderModule": "shader",
+    "enumerate_adapters": "adapter",
+    "request_adapter": "adapter",
+}
 
 __all__ = [
     "GPUAdapter",
@@ -54,3 +85,17 @@ __all__ = [
     "enumerate_adapters",
     "request_adapter",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    with forks.undisturbed():
+        value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *globals()})

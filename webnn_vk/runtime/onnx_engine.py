@@ -14,7 +14,6 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -54,57 +53,36 @@ def _after_fork(clean: bool) -> None:
 forks.watch(_after_fork)
 
 
-class OnnxEngine:
-    """See ``engine.HostEngine``. ``required``: not to be replaced by NumPy where it is broken."""
+def prepare(program: Program, constants: Constants, required: bool) -> Prepared:
+    """See ``engines.OnnxEngine.prepare``; ``required``: NotSupportedError where ONNX Runtime can't
+    be loaded, else NumPy takes its place."""
+    try:
+        # A fork that came amid this would leave the child half of it, behind a lock.
+        with forks.undisturbed():
+            ours = "onnxruntime" not in sys.modules
+            import onnx  # noqa: F401
+            import onnxruntime
 
-    name = "onnxruntime"
-
-    def __init__(self, required: bool = True) -> None:
-        self._required = required
-
-    @property
-    def description(self) -> str:
-        try:
-            # It imports the parser of the package's metadata.
-            with forks.undisturbed():
-                return f"ONNX Runtime {version('onnxruntime')}"
-        except PackageNotFoundError:  # under another name: onnxruntime-gpu …
-            return "ONNX Runtime"
-
-    def prepare(self, program: Program, constants: Constants) -> Prepared:
-        """See ``engine.HostEngine``. NotSupportedError where ONNX Runtime can't be loaded, which it
-        is only for programs with CPU steps."""
-        if not any(isinstance(segment, HostSegment) for segment in program.segments):
-            return Prepared()
-        try:
-            # A fork that came amid this would leave the child half of it, behind a lock.
-            with forks.undisturbed():
-                ours = "onnxruntime" not in sys.modules
-                import onnx  # noqa: F401
-                import onnxruntime
-
-                if ours:  # nobody asked for it but we: it shall report nothing to anyone
-                    onnxruntime.disable_telemetry_events()
-        except ImportError as error:
-            if self._required:
-                raise NotSupportedError(f"cpu_engine: onnxruntime can't be loaded: {error}") from (
-                    error
-                )
-            warnings.warn(
-                f"webnn_vk: ONNX Runtime is installed and can't be loaded ({error}); NumPy "
-                "computes on the CPU", RuntimeWarning, stacklevel=2,
-            )
-            return NUMPY.prepare(program, constants)
-        runs: dict[int, HostRun] = {}
-        notes: dict[int, tuple[str, str]] = {}
-        whole = None
-        for number, segment in enumerate(program.segments):
-            if isinstance(segment, HostSegment):
-                ready = _Segment(program, segment, constants, notes)
-                runs[number] = ready.run
-                if len(program.segments) == 1:
-                    whole = ready.whole
-        return Prepared(runs, notes, whole)
+            if ours:  # nobody asked for it but we: it shall report nothing to anyone
+                onnxruntime.disable_telemetry_events()
+    except ImportError as error:
+        if required:
+            raise NotSupportedError(f"cpu_engine: onnxruntime can't be loaded: {error}") from error
+        warnings.warn(
+            f"webnn_vk: ONNX Runtime is installed and can't be loaded ({error}); NumPy "
+            "computes on the CPU", RuntimeWarning, stacklevel=3,
+        )
+        return NUMPY.prepare(program, constants)
+    runs: dict[int, HostRun] = {}
+    notes: dict[int, tuple[str, str]] = {}
+    whole = None
+    for number, segment in enumerate(program.segments):
+        if isinstance(segment, HostSegment):
+            ready = _Segment(program, segment, constants, notes)
+            runs[number] = ready.run
+            if len(program.segments) == 1:
+                whole = ready.whole
+    return Prepared(runs, notes, whole)
 
 
 class _Segment:
