@@ -1,11 +1,11 @@
 """Convolutions: conv2d and conv_transpose2d in every layout.
 
 There are six ways: a 1×1 convolution with stride 1 is computed as a matrix product; ``winograd``
-computes 3×3 ones of many channels with fewer multiplications; the template ``conv_tiled`` computes
-others as products too, with tiles in shared memory (GPUs); ``conv_wide`` loads the filter in
-vectors of output channels (CPUs); ``conv_depthwise`` serves groups of one input channel; ``conv``
-serves the rest. In a transposed convolution too, each output gathers the
-inputs that reach it. All accumulate in float32.
+(CPUs) and ``winograd_tiled`` (GPUs) compute 3×3 ones of many channels with fewer multiplications;
+the template ``conv_tiled`` computes others as products too, with tiles in shared memory (GPUs);
+``conv_wide`` loads the filter in vectors of output channels (CPUs); ``conv_depthwise`` serves
+groups of one input channel; ``conv`` serves the rest. In a transposed convolution too, each output
+gathers the inputs that reach it. All accumulate in float32.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..data_types import DATA_TYPES, FLOAT_TYPES
 from ..device_profile import DeviceProfile
 from ..integers import ceil_divide
 from ..ops.lowering import QuantizedConvolution
-from . import chains, matmul, winograd
+from . import chains, matmul, winograd, winograd_tiled
 from . import epilogue as fused
 from .choose import choose
 from .dispatch import Dispatch, Packed
@@ -138,7 +138,8 @@ class Conv(Family):
         if g.transposed:
             return direct
         if g.IC > 1:
-            return direct + winograd.candidates(g, profile) + _wide(g, loads) + [
+            by_winograd = winograd.candidates(g, profile) + winograd_tiled.candidates(g, profile)
+            return direct + by_winograd + _wide(g, loads) + [
                 Schedule("conv_tiled", (
                     ("LX", x), ("LY", y), ("TM", tm), ("TN", tn), ("BK", steps)
                 ))
@@ -173,7 +174,7 @@ class Conv(Family):
             return node
         candidates = self.candidates(problem, profile)
         schedule = choose(self.decides(problem), candidates, problem, profile, tuned)
-        if schedule.kernel in ("winograd", "conv_wide"):
+        if schedule.kernel in ("winograd", winograd_tiled.KERNEL, "conv_wide"):
             return node  # lowered, it binds the form that it can't do without
         return _permuted(node, _filter_order(problem, schedule))
 
@@ -185,6 +186,8 @@ class Conv(Family):
             return MATMUL.lower(node, problem, schedule, profile)
         if schedule.kernel == "winograd":
             return winograd.lower(node, problem, schedule, profile)
+        if schedule.kernel == winograd_tiled.KERNEL:
+            return winograd_tiled.lower(node, problem, schedule, profile)
         if schedule.kernel == "conv_wide" and not _by_outputs(problem):
             node = _permuted(node, "hwio")
             problem = geometry(node)
@@ -247,6 +250,7 @@ class Conv(Family):
     def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
         flags = (False, True)
         yield from winograd.catalogue(features)
+        yield from winograd_tiled.catalogue(features)
         for data_type, addend in itertools.product(FLOAT_TYPES, flags):
             names = ("x", "w", "c") if addend else ("x", "w")
             buffers = (*(Buffer(n, data_type) for n in names), Buffer("out", data_type, "w"))
@@ -292,6 +296,7 @@ class Conv(Family):
                 }
                 yield _spec("conv_tiled", buffers, False, True, options, features, extra)
             yield from winograd.common(features, extra)
+            yield from winograd_tiled.common(features, extra)
 
 
 def _wide(g: Geometry, loads: Sequence[str]) -> list[Schedule]:
