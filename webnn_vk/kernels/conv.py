@@ -3,9 +3,11 @@
 There are six ways: a 1×1 convolution with stride 1 is computed as a matrix product; ``winograd``
 (CPUs) and ``winograd_tiled`` (GPUs) compute 3×3 ones of many channels with fewer multiplications;
 the template ``conv_tiled`` computes others as products too, with tiles in shared memory (GPUs);
-``conv_wide`` loads the filter in vectors of output channels (CPUs); ``conv_depthwise`` serves
-groups of one input channel; ``conv`` serves the rest. In a transposed convolution too, each output
-gathers the inputs that reach it. All accumulate in float32.
+``conv_wide`` loads the filter in vectors of output channels (CPUs; GPUs where input channels are
+few: there neighbours are pixels, for which the filter's elements are the same, and lie in scalar
+registers of the hardware that has such); ``conv_depthwise`` serves groups of one input channel;
+``conv`` serves the rest. In a transposed convolution too, each output gathers the inputs that reach
+it. All accumulate in float32.
 """
 
 from __future__ import annotations
@@ -48,6 +50,8 @@ _CONSTANTS = {
     "conv_wide": ("TC", "TP", "UC"),
     "conv_depthwise": ("TP", "KH", "KW", "SH", "SW", "DH", "DW", "PW"),
 }
+# Input channels that don't fill a step of tiles in shared memory.
+_FEW = 8
 # Loads and multiplications that the depthwise kernel unrolls at most.
 _LOADS, _PRODUCTS = 128, 512
 
@@ -265,7 +269,7 @@ class Conv(Family):
                     )
                 for transposed in flags:
                     yield _spec("conv", buffers, transposed, *given)
-                if load == "texel":
+                if data_type == "float32":
                     yield _spec("conv_wide", buffers, False, *given)
             for last, vector, filter_vector, out_vector in itertools.product(flags, repeat=4):
                 if last or not vector:
@@ -281,8 +285,8 @@ class Conv(Family):
         for extra in chains.epilogues(chains.OF_CONVOLUTIONS):
             for vector in flags:
                 given = False, True, {"vector": vector}, features, extra
-                yield _spec("conv_wide", buffers, *given, "texel")
                 for load in ("storage", "texel"):
+                    yield _spec("conv_wide", buffers, *given, load)
                     # As `lower` chooses where channels come first.
                     ways = {"vector": vector, "ragged": load == "texel" and not vector}
                     yield _spec(
@@ -304,11 +308,14 @@ def _wide(g: Geometry, loads: Sequence[str]) -> list[Schedule]:
     if g.OC % 4 or not (g.constant or _by_outputs(g)):
         return []
     step = next(n for n in (4, 3, 2, 1) if not g.IC % n)
+    few = g.IC < _FEW and g.zero_point is None and g.data_types[0] == "float32"
     return [
-        Schedule("conv_wide", (("LX", 8), ("TC", tc), ("TP", tp), ("UC", step)), load)
-        for load in loads
-        if load == "texel"
-        for tc, tp in ((8, 8), (16, 4), (16, 8))
+        Schedule("conv_wide", (("LX", lanes), ("TC", tc), ("TP", tp), ("UC", step)), load)
+        for load, lanes, tiles in (
+            ("texel", 8, ((8, 8), (16, 4), (16, 8))), ("storage", 64, ((16, 2), (16, 4))),
+        )
+        if (few if load == "storage" else load in loads)
+        for tc, tp in tiles
     ]
 
 

@@ -127,8 +127,9 @@ class Gpu(Rules):
     ) -> Schedule:
         """Depthwise kernels where they fit. From a tile's depth of channels on, tiles in shared
         memory, those that cost least of which enough are left to fill the device, after Winograd's
-        transforms where these save more than they cost. Else 16 x 8 invocations along whichever
-        dimension, channels or pixels, lies side by side in memory."""
+        transforms where these save more than they cost. Of fewer input channels, pixels that share
+        vectors of a constant filter. Else 16 x 8 invocations along whichever dimension, channels or
+        pixels, lies side by side in memory."""
         depthwise = [c for c in candidates if c.kernel == "conv_depthwise"]
         for tall in self.seed.depthwise_rows:
             for candidate in depthwise:
@@ -138,11 +139,25 @@ class Gpu(Rules):
         if tiled and problem.OC >= self.seed.tiled_channels:
             direct = min(tiled, key=lambda candidate: self._tiling_cost(candidate, problem))
             return self._winograd(direct, candidates, problem)
+        wide = [c for c in candidates if c.kernel == "conv_wide" and c.load == "storage"]
+        if wide and problem.OC >= self.seed.tiled_channels:
+            return self._wide(wide, problem)
         channels = int(problem.channels_last and problem.OC >= 16)
         return next(
             c for c in candidates
             if c.kernel == "conv" and c["LX"] == 16 and c["CHANNEL_LANES"] == channels
         )
+
+    def _wide(self, wide: Sequence[Schedule], problem: Any) -> Schedule:
+        """The most pixels an invocation of which enough are left: a workgroup is a wave or two, of
+        which four as many keep the device busy as of tiles in shared memory."""
+        pixels = problem.N * problem.OH * problem.OW
+
+        def groups(c: Schedule) -> int:
+            return ceil_divide(pixels, c["LX"] * c["TP"]) * ceil_divide(problem.OC, c["TC"])
+
+        filling = [c for c in wide if groups(c) >= 4 * self.seed.product_tiles]
+        return min(filling, key=groups) if filling else max(wide, key=groups)
 
     def _tiling_cost(self, candidate: Schedule, problem: Any) -> tuple[int, float]:
         """How many workgroups lack to fill the device; what is computed and read."""
