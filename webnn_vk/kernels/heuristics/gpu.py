@@ -8,7 +8,7 @@ from math import inf
 from typing import Any
 
 from ...device_profile import DeviceProfile
-from ...integers import ceil_divide
+from ...integers import ceil_divide, round_up
 from ..schedule import Schedule
 from .rules import Rules
 from .seeds import GpuSeed
@@ -206,11 +206,13 @@ class Gpu(Rules):
             idle = max(1.0, seed.product_tiles / groups)
             filters = planes * steps * problem.IC * problem.OC * problem.G
             moved = points * columns * channels if tile else 0
+            deep = steps * round_up(problem.IC, candidate["BK"])
             return (
-                computed * steps * problem.IC * idle + filters * seed.first_read
-                + moved * seed.there_and_back
+                computed * deep * idle + filters * seed.first_read + moved * seed.there_and_back
             )
 
+        if min(problem.IC, problem.OC) < seed.winograd_channels:
+            return direct
         return min((direct, *(c for c in candidates if c.kernel == "winograd_tiled")), key=cost)
 
 

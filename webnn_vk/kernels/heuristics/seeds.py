@@ -35,6 +35,7 @@ class GpuSeed(Seed):
     fast_matrices: cooperative matrices are known to be faster than other kernels; matrix_side: the
     sizes of a product from which on they are used then.
     shortest_part: steps of the inner dimension of a product that are worth a part of their own.
+    winograd_channels: input and output channels from which on Winograd's way is thought of.
     first_read, there_and_back: what an element that no cache has costs, and one that is written by
     a dispatch and read by the next, in multiply-adds of the whole device.
     filter_bytes, transformed_bytes: memory that Winograd's way may take for a convolution's filter,
@@ -49,6 +50,7 @@ class GpuSeed(Seed):
     fast_matrices: bool = False
     matrix_side: int = 32
     shortest_part: int = 256
+    winograd_channels: int = 16
     first_read: float = 64
     there_and_back: float = 32
     filter_bytes: int = 1 << 25
