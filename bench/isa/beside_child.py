@@ -7,7 +7,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -63,7 +63,7 @@ def _judged(
         }
         try:
             if who == OURS:
-                done = _ours(device, chip, graph, sum(each.multiply_adds for each in layers))
+                done = _ours(device, chip, graph, layers)
             else:
                 done = _captured(device, chip, folder / who / name)
                 row["dispatches"] = [_plain(d) for d in done]
@@ -92,7 +92,7 @@ def _plain(dispatch: bound.Dispatch) -> dict[str, Any]:
 
 
 def _ours(
-    device: NullDevice, chip: bound.Chip, graph: Graph, total: int
+    device: NullDevice, chip: bound.Chip, graph: Graph, layers: Sequence[bound.Layer]
 ) -> list[bound.Dispatch]:
     program, _ = compile_program(graph, Target(device.profile))
     steps = workloads.steps(program)
@@ -107,7 +107,7 @@ def _ours(
         bound.Dispatch(
             kernels[step.spec, step.constants], step.groups, _local_size(step), count
         )
-        for step, count in zip(steps, workloads.multiply_adds(steps, total), strict=True)
+        for step, count in zip(steps, workloads.multiply_adds(steps, layers), strict=True)
     ]
 
 

@@ -4,7 +4,7 @@ its products in order, and how our program for a chip computes it."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import webnn_vk
@@ -81,13 +81,33 @@ def steps(program: Program) -> list[DispatchStep]:
 
 #: Kernels that do a product's multiply-adds; another's ``flops`` are other arithmetic.
 _PRODUCTS = ("matmul", "matvec", "conv", "attention")
+#: What a dispatch of the products between Winograd's transforms is called.
+_WINOGRAD = "winograd_product"
 
 
-def multiply_adds(dispatches: list[DispatchStep], total: int) -> list[int]:
-    """Of each dispatch, of a total: what is fused into a product counts among its ``flops``, in
-    proportion to which the total is divided."""
+def multiply_adds(dispatches: Sequence[DispatchStep], products: Sequence[Layer]) -> list[int]:
+    """Of each dispatch, of a workload's products: those by Winograd's way as many as it takes.
+    What is fused into a product counts among its ``flops``: the others' are divided in proportion
+    to these. ValueError where a convolution by Winograd's way is none of the products."""
+    left, counts = list(products), {}
+    for n, step in enumerate(dispatches):
+        if step.kernel == _WINOGRAD:
+            # "4x4 …" are the outputs of a tile. Edges of tiles count among its ``flops``.
+            side = int(step.variant.partition("x")[0]) + 2
+            fitting = [
+                (count, number) for number, layer in enumerate(left)
+                if 0 < (count := dict(layer.winograd).get(side, 0)) <= step.flops / 2
+            ]
+            if not fitting:
+                raise ValueError(f"{step.variant} of {step.flops} operations is none of {left}")
+            counts[n], number = max(fitting)
+            del left[number]
     shares = [
-        step.flops if step.spec.template.startswith(_PRODUCTS) else 0 for step in dispatches
+        step.flops if n not in counts and step.spec.template.startswith(_PRODUCTS) else 0
+        for n, step in enumerate(dispatches)
     ]
-    whole = sum(shares)
-    return [round(total * share / whole) if whole else 0 for share in shares]
+    total, whole = sum(layer.multiply_adds for layer in left), sum(shares)
+    return [
+        counts.get(n, round(total * share / whole) if whole else 0)
+        for n, share in enumerate(shares)
+    ]

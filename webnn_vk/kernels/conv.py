@@ -1,11 +1,13 @@
 """Convolutions: conv2d and conv_transpose2d in every layout.
 
 There are six ways: a 1×1 convolution with stride 1 is computed as a matrix product; ``winograd``
-computes 3×3 ones of many channels with fewer multiplications; the template ``conv_tiled`` computes
-others as products too, with tiles in shared memory (GPUs); ``conv_wide`` loads the filter in
-vectors of output channels (CPUs); ``conv_depthwise`` serves groups of one input channel; ``conv``
-serves the rest. In a transposed convolution too, each output gathers the
-inputs that reach it. All accumulate in float32.
+(CPUs) and ``winograd_tiled`` (GPUs) compute 3×3 ones of many channels with fewer multiplications;
+the template ``conv_tiled`` computes others as products too, with tiles in shared memory (GPUs);
+``conv_wide`` loads the filter in vectors of output channels (CPUs; GPUs where input channels are
+few: there neighbours are pixels, for which the filter's elements are the same, and lie in scalar
+registers of the hardware that has such); ``conv_depthwise`` serves groups of one input channel;
+``conv`` serves the rest. In a transposed convolution too, each output gathers the inputs that reach
+it. All accumulate in float32.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from ..data_types import DATA_TYPES, FLOAT_TYPES
 from ..device_profile import DeviceProfile
 from ..integers import ceil_divide
 from ..ops.lowering import QuantizedConvolution
-from . import chains, matmul, winograd
+from . import chains, matmul, winograd, winograd_tiled
 from . import epilogue as fused
 from .choose import choose
 from .dispatch import Dispatch, Packed
@@ -48,6 +50,8 @@ _CONSTANTS = {
     "conv_wide": ("TC", "TP", "UC"),
     "conv_depthwise": ("TP", "KH", "KW", "SH", "SW", "DH", "DW", "PW"),
 }
+# Input channels that don't fill a step of tiles in shared memory.
+_FEW = 8
 # Loads and multiplications that the depthwise kernel unrolls at most.
 _LOADS, _PRODUCTS = 128, 512
 
@@ -138,7 +142,8 @@ class Conv(Family):
         if g.transposed:
             return direct
         if g.IC > 1:
-            return direct + winograd.candidates(g, profile) + _wide(g, loads) + [
+            by_winograd = winograd.candidates(g, profile) + winograd_tiled.candidates(g, profile)
+            return direct + by_winograd + _wide(g, loads) + [
                 Schedule("conv_tiled", (
                     ("LX", x), ("LY", y), ("TM", tm), ("TN", tn), ("BK", steps)
                 ))
@@ -173,7 +178,7 @@ class Conv(Family):
             return node
         candidates = self.candidates(problem, profile)
         schedule = choose(self.decides(problem), candidates, problem, profile, tuned)
-        if schedule.kernel in ("winograd", "conv_wide"):
+        if schedule.kernel in ("winograd", winograd_tiled.KERNEL, "conv_wide"):
             return node  # lowered, it binds the form that it can't do without
         return _permuted(node, _filter_order(problem, schedule))
 
@@ -185,6 +190,8 @@ class Conv(Family):
             return MATMUL.lower(node, problem, schedule, profile)
         if schedule.kernel == "winograd":
             return winograd.lower(node, problem, schedule, profile)
+        if schedule.kernel == winograd_tiled.KERNEL:
+            return winograd_tiled.lower(node, problem, schedule, profile)
         if schedule.kernel == "conv_wide" and not _by_outputs(problem):
             node = _permuted(node, "hwio")
             problem = geometry(node)
@@ -247,6 +254,7 @@ class Conv(Family):
     def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
         flags = (False, True)
         yield from winograd.catalogue(features)
+        yield from winograd_tiled.catalogue(features)
         for data_type, addend in itertools.product(FLOAT_TYPES, flags):
             names = ("x", "w", "c") if addend else ("x", "w")
             buffers = (*(Buffer(n, data_type) for n in names), Buffer("out", data_type, "w"))
@@ -261,7 +269,7 @@ class Conv(Family):
                     )
                 for transposed in flags:
                     yield _spec("conv", buffers, transposed, *given)
-                if load == "texel":
+                if data_type == "float32":
                     yield _spec("conv_wide", buffers, False, *given)
             for last, vector, filter_vector, out_vector in itertools.product(flags, repeat=4):
                 if last or not vector:
@@ -277,8 +285,8 @@ class Conv(Family):
         for extra in chains.epilogues(chains.OF_CONVOLUTIONS):
             for vector in flags:
                 given = False, True, {"vector": vector}, features, extra
-                yield _spec("conv_wide", buffers, *given, "texel")
                 for load in ("storage", "texel"):
+                    yield _spec("conv_wide", buffers, *given, load)
                     # As `lower` chooses where channels come first.
                     ways = {"vector": vector, "ragged": load == "texel" and not vector}
                     yield _spec(
@@ -292,6 +300,7 @@ class Conv(Family):
                 }
                 yield _spec("conv_tiled", buffers, False, True, options, features, extra)
             yield from winograd.common(features, extra)
+            yield from winograd_tiled.common(features, extra)
 
 
 def _wide(g: Geometry, loads: Sequence[str]) -> list[Schedule]:
@@ -299,11 +308,14 @@ def _wide(g: Geometry, loads: Sequence[str]) -> list[Schedule]:
     if g.OC % 4 or not (g.constant or _by_outputs(g)):
         return []
     step = next(n for n in (4, 3, 2, 1) if not g.IC % n)
+    few = g.IC < _FEW and g.zero_point is None and g.data_types[0] == "float32"
     return [
-        Schedule("conv_wide", (("LX", 8), ("TC", tc), ("TP", tp), ("UC", step)), load)
-        for load in loads
-        if load == "texel"
-        for tc, tp in ((8, 8), (16, 4), (16, 8))
+        Schedule("conv_wide", (("LX", lanes), ("TC", tc), ("TP", tp), ("UC", step)), load)
+        for load, lanes, tiles in (
+            ("texel", 8, ((8, 8), (16, 4), (16, 8))), ("storage", 64, ((16, 2), (16, 4))),
+        )
+        if (few if load == "storage" else load in loads)
+        for tc, tp in tiles
     ]
 
 

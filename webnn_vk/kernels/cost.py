@@ -211,6 +211,23 @@ def _winograd(g: Any, s: Schedule) -> list[Work]:
     ]
 
 
+def _winograd_tiled(g: Any, s: Schedule) -> list[Work]:
+    """The same, an invocation for each tile and channel, around products with tiles in shared
+    memory."""
+    tile = s["TILE"]
+    side = tile + 2
+    points = side * side
+    tiles = g.N * ceil_divide(g.OH, tile) * ceil_divide(g.OW, tile)
+    extents = (tiles, g.OC) if g.channels_last else (g.OC, tiles)
+    return [
+        Work(ceil_divide(tiles * g.IC, 64), 64, 2 * points * side, 0, points, points,
+             registers=points),
+        _shared_tile(s, points * _tiles(s, *extents), g.IC),
+        Work(ceil_divide(tiles * g.OC, 64), 64, 2 * points * side, 0, tile * tile, points,
+             registers=points),
+    ]
+
+
 # -- the others -----------------------------------------------------------------------------------
 def _attention(p: Any, s: Schedule) -> list[Work]:
     """Queries of a workgroup read each key and value once between them."""
@@ -263,6 +280,7 @@ _DESCRIBE: Mapping[str, Callable[[Any, Schedule], list[Work]]] = {
     "conv_tiled": _conv_tiled,
     "conv_depthwise": _conv_depthwise,
     "winograd": _winograd,
+    "winograd_tiled": _winograd_tiled,
     "attention": _attention,
     "group": _rows,
     "invocation": _rows,

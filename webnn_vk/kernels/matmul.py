@@ -323,6 +323,10 @@ def _is_float32(target: Access | Scratch) -> bool:
     return isinstance(target, Scratch) or target.data_type == "float32"
 
 
+def _type_of(target: Access | Scratch) -> str:
+    return "float32" if isinstance(target, Scratch) else target.data_type
+
+
 def _bytes(target: Access | Scratch) -> int:
     return target.size if isinstance(target, Scratch) else target.value.descriptor.byte_length
 
@@ -353,6 +357,14 @@ def tile_shape(p: Product, schedule: Schedule) -> tuple[int, int]:
     return schedule["LY"] * schedule["TM"], schedule["LX"] * schedule["TN"]
 
 
+def between(
+    p: Product, node: KernelNode, a: Access | Scratch, b: Access | Scratch, out: Scratch,
+    schedule: Schedule, profile: DeviceProfile,
+) -> Dispatch:
+    """A product of float32 on the way of a node that is computed in several steps."""
+    return _dispatch(Piece(p, *p.starts), node, a, b, None, out, schedule, profile)
+
+
 def _in_parts(
     p: Product, node: KernelNode, a: Access, b: Access, c: Access | None, schedule: Schedule,
     profile: DeviceProfile,
@@ -379,15 +391,16 @@ def _in_parts(
 
 
 def _dispatch(
-    piece: Piece, node: KernelNode, a: Access, b: Access, c: Access | Scratch | None,
-    out: Access | Scratch, schedule: Schedule, profile: DeviceProfile, aligned: bool = False,
+    piece: Piece, node: KernelNode, a: Access | Scratch, b: Access | Scratch,
+    c: Access | Scratch | None, out: Access | Scratch, schedule: Schedule, profile: DeviceProfile,
+    aligned: bool = False,
 ) -> Dispatch:
     """``aligned``: the kernels of mixed types by vectors are to be had too."""
     p, kernel = piece.product, schedule.kernel
     data_type = p.data_type
     c_type = None if c is None else "float32" if isinstance(c, Scratch) else c.data_type
     out_type = "float32" if isinstance(out, Scratch) else node.out_type
-    a_size, b_size = (DATA_TYPES[operand.data_type].size for operand in (a, b))
+    a_size, b_size = (DATA_TYPES[_type_of(operand)].size for operand in (a, b))
     reach = spans(p)
     # A part of what exceeds a storage buffer begins where it likes, which texels can't: they are of
     # all of it.
@@ -440,7 +453,7 @@ def _dispatch(
         spec = _spec(
             kernel, data_type, c_type, out_type, p.a_transposed, p.b_transposed, a_vector,
             b_vector, profile.features, extra, texels=texels, wide=wide,
-            weights=(p.quantized, (a if p.quantized == "a" else b).data_type), blocks=p.block > 0,
+            weights=(p.quantized, _type_of(a if p.quantized == "a" else b)), blocks=p.block > 0,
         )
     rows, columns = tile_shape(p, schedule)
     groups = p.batches * ceil_divide(p.m, rows) * ceil_divide(p.n, columns)

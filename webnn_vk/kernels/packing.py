@@ -20,7 +20,7 @@ from ..integers import round_up
 from .boxes import Box
 from .copy import move
 from .dispatch import Dispatch, Packed
-from .winograd import WinogradFilter
+from .winograd_tiles import WinogradFilter
 
 # Below this many bytes a constant stays as it is: packing costs a dispatch at set-up, and reading
 # it in any order costs next to nothing.

@@ -8,106 +8,41 @@ Sums of rounded transforms are less exact than sums of products where neighbouri
 much in size: an output's error is relative to the largest inputs of its tile. It stays below
 2·n·ε·Σ|x·w| (n products) for inputs of like size; what is infinite or no number reaches all the
 outputs of its tile. Only float32 convolutions of many channels are computed so.
+
+This is the form for CPUs; ``winograd_tiled`` has that for GPUs.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 
 from ..access import Access
-from ..data_types import DATA_TYPES, MLOperandDescriptor
+from ..data_types import DATA_TYPES
 from ..device_profile import DeviceProfile
 from ..integers import ceil_divide
 from . import epilogue as fused
-from .dispatch import Binding, Dispatch, Packed, Scratch, grid, workgroup
+from .dispatch import Dispatch, Packed, Scratch, workgroup
 from .expression import used_features
 from .loads import as_texels, has_texels
 from .node import KernelNode
 from .portions import Bound, bound, dispatch
 from .rows import check_iterations
 from .schedule import Schedule
-
-#: Outputs of a tile along each side.
-TILES = (2, 4)
+from .winograd_tiles import TILES, WinogradFilter, filter_spec, points, suits, tile_counts
 
 _INPUT = ("N", "IC", "H", "W", "TY", "TX", "PH", "PW", "xc", "xw")
 _PRODUCT = ("points", "tiles", "IC", "OC")
 _OUTPUT = ("N", "OC", "OH", "OW", "TY", "TX", "yc", "ys")
-_FILTER = ("IC", "OC", "fo", "fc", "fw")
-
-
-def points(tile: int) -> int:
-    """Multiplications for each tile, input and output channel."""
-    return (tile + 2) ** 2
-
-
-@dataclass(frozen=True)
-class WinogradFilter:
-    """A filter of 3x3 taps, one group, transformed for tiles of ``tile`` outputs a side:
-    [point, input channel, output channel]. Behind it lie the taps of the middle row and column, so
-    that the filter can be had again as it was. ``fo``, ``fc`` and ``fw`` are the constant's strides
-    along output channels, input channels and taps."""
-
-    tile: int
-    outputs: int
-    inputs: int
-    fo: int
-    fc: int
-    fw: int
-
-    def byte_length(self, descriptor: MLOperandDescriptor) -> int:
-        planes = points(self.tile) + 5
-        return planes * self.inputs * self.outputs * DATA_TYPES[descriptor.data_type].size
-
-    def pack(self, packed: Packed, profile: DeviceProfile) -> Sequence[Dispatch]:
-        lanes = workgroup(profile, 64)
-        return [Dispatch(
-            _filter_spec(self.tile, has_texels(profile)),
-            (Binding(packed.value), Binding(packed)),
-            grid(ceil_divide(self.inputs * self.outputs, lanes), profile),
-            {"IC": self.inputs, "OC": self.outputs, "fo": self.fo, "fc": self.fc, "fw": self.fw},
-            {"LX": lanes},
-            "winograd_filter",
-            f"{self.tile}x{self.tile}",
-            bytes=packed.size + packed.value.descriptor.byte_length,
-        )]
-
-    def unpack(self, data: np.ndarray, descriptor: MLOperandDescriptor) -> np.ndarray:
-        side = self.tile + 2
-        planes = data.view(descriptor.numpy_dtype)[: self._elements].reshape(
-            side * side + 5, self.inputs, self.outputs
-        )
-        first, last, rest = 0, side - 1, side * side
-        # The transform leaves corners as they are.
-        of_tap = (
-            first, rest, last, rest + 1, rest + 4, rest + 2, side * last, rest + 3,
-            side * last + last,
-        )
-        constant = np.zeros(descriptor.size, descriptor.numpy_dtype)
-        at = self.fc * np.arange(self.inputs)[:, None] + self.fo * np.arange(self.outputs)
-        for tap, plane in enumerate(of_tap):
-            constant[at + tap * self.fw] = planes[plane]
-        return constant.reshape(descriptor.shape)
-
-    @property
-    def _elements(self) -> int:
-        return (points(self.tile) + 5) * self.inputs * self.outputs
 
 
 def candidates(g: Any, profile: DeviceProfile) -> list[Schedule]:
     """The schedules by which the device could compute a convolution (``conv.Geometry``) so."""
-    taps = g.KH, g.KW, g.SH, g.SW, g.DH, g.DW
-    if (
-        g.transposed or g.G > 1 or taps != (3, 3, 1, 1, 1, 1) or not g.constant
-        or g.IC % 4 or g.OC % 4 or g.data_types[0] != "float32"
-    ):
+    if not suits(g):
         return []
     return [
         Schedule("winograd", (("TILE", tile), ("LX", 8), ("TM", rows), ("TN", columns)), load)
@@ -116,11 +51,6 @@ def candidates(g: Any, profile: DeviceProfile) -> list[Schedule]:
         for rows, columns in ((4, 4), (4, 8), (8, 4), (8, 8))
         if 4 * max(_sizes(g, tile)) <= profile.max_storage_buffer_range
     ]
-
-
-def tile_counts(g: Any, tile: int) -> tuple[int, int]:
-    """Tiles of an image below each other and side by side."""
-    return ceil_divide(g.OH, tile), ceil_divide(g.OW, tile)
 
 
 def _sizes(g: Any, tile: int) -> tuple[int, ...]:
@@ -211,7 +141,7 @@ def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
     for texels in (False, True):
         yield _product_spec(texels)
         for tile in TILES:
-            yield _filter_spec(tile, texels)
+            yield filter_spec(tile, texels)
             yield _input_spec(tile, texels, rows=False)
             if tile == 4:
                 yield _input_spec(tile, texels, rows=True)
@@ -235,14 +165,6 @@ def _params(names: Sequence[str]) -> tuple[Param, ...]:
 
 def _loaded(texels: bool, *buffers: Buffer) -> tuple[Buffer, ...]:
     return as_texels(buffers) if texels else buffers
-
-
-def _filter_spec(tile: int, texels: bool) -> KernelSpec:
-    return KernelSpec(
-        "winograd_filter.comp.j2",
-        _loaded(texels, Buffer("w", "float32"), Buffer("out", "float32", "w")),
-        _params(_FILTER), (), (("tile", tile),),
-    )
 
 
 def _input_spec(tile: int, texels: bool, rows: bool) -> KernelSpec:

@@ -64,8 +64,67 @@ def test_constant_filters_on_software_devices() -> None:
     assert _kernels(software, (1, 8, 56, 56), (64, 8, 3, 3)) == ["conv_wide"]
     assert _kernels(software, x, (64, 32, 3, 3), groups=2) == ["conv_wide"]
     assert _kernels(software, (1, 3, 56, 56), (30, 3, 3, 3)) == ["conv"]
-    for gpu in ("nvidia_h200", "amd_rdna3", "intel_arc", "adreno_minimum"):
-        assert _kernels(stored_profile(gpu), x, w) == ["conv_tiled"]
+
+
+@pytest.mark.parametrize("name", ["nvidia_h200", "amd_rdna3", "intel_arc", "adreno_minimum"])
+def test_constant_filters_on_gpus(name: str) -> None:
+    winograd = ["winograd_input", "winograd_product", "winograd_output"]
+    gpu = stored_profile(name)
+    x, w = (1, 64, 56, 56), (64, 64, 3, 3)
+    assert _kernels(gpu, x, w) == winograd
+    last = {"input_layout": "nhwc", "filter_layout": "ohwi"}
+    assert _kernels(gpu, (1, 56, 56, 64), (64, 3, 3, 64), **last) == winograd
+    assert _kernels(gpu, x, w, strides=[2, 2]) == ["conv_tiled"]
+    assert _kernels(gpu, x, w, dilations=[2, 2]) == ["conv_tiled"]
+    assert _kernels(gpu, x, (64, 32, 3, 3), groups=2) == ["conv_tiled"]
+    # Float16 would lose too much, few channels would gain less than the transforms take.
+    assert _kernels(gpu, x, w, data_type="float16") == ["conv_tiled"]
+    assert _kernels(gpu, (1, 64, 56, 56), (12, 64, 3, 3)) == ["conv"]
+    assert _kernels(gpu, (1, 12, 56, 56), (64, 12, 3, 3)) in (["conv_tiled"], ["conv"])
+    # A filter that comes at every run would be transformed at every run.
+    (given,) = _planned(name, x, w)
+    assert given.kernel == "conv_tiled"
+    # Input channels that fill no tile: pixels share the filter.
+    assert _kernels(gpu, (1, 3, 224, 224), (64, 3, 7, 7), strides=[2, 2]) == ["conv_wide"]
+    assert _kernels(gpu, (1, 3, 224, 224), (30, 3, 7, 7), strides=[2, 2]) == ["conv"]
+
+
+def _tile(x: tuple[int, ...], w: tuple[int, ...], profile: str = "amd_rdna3") -> str:
+    """"": not by Winograd's way."""
+    node, _ = node_of("conv2d", _describe(*x), np.zeros(w, np.float32), padding=[1, 1, 1, 1])
+    first, *_ = plan(node, stored_profile(profile))
+    return first.variant if first.kernel == "winograd_input" else ""
+
+
+def test_tiles_of_winograd_on_gpus() -> None:
+    """Large tiles where multiplications cost most; small ones, with a smaller filter, where there
+    are few pixels for it; none where more memory would be taken than the rules allow."""
+    assert _tile((1, 64, 56, 56), (64, 64, 3, 3)) == "4x4"
+    assert _tile((1, 128, 28, 28), (128, 128, 3, 3)) == "4x4"
+    assert _tile((1, 256, 14, 14), (256, 256, 3, 3)) == "2x2"
+    assert _tile((8, 256, 14, 14), (256, 256, 3, 3)) == "4x4"
+    assert _tile((1, 512, 7, 7), (512, 512, 3, 3)) == "2x2"
+    # 16 planes of 4 MiB, 36 of 11 MiB: more than 32 MiB.
+    assert _tile((16, 1024, 28, 28), (1024, 1024, 3, 3)) == ""
+    # 36 numbers of 4 bytes for each of 200704 tiles and 128 channels: 3.4 GiB.
+    assert _tile((64, 64, 224, 224), (64, 64, 3, 3)) == ""
+
+
+def test_products_of_winograd_are_by_vectors() -> None:
+    """All that is brought into tiles and stored goes by 16 bytes, whatever the number of tiles."""
+    gpu = stored_profile("amd_rdna3")
+    # 15 × 14 tiles, which 4 doesn't divide.
+    for shape, layout in (((1, 64, 57, 55), "nchw"), ((1, 57, 55, 64), "nhwc")):
+        node, _ = node_of(
+            "conv2d", _describe(*shape), np.zeros((64, 64, 3, 3), np.float32),
+            padding=[1, 1, 1, 1], input_layout=layout,
+        )
+        _, product, _ = plan(node, gpu)
+        assert product.spec.template == "matmul_tiled.comp.j2"
+        assert [b.width for b in product.spec.buffers] == [4, 4, 4]
+        assert product.params["batches"] == 36 and product.params["K"] == 64
+        rows_and_columns = {product.params["M"], product.params["N"]}
+        assert rows_and_columns == ({64, 212} if layout == "nchw" else {210, 64})
 
 
 @pytest.mark.parametrize("profile", ["nvidia_h200", "llvmpipe", "adreno_minimum"])

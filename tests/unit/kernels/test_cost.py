@@ -92,6 +92,9 @@ CONVOLUTIONS = [
     Schedule("conv_wide", (("LX", 8), ("TC", 16), ("TP", 8), ("UC", 4)), "texel"),
     Schedule("conv_tiled", (("LX", 16), ("LY", 16), ("TM", 8), ("TN", 4), ("BK", 8))),
     Schedule("winograd", (("TILE", 4), ("LX", 8), ("TM", 8), ("TN", 8)), "texel"),
+    Schedule("winograd_tiled", (
+        ("TILE", 4), ("LX", 16), ("LY", 16), ("TM", 4), ("TN", 4), ("BK", 16)
+    )),
 ]
 
 

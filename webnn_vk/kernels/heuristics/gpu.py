@@ -4,10 +4,11 @@ on hardware. Tuned schedules outrank them."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 from ...device_profile import DeviceProfile
-from ...integers import ceil_divide
+from ...integers import ceil_divide, round_up
 from ..schedule import Schedule
 from .rules import Rules
 from .seeds import GpuSeed
@@ -125,8 +126,10 @@ class Gpu(Rules):
         self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
     ) -> Schedule:
         """Depthwise kernels where they fit. From a tile's depth of channels on, tiles in shared
-        memory, those that cost least of which enough are left to fill the device. Else 16 x 8
-        invocations along whichever dimension, channels or pixels, lies side by side in memory."""
+        memory, those that cost least of which enough are left to fill the device, after Winograd's
+        transforms where these save more than they cost. Of fewer input channels, pixels that share
+        vectors of a constant filter. Else 16 x 8 invocations along whichever dimension, channels or
+        pixels, lies side by side in memory."""
         depthwise = [c for c in candidates if c.kernel == "conv_depthwise"]
         for tall in self.seed.depthwise_rows:
             for candidate in depthwise:
@@ -134,26 +137,83 @@ class Gpu(Rules):
                     return candidate
         tiled = [c for c in candidates if c.kernel == "conv_tiled" and problem.IC >= c["BK"]]
         if tiled and problem.OC >= self.seed.tiled_channels:
-            return min(tiled, key=lambda candidate: self._tiling_cost(candidate, problem))
+            direct = min(tiled, key=lambda candidate: self._tiling_cost(candidate, problem))
+            return self._winograd(direct, candidates, problem)
+        wide = [c for c in candidates if c.kernel == "conv_wide" and c.load == "storage"]
+        if wide and problem.OC >= self.seed.tiled_channels:
+            return self._wide(wide, problem)
         channels = int(problem.channels_last and problem.OC >= 16)
         return next(
             c for c in candidates
             if c.kernel == "conv" and c["LX"] == 16 and c["CHANNEL_LANES"] == channels
         )
 
+    def _wide(self, wide: Sequence[Schedule], problem: Any) -> Schedule:
+        """The most pixels an invocation of which enough are left: a workgroup is a wave or two, of
+        which four as many keep the device busy as of tiles in shared memory."""
+        pixels = problem.N * problem.OH * problem.OW
+
+        def groups(c: Schedule) -> int:
+            return ceil_divide(pixels, c["LX"] * c["TP"]) * ceil_divide(problem.OC, c["TC"])
+
+        filling = [c for c in wide if groups(c) >= 4 * self.seed.product_tiles]
+        return min(filling, key=groups) if filling else max(wide, key=groups)
+
     def _tiling_cost(self, candidate: Schedule, problem: Any) -> tuple[int, float]:
-        """How many workgroups lack to fill the device; what is computed, edges included, with what
-        has to be read for it: (1/TM + 1/TN) elements a multiply-add from shared memory, and (1/rows
-        + 1/columns) of the tile from buffers."""
+        """How many workgroups lack to fill the device; what is computed and read."""
         pixels = problem.N * problem.OH * problem.OW
         extents = (pixels, problem.OC) if problem.channels_last else (problem.OC, pixels)
-        tile = candidate["LY"] * candidate["TM"], candidate["LX"] * candidate["TN"]
+        tiles, cost = self._computed(candidate, extents, problem.G)
+        return max(self.seed.product_tiles - tiles, 0), cost
+
+    def _computed(
+        self, candidate: Schedule, extents: tuple[int, int], batches: int
+    ) -> tuple[int, float]:
+        """Workgroups of a product of so many rows and columns, and, for a step of its inner
+        dimension, what they compute, edges included, with what has to be read for it: (1/TM + 1/TN)
+        elements a multiply-add from shared memory, and (1/rows + 1/columns) of the tile from
+        buffers."""
+        tile = _sides(candidate)
         rows, columns = (ceil_divide(n, side) for n, side in zip(extents, tile, strict=True))
-        tiles = problem.G * rows * columns
+        tiles = batches * rows * columns
         figures = self.seed.figures
         shared = (1 / candidate["TM"] + 1 / candidate["TN"]) * figures.shared
         reads = shared + (1 / tile[0] + 1 / tile[1]) * figures.storage
-        return max(self.seed.product_tiles - tiles, 0), tiles * tile[0] * tile[1] * (1 + reads)
+        return tiles, tiles * tile[0] * tile[1] * (1 + reads)
+
+    def _winograd(
+        self, direct: Schedule, candidates: Sequence[Schedule], problem: Any
+    ) -> Schedule:
+        """What costs least of the direct way and Winograd's, in multiply-adds: what is computed on
+        a device that may be left idle in part, the filter from memory, once, and what the
+        transforms write and read."""
+        seed, channels = self.seed, problem.IC + problem.OC
+        pixels = problem.N * problem.OH * problem.OW
+
+        def cost(candidate: Schedule) -> float:
+            tile = dict(candidate.numbers).get("TILE", 0)
+            points, columns = (tile + 2) ** 2, pixels
+            if tile:
+                across = ceil_divide(problem.OH, tile) * ceil_divide(problem.OW, tile)
+                columns = problem.N * across
+                if 4 * points * columns * channels > seed.transformed_bytes or (
+                    4 * points * problem.IC * problem.OC > seed.filter_bytes
+                ):
+                    return inf
+            extents = (columns, problem.OC) if problem.channels_last else (problem.OC, columns)
+            planes, steps = (points, 1) if tile else (1, problem.KH * problem.KW)
+            groups, computed = self._computed(candidate, extents, planes * problem.G)
+            idle = max(1.0, seed.product_tiles / groups)
+            filters = planes * steps * problem.IC * problem.OC * problem.G
+            moved = points * columns * channels if tile else 0
+            deep = steps * round_up(problem.IC, candidate["BK"])
+            return (
+                computed * deep * idle + filters * seed.first_read + moved * seed.there_and_back
+            )
+
+        if min(problem.IC, problem.OC) < seed.winograd_channels:
+            return direct
+        return min((direct, *(c for c in candidates if c.kernel == "winograd_tiled")), key=cost)
 
 
 def _sides(tiling: Schedule) -> tuple[int, int]:

@@ -90,7 +90,7 @@ class Software(Rules):
         seed = self.seed
         if winograd and channels >= seed.winograd_channels and pixels >= seed.winograd_pixels:
             return self._winograd(winograd, problem)
-        wide = [c for c in candidates if c.kernel == "conv_wide"]
+        wide = [c for c in candidates if c.kernel == "conv_wide" and c.load == "texel"]
         if wide:
             large = problem.N * problem.OH * problem.OW * problem.OC * problem.IC * (
                 problem.KH * problem.KW

@@ -1,0 +1,103 @@
+"""Tiles of Winograd's convolution, for which convolutions they are, and their filter's form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
+
+from ..data_types import DATA_TYPES, MLOperandDescriptor
+from ..device_profile import DeviceProfile
+from ..integers import ceil_divide
+from .dispatch import Binding, Dispatch, Packed, grid, workgroup
+from .loads import as_texels, has_texels
+
+#: Outputs of a tile along each side.
+TILES = (2, 4)
+_FILTER = ("IC", "OC", "fo", "fc", "fw")
+
+
+def suits(g: Any) -> bool:
+    """Whether a convolution (``conv.Geometry``) can be computed so."""
+    taps = g.KH, g.KW, g.SH, g.SW, g.DH, g.DW
+    return not (
+        g.transposed or g.G > 1 or taps != (3, 3, 1, 1, 1, 1) or not g.constant
+        or g.IC % 4 or g.OC % 4 or g.data_types[0] != "float32"
+    )
+
+
+def points(tile: int) -> int:
+    """Multiplications for each tile, input and output channel."""
+    return (tile + 2) ** 2
+
+
+def tile_counts(g: Any, tile: int) -> tuple[int, int]:
+    """Tiles of an image below each other and side by side."""
+    return ceil_divide(g.OH, tile), ceil_divide(g.OW, tile)
+
+
+@dataclass(frozen=True)
+class WinogradFilter:
+    """A filter of 3x3 taps, one group, transformed for tiles of ``tile`` outputs a side:
+    [point, input channel, output channel]. Behind it lie the taps of the middle row and column, so
+    that the filter can be had again as it was. ``fo``, ``fc`` and ``fw`` are the constant's strides
+    along output channels, input channels and taps."""
+
+    tile: int
+    outputs: int
+    inputs: int
+    fo: int
+    fc: int
+    fw: int
+
+    def byte_length(self, descriptor: MLOperandDescriptor) -> int:
+        planes = points(self.tile) + 5
+        return planes * self.inputs * self.outputs * DATA_TYPES[descriptor.data_type].size
+
+    def pack(self, packed: Packed, profile: DeviceProfile) -> Sequence[Dispatch]:
+        lanes = workgroup(profile, 64)
+        return [Dispatch(
+            filter_spec(self.tile, has_texels(profile)),
+            (Binding(packed.value), Binding(packed)),
+            grid(ceil_divide(self.inputs * self.outputs, lanes), profile),
+            {"IC": self.inputs, "OC": self.outputs, "fo": self.fo, "fc": self.fc, "fw": self.fw},
+            {"LX": lanes},
+            "winograd_filter",
+            f"{self.tile}x{self.tile}",
+            bytes=packed.size + packed.value.descriptor.byte_length,
+        )]
+
+    def unpack(self, data: np.ndarray, descriptor: MLOperandDescriptor) -> np.ndarray:
+        side = self.tile + 2
+        planes = data.view(descriptor.numpy_dtype)[: self._elements].reshape(
+            side * side + 5, self.inputs, self.outputs
+        )
+        first, last, rest = 0, side - 1, side * side
+        # The transform leaves corners as they are.
+        of_tap = (
+            first, rest, last, rest + 1, rest + 4, rest + 2, side * last, rest + 3,
+            side * last + last,
+        )
+        constant = np.zeros(descriptor.size, descriptor.numpy_dtype)
+        at = self.fc * np.arange(self.inputs)[:, None] + self.fo * np.arange(self.outputs)
+        for tap, plane in enumerate(of_tap):
+            constant[at + tap * self.fw] = planes[plane]
+        return constant.reshape(descriptor.shape)
+
+    @property
+    def _elements(self) -> int:
+        return (points(self.tile) + 5) * self.inputs * self.outputs
+
+
+def filter_spec(tile: int, texels: bool) -> KernelSpec:
+    """The kernel that transforms a filter."""
+    buffers = Buffer("w", "float32"), Buffer("out", "float32", "w")
+    return KernelSpec(
+        "winograd_filter.comp.j2",
+        as_texels(buffers) if texels else buffers,
+        tuple(map(Param, _FILTER)), (), (("tile", tile),),
+    )
