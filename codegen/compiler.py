@@ -1,7 +1,8 @@
 """GLSL to SPIR-V: glslang in this process when a library with its C interface is installed, else
 `glslangValidator` or `glslc` as processes. `WEBNN_VK_GLSLANG` = none | process | auto chooses.
 
-Target: Vulkan 1.2, SPIR-V 1.5, no optimiser (drivers optimise; ours would cost more than it saves).
+Target: Vulkan 1.2, SPIR-V 1.5, or for kernels that need them 1.3 and 1.6; no optimiser (drivers
+optimise; ours would cost more than it saves).
 """
 
 from __future__ import annotations
@@ -15,11 +16,8 @@ from typing import Any, Protocol, TypeVar
 
 from webnn_vk import environment, forks
 
-from .glsl import CompilerUnavailable, GlslError, Source
+from .glsl import TARGETS, CompilerUnavailable, GlslError, Source
 from .process import ProcessCompiler, identity_of
-
-#: What every module is compiled for; part of its address.
-FLAGS = "compute vulkan1.2 spirv1.5 O0"
 
 MODES = ("auto", "process", "none")
 _T = TypeVar("_T")
@@ -34,6 +32,12 @@ class Compiler(Protocol):
     def version(self) -> str: ...
 
     def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]: ...
+
+
+def flags(target: str) -> str:
+    """What a module for one of `glsl.TARGETS` is compiled with; part of its address."""
+    major, minor = TARGETS[target]
+    return f"compute {target} spirv{major}.{minor} O0"
 
 
 # -- in this process
@@ -137,11 +141,24 @@ def _found(mode: str) -> Iterator[Compiler]:
         yield from (ProcessCompiler(path) for path in programs if path)
 
 
-def knows(compiler: Compiler, extension: str) -> bool:
-    """Whether a compiler knows an extension of GLSL. Raises CompilerUnavailable."""
+def knows(compiler: Compiler, extension: str, target: str = "vulkan1.2") -> bool:
+    """Whether a compiler knows an extension of GLSL, for one of `glsl.TARGETS`. Raises
+    CompilerUnavailable."""
     text = f"#version 450\n#extension {extension} : require\nvoid main() {{}}\n"
-    (result,) = compiler.compile([Source(text, f"probe of {extension}")])
+    (result,) = compiler.compile([Source(text, f"probe of {extension}", target)])
     return not isinstance(result, GlslError)
+
+
+def find_knowing(extension: str, target: str, mode: str | None = None) -> Compiler | None:
+    """The first GLSL compiler of this machine that knows an extension for one of `glsl.TARGETS`, or
+    None: each is asked. ``mode`` as for `find_compiler`."""
+    for compiler in _found(_checked(mode)):
+        try:
+            if knows(compiler, extension, target):
+                return compiler
+        except CompilerUnavailable:
+            continue
+    return None
 
 
 def find_compiler(mode: str | None = None) -> Compiler | None:
@@ -150,10 +167,14 @@ def find_compiler(mode: str | None = None) -> Compiler | None:
     mode: "auto" (a library, else a program), "process" (a program), "none"; by default what
     WEBNN_VK_GLSLANG says, else "auto". Raises ValueError for another value.
     """
+    try:
+        return FallbackCompiler(_found(_checked(mode)))
+    except StopIteration:
+        return None
+
+
+def _checked(mode: str | None) -> str:
     mode = mode or environment.text("WEBNN_VK_GLSLANG") or "auto"
     if mode not in MODES:
         raise ValueError(f"WEBNN_VK_GLSLANG: {mode!r}; accepted: {', '.join(MODES)}")
-    try:
-        return FallbackCompiler(_found(mode))
-    except StopIteration:
-        return None
+    return mode

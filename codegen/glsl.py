@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 _LONGEST_STATEMENT = 20_000
 
+#: What modules are made for: the version of Vulkan -> that of SPIR-V. A device has to have both.
+TARGETS = {"vulkan1.2": (1, 5), "vulkan1.3": (1, 6)}
+
 # A directive that reads a file, with the comments and blanks that may stand in it.
 _INCLUDE = re.compile(r"#(?:\s|\0|/\*.*?\*/)*include", re.DOTALL)
 # What compilers join lines by: a backslash at the end of one.
@@ -35,7 +38,8 @@ class CompilerUnavailable(RuntimeError):
 
 @dataclass(frozen=True)
 class Source:
-    """One shader to compile: its GLSL and the name that errors mention.
+    """One shader to compile: its GLSL, the name that errors mention, and which of `TARGETS` it is
+    for.
 
     Raises ValueError for what could crash a compiler, a zero byte or an extremely long statement,
     and for `#include`: the text may be anyone's, and compilers open whatever file it names.
@@ -43,8 +47,13 @@ class Source:
 
     text: str
     name: str = "shader"
+    target: str = "vulkan1.2"
 
     def __post_init__(self) -> None:
+        if self.target not in TARGETS:
+            raise ValueError(
+                f"{self.name}: target {self.target!r}; accepted: {', '.join(TARGETS)}"
+            )
         # A C string ends there: the library would compile the part before.
         if "\0" in self.text:
             raise ValueError(f"{self.name}: the GLSL contains a zero byte")

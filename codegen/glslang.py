@@ -6,7 +6,7 @@ import ctypes
 from pathlib import Path
 
 from .files import no_file_can_be_opened
-from .glsl import CompilerUnavailable, GlslError, Source
+from .glsl import TARGETS, CompilerUnavailable, GlslError, Source
 
 
 class _Version(ctypes.Structure):
@@ -32,7 +32,7 @@ class _Input(ctypes.Structure):
 
 
 _GLSL, _COMPUTE, _VULKAN, _SPV = 1, 5, 1, 1
-_VULKAN_1_2, _SPV_1_5 = (1 << 22) | (2 << 12), (1 << 16) | (5 << 8)
+_CLIENTS = {"vulkan1.2": (1 << 22) | (2 << 12), "vulkan1.3": (1 << 22) | (3 << 12)}
 _NO_PROFILE, _SPV_AND_VULKAN_RULES = 1, (1 << 3) | (1 << 4)
 _KNOWN_MAJOR = range(11, 17)
 
@@ -81,10 +81,11 @@ class Library:
         """SPIR-V, or why there is none."""
         calls = self._calls
         code = source.text.encode()
+        major, minor = TARGETS[source.target]
         given = _Input(
-            language=_GLSL, stage=_COMPUTE, client=_VULKAN, client_version=_VULKAN_1_2,
-            target_language=_SPV, target_language_version=_SPV_1_5, code=code, default_version=450,
-            default_profile=_NO_PROFILE, messages=_SPV_AND_VULKAN_RULES,
+            language=_GLSL, stage=_COMPUTE, client=_VULKAN, client_version=_CLIENTS[source.target],
+            target_language=_SPV, target_language_version=(major << 16) | (minor << 8), code=code,
+            default_version=450, default_profile=_NO_PROFILE, messages=_SPV_AND_VULKAN_RULES,
             resource=calls["glslang_default_resource"](),
         )
         address = ctypes.addressof(given)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .files import no_file_can_be_opened
-from .glsl import CompilerUnavailable, GlslError, Source
+from .glsl import TARGETS, CompilerUnavailable, GlslError, Source
 
 _P = ctypes.c_void_p
 _Receive = ctypes.CFUNCTYPE(None, _P, ctypes.c_size_t, _P)
@@ -60,11 +60,12 @@ class SlangLibrary:
         code = source.text.encode()
         held = ctypes.create_string_buffer(code, len(code) + 1)
         begin = ctypes.addressof(held)
+        major, minor = TARGETS[source.target]
         request = _Request(
             size=ctypes.sizeof(_Request), source_path=source.name.encode(), begin=begin,
             end=begin + len(code), diagnostic=receivers[0], output=receivers[1], stage=_COMPUTE,
             action=_TO_SPIRV, optimisation=_NOT_OPTIMISED, debug_info=_NO_DEBUG_INFO,
-            spirv_major=1, spirv_minor=5, spirv_patch=0, entry_point=b"main",
+            spirv_major=major, spirv_minor=minor, spirv_patch=0, entry_point=b"main",
         )
         if self._compile(ctypes.addressof(request)) != 0 or not spirv:
             said = log.decode("utf-8", "replace").strip()

@@ -31,7 +31,8 @@ ELEMENT_BYTES = {
 FEATURES = frozenset({
     "float16", "float16_arithmetic", "int8", "int8_arithmetic", "int16", "int64", "float64",
     "subgroup_basic", "subgroup_vote", "subgroup_arithmetic", "subgroup_ballot",
-    "subgroup_shuffle", "subgroup_extended_types", "cooperative_matrix", "vulkan_memory_model",
+    "subgroup_shuffle", "subgroup_extended_types", "cooperative_matrix", "cooperative_matrix2",
+    "vulkan_memory_model",
     "integer_dot_product", "integer_dot_product_accelerated", "buffer_device_address",
     "nan_preserve_f16", "nan_preserve_f32", "denorm_preserve_f16", "denorm_preserve_f32",
     "denorm_flush_f32", "rounding_rte_f16", "rounding_rte_f32",
@@ -214,6 +215,11 @@ class KernelSpec:
             raise SpecError(f"features {', '.join(unknown)}; known: {', '.join(sorted(FEATURES))}")
         if {"denorm_flush_f32", "denorm_preserve_f32"} <= self.features:
             raise SpecError("denorm_flush_f32 and denorm_preserve_f32 exclude each other")
+
+    @property
+    def target(self) -> str:
+        """Which of `glsl.TARGETS` the module is made for: the oldest that knows its features."""
+        return "vulkan1.3" if "cooperative_matrix2" in self.features else "vulkan1.2"
 
     # -- parameters
 

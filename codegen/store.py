@@ -15,15 +15,15 @@ import stat
 import struct
 import threading
 import warnings
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from webnn_vk import environment
 
 from . import spirv, spirv_check
-from .compiler import FLAGS, Compiler, find_compiler, knows
+from .compiler import Compiler, find_compiler, find_knowing, flags, knows
 from .files import is_shortage, read_regular, write_atomically
 from .glsl import CompilerUnavailable, GlslError, Source
 from .pack import PACK_PATH, Pack, PackError, PackStats, write_pack
@@ -38,6 +38,8 @@ _LARGEST = 64 << 20
 _DEFAULT = "default"
 #: What kernels with cooperative matrices ask of a compiler: glslang from 14 on has it.
 MATRIX_EXTENSION = "GL_KHR_cooperative_matrix"
+#: What those of VK_NV_cooperative_matrix2 ask of it: glslang from 15.1 on, for Vulkan 1.3.
+MATRIX2_EXTENSION, MATRIX2_TARGET = "GL_NV_cooperative_matrix2", "vulkan1.3"
 #: Modules that a store remembers, some 14 kB each.
 MAX_REMEMBERED = 1024
 
@@ -56,7 +58,8 @@ class ShaderUnavailable(RuntimeError):
 def address(spec: KernelSpec) -> bytes:
     """The 32 bytes under which a spec's module is found in a pack."""
     controls = ",".join(sorted(spec.features & spirv.FLOAT_CONTROLS.keys()))
-    return hashlib.sha256(f"{_FORMAT}\n{FLAGS}\n{controls}\n{render(spec)}".encode()).digest()
+    made_with = f"{_FORMAT}\n{flags(spec.target)}\n{controls}"
+    return hashlib.sha256(f"{made_with}\n{render(spec)}".encode()).digest()
 
 
 def quick_name(spec: KernelSpec) -> bytes | None:
@@ -66,7 +69,8 @@ def quick_name(spec: KernelSpec) -> bytes | None:
     made_by = fingerprint()
     if made_by is None:
         return None
-    return hashlib.sha256(f"{_FORMAT}\n{FLAGS}\n{made_by.hex()}\n{spec.key()}".encode()).digest()
+    made_with = f"{_FORMAT}\n{flags(spec.target)}\n{made_by.hex()}"
+    return hashlib.sha256(f"{made_with}\n{spec.key()}".encode()).digest()
 
 
 def default_cache_dir() -> Path | None:
@@ -80,7 +84,8 @@ class ShaderStore:
 
     cache_dir: a folder, None for no cache, by default `default_cache_dir()`.
     pack: a path, None for none, by default WEBNN_VK_PACK or the one of the installation if there.
-    compiler: a `Compiler`, None for none, by default `find_compiler()`.
+    compiler: a `Compiler`, None for none, by default `find_compiler()`, and beside it, where that
+    one doesn't know cooperative matrices NV2, the first that does.
     """
 
     def __init__(
@@ -104,6 +109,9 @@ class ShaderStore:
         self._lock = threading.Lock()
         # Whether the compiler knows cooperative matrices, once it was asked.
         self._knows_matrices: bool | None = None
+        # What compiles those of NV2, once that was looked for, and whether any compiler may.
+        self._matrix2_compiler: Compiler | None | str = _DEFAULT
+        self._any_compiler = compiler == _DEFAULT
         #: Where the modules came from so far: {"pack": n, "cache": n, "compiler": n}.
         self.origins = {"pack": 0, "cache": 0, "compiler": 0}
 
@@ -147,14 +155,18 @@ class ShaderStore:
     def available(self, spec: KernelSpec, *, compiling: bool = True) -> bool:
         """Whether `get` can supply it: memory, pack, cache, or, when ``compiling``, a compiler to
         try with."""
-        if compiling and self._compiler is not None and self._compiles(spec):
+        if compiling and self._compiles(spec):
             return True
         with self._lock:
             return self._look_up(spec) is not None
 
     def _compiles(self, spec: KernelSpec) -> bool:
-        """Whether the compiler knows what a kernel needs: older ones know no cooperative matrices.
-        One that can't be asked may be tried with, as for other kernels."""
+        """Whether there is a compiler that knows what a kernel needs: older ones know no
+        cooperative matrices. One that can't be asked may be tried with, as for other kernels."""
+        if self._compiler is None:
+            return False
+        if spec.target == MATRIX2_TARGET:
+            return self._for_matrix2() is not None
         if "cooperative_matrix" not in spec.features:
             return True
         if self._knows_matrices is None:
@@ -163,6 +175,24 @@ class ShaderStore:
             except CompilerUnavailable:
                 return True
         return self._knows_matrices
+
+    def _for_matrix2(self) -> Compiler | None:
+        """What compiles cooperative matrices NV2: the compiler, or another of this machine."""
+        if self._matrix2_compiler == _DEFAULT:
+            try:
+                known = knows(self._compiler, MATRIX2_EXTENSION, MATRIX2_TARGET)
+            except CompilerUnavailable:
+                known = False
+            self._matrix2_compiler = self._compiler if known else (
+                find_knowing(MATRIX2_EXTENSION, MATRIX2_TARGET) if self._any_compiler else None
+            )
+        return self._matrix2_compiler
+
+    def _compiler_for(self, spec: KernelSpec) -> Compiler | None:
+        if self._compiler is not None and spec.target == MATRIX2_TARGET:
+            # Where none knows it, the first says what is wrong.
+            return self._for_matrix2() or self._compiler
+        return self._compiler
 
     def _look_up(self, spec: KernelSpec) -> bytes | None:
         module = self._memo.get(spec.key())
@@ -174,7 +204,8 @@ class ShaderStore:
             place = address(spec)
             module = self._packed(place)
         if module is None:
-            identity = None if self._compiler is None else self._compiler.identity
+            compiler = self._compiler_for(spec)
+            identity = None if compiler is None else compiler.identity
             module, origin = self._cache.get(place, identity), "cache"
         if module is not None:
             self._remember(spec, module, origin)
@@ -213,23 +244,33 @@ class ShaderStore:
                 f"no GLSL compiler, and neither pack nor cache has the kernel of {names}; install "
                 "glslang-tools (glslangValidator), or unset WEBNN_VK_GLSLANG if it says none"
             )
+        modules = {}
+        for target in dict.fromkeys(spec.target for spec in specs):
+            modules |= self._compiled([spec for spec in specs if spec.target == target], names)
+        return modules
+
+    def _compiled(self, specs: list[KernelSpec], names: str) -> dict[str, bytes]:
+        """The modules of specs for one target. ``names``: of all that errors mention."""
+        compiler = self._compiler_for(specs[0])
+        assert compiler is not None
         try:
-            results = self._compiler.compile([Source(render(s), s.template) for s in specs])
+            results = compiler.compile([Source(render(s), s.template, s.target) for s in specs])
         except CompilerUnavailable as error:
-            if not error.passing:
+            if not error.passing and compiler is self._compiler:
                 self._compiler = None  # one that hangs would be waited for again
+            elif not error.passing:
+                self._matrix2_compiler = None
             raise ShaderUnavailable(
                 f"the GLSL compiler for {names} does not work: {error}", failed=True
             ) from error
         for result in results:
             if isinstance(result, GlslError):
                 raise result
-        identity = self._compiler.identity
         modules = {}
         for spec, result in zip(specs, results, strict=True):
             module = spirv.add_float_controls(spirv.strip(result), spec.features)
             modules[spec.key()] = module
-            self._cache.put(address(spec), identity, module)
+            self._cache.put(address(spec), compiler.identity, module)
             self._remember(spec, module, "compiler")
         return modules
 
@@ -383,12 +424,14 @@ def damaged_entries(folder: Path) -> list[Path]:
 
 
 def build_pack(
-    specs: Iterable[KernelSpec], path: str | os.PathLike[str], compiler: Any = None
+    specs: Iterable[KernelSpec], path: str | os.PathLike[str], compiler: Any = None,
+    left_out: Mapping[str, int] | None = None,
 ) -> PackStats:
     """Compiles every spec and writes the pack. Used by the wheel build.
 
-    compiler: default what `find_compiler()` finds. Raises ShaderUnavailable without one, GlslError
-    for GLSL that does not compile.
+    compiler: default what a `ShaderStore` finds. left_out: how many modules of which template the
+    pack lacks, for `Pack.about`, which says also how many are for which of `glsl.TARGETS`. Raises
+    ShaderUnavailable without a compiler, GlslError for GLSL that does not compile.
     """
     ordered = sorted(set(specs), key=lambda spec: (spec.template, spec.key()))
     store = ShaderStore(None, pack=None, compiler=compiler or "default")
@@ -398,7 +441,9 @@ def build_pack(
     names.pop(None, None)
     for module in modules.values():
         spirv_check.check(module)
+    targets = Counter({address(spec): spec.target for spec in ordered}.values())
     about = {
-        "compiler": store.compiler_version, "templates": sorted({s.template for s in ordered})
+        "compiler": store.compiler_version, "templates": sorted({s.template for s in ordered}),
+        "targets": dict(targets), "left_out": dict(left_out or {}),
     }
     return write_pack(modules, path, about, names)

@@ -40,6 +40,8 @@ FEATURES: dict[str, str] = {
     "subgroup_size_control": "subgroupSizeControl for the compute stage",
     "subgroup_full": "computeFullSubgroups",
     "cooperative_matrix": "VK_KHR_cooperative_matrix",
+    "cooperative_matrix2": "VK_NV_cooperative_matrix2 on Vulkan 1.3: matrices of workgroups, of "
+                           "many sizes, tensor addressing, per-element operations",
     "integer_dot_product": "shaderIntegerDotProduct",
     "integer_dot_product_accelerated": "4x8-bit packed signed dot product in hardware",
     "denorm_preserve_f16": "shaderDenormPreserveFloat16",
@@ -63,6 +65,7 @@ MASK_GROUPS: dict[str, tuple[str, ...]] = {
     "float16": ("float16", "float16_arithmetic", "denorm_preserve_f16", "nan_preserve_f16",
                 "rounding_rte_f16"),
     "int8": ("int8", "int8_arithmetic"),
+    "cooperative_matrix": ("cooperative_matrix", "cooperative_matrix2"),
     "subgroup": tuple(name for name in FEATURES if name.startswith("subgroup_")),
     "integer_dot_product": ("integer_dot_product", "integer_dot_product_accelerated"),
 }
@@ -84,6 +87,23 @@ class CooperativeMatrix:
     b: str
     c: str
     result: str
+    saturating: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class FlexibleMatrix:
+    """Matrices of VK_NV_cooperative_matrix2 at workgroup scope, of workgroups of so many
+    ``invocations``: their rows are multiples of ``m``, columns of ``n``, and the inner dimension
+    of ``k``."""
+
+    m: int
+    n: int
+    k: int
+    a: str
+    b: str
+    c: str
+    result: str
+    invocations: int
     saturating: bool = False
 
 
@@ -132,6 +152,9 @@ class DeviceProfile:
     #: (heap index, property names) per memory type, in Vulkan's order
     memory_types: tuple[tuple[int, tuple[str, ...]], ...]
     cooperative_matrices: tuple[CooperativeMatrix, ...] = ()
+    flexible_matrices: tuple[FlexibleMatrix, ...] = ()
+    #: the most rows or columns that a flexible matrix may have
+    max_flexible_dimension: int = 0
     #: iterations after which the driver ends the loops of one invocation, silently, all its loops
     #: together (a fault: `vulkan.quirks`); None: it doesn't
     max_loop_iterations: int | None = None
@@ -187,10 +210,12 @@ class DeviceProfile:
             check_feature(name)
             gone.update(MASK_GROUPS.get(name, (name,)))
         shapes = () if "cooperative_matrix" in gone else self.cooperative_matrices
-        if not gone & self.features and shapes == self.cooperative_matrices:
+        flexible = () if "cooperative_matrix2" in gone else self.flexible_matrices
+        kept = (self.cooperative_matrices, self.flexible_matrices) == (shapes, flexible)
+        if not gone & self.features and kept:
             return self
         return dataclasses.replace(self, features=self.features - gone,
-                                   cooperative_matrices=shapes)
+                                   cooperative_matrices=shapes, flexible_matrices=flexible)
 
     def mask_from_environment(self, variables: Mapping[str, str] | None = None) -> DeviceProfile:
         """`masked` with the comma-separated names in ``WEBNN_VK_MASK`` (none: unchanged)."""
@@ -272,4 +297,6 @@ def _convert(annotation: str, value: Any) -> Any:
                          for heap, names in value)
         case "tuple[CooperativeMatrix, ...]":
             return tuple(CooperativeMatrix(**shape) for shape in value)
+        case "tuple[FlexibleMatrix, ...]":
+            return tuple(FlexibleMatrix(**shape) for shape in value)
     raise TypeError(f"no conversion for {annotation}")

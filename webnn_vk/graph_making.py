@@ -51,17 +51,19 @@ def compiled(
     if tuner is not None:
         tuner(kernels_of(graph, target), target.available)
     tuning = time.perf_counter() - start
-    try:
+    while True:
         program, constants = _with_shaders(graph, target, device, fall_back)
-        device.try_out(program)
-    except ComputesWrongly as error:
-        say_once(
-            f"{error.feature} of {device.name} is left alone, since {error}; other kernels compute "
-            "in its place"
-        )
-        target = replace(target, profile=target.profile.masked([error.feature]))
-        fall_back(target)
-        program, constants = _with_shaders(graph, target, device, fall_back)
+        try:
+            device.try_out(program)
+            break
+        except ComputesWrongly as error:
+            say_once(
+                f"{error.feature} of {device.name} is left alone, since {error}; other kernels "
+                "compute in its place"
+            )
+            # Each time with a feature less.
+            target = replace(target, profile=target.profile.masked([error.feature]))
+            fall_back(target)
     if tuner is not None:
         program.report.build_seconds["tune"] = tuning
     return GraphParts(program, constants, unused)

@@ -3,8 +3,10 @@ are planned, and run in their emulation."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.support.running import device_profile
-from webnn_vk.device_profile import CooperativeMatrix, DeviceProfile
+from webnn_vk.device_profile import CooperativeMatrix, DeviceProfile, FlexibleMatrix
 
 #: Shapes (m, n, k) of fragments and sizes of subgroups, as devices have them.
 SHAPES = {
@@ -26,4 +28,25 @@ def emulating(
     sizes, subgroup = SHAPES[name]
     return device_profile(
         cooperative_matrices=(shape(*sizes, data_type),), subgroup_size=subgroup
+    )
+
+
+def flexible(
+    m: int, n: int, k: int, invocations: int, results: tuple[str, ...] = ("float32", "float16")
+) -> tuple[FlexibleMatrix, ...]:
+    """Matrices of halves that workgroups of so many invocations have, with these results: rows,
+    columns and the inner dimension are multiples of m, n and k."""
+    return tuple(
+        FlexibleMatrix(m, n, k, "float16", "float16", result, result, invocations)
+        for result in results
+    )
+
+
+def emulating_flexible(
+    invocations: int = 32, results: tuple[str, ...] = ("float32", "float16"), **changes: Any
+) -> DeviceProfile:
+    """The test device's profile with matrices of workgroups."""
+    return device_profile(
+        flexible_matrices=flexible(16, 16, 16, invocations, results), max_flexible_dimension=256,
+        **changes,
     )

@@ -27,8 +27,8 @@ def _storing(spec: KernelSpec) -> KernelSpec:
 
 def files() -> dict[Path, str]:
     plain = kernels.catalogue(frozenset())
-    matrices = kernels.catalogue(kernels.MATRIX_FEATURES)
-    products = [spec for spec in matrices if spec.template == "matmul_coopmat.comp.j2"]
+    matrices = kernels.catalogue(kernels.MATRIX_FEATURES | kernels.MATRIX2_FEATURES)
+    products = [spec for spec in matrices if spec.template.startswith("matmul_coopmat")]
     specs = [*plain, *products, nanoseconds.spec(), *roofline.specs()]
     fused = {spec.template: spec for spec in specs if spec.option("epilogue_type")}
     specs += [_storing(spec) for spec in fused.values()]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from ..device_profile import DeviceProfile
 from ..graph import Node
 from .coopmat import FEATURES as MATRIX_FEATURES
+from .coopmat2 import FEATURES as MATRIX2_FEATURES
 from .dispatch import Binding, Dispatch, Packed, Packing, Scratch, Unsupported
 from .families import FAMILIES, catalogue, common, family_of
 from .lower import KERNEL_PASSES, kernel_nodes, lower_graph, packing_of
@@ -22,6 +23,7 @@ from .schedule import Schedule
 __all__ = [
     "FAMILIES",
     "KERNEL_PASSES",
+    "MATRIX2_FEATURES",
     "MATRIX_FEATURES",
     "Alias",
     "Binding",

@@ -154,9 +154,11 @@ def _available(
 
 def _ways(profile: DeviceProfile) -> Iterator[DeviceProfile]:
     yield profile
-    without = profile.masked(["cooperative_matrix"])
-    if without is not profile:
-        yield without
+    for feature in ("cooperative_matrix2", "cooperative_matrix"):
+        without = profile.masked([feature])
+        if without is not profile:
+            yield without
+            profile = without
 
 
 def packing_of(dispatches: Iterable[Dispatch], profile: DeviceProfile) -> Iterator[Dispatch]:

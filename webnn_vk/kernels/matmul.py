@@ -1,9 +1,9 @@
 """Matrix products: matmul, gemm, and convolutions that can be computed as such.
 
-Four templates: ``matmul`` (register tiles straight from the buffers: CPUs), ``matmul_tiled``
-(shared memory: GPUs), ``matmul_coopmat`` (cooperative matrices: GPUs that have them, see
-``coopmat``) and ``matvec`` (M or N is 1). All accumulate in float32. GPUs may cut a long inner
-dimension into parts (``split_k``).
+Five templates: ``matmul`` (register tiles straight from the buffers: CPUs), ``matmul_tiled``
+(shared memory: GPUs), ``matmul_coopmat`` and ``matmul_coopmat2`` (cooperative matrices: GPUs that
+have them, see ``coopmat`` and ``coopmat2``) and ``matvec`` (M or N is 1). All accumulate in
+float32. GPUs may cut a long inner dimension into parts (``split_k``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..data_types import DATA_TYPES, FLOAT_TYPES
 from ..device_profile import DeviceProfile
 from ..integers import VECTOR_BYTES, ceil_divide, round_up
 from ..ops.lowering import QuantizedProduct
-from . import chains, coopmat, heuristics, split_k
+from . import chains, coopmat, coopmat2, heuristics, split_k
 from . import epilogue as fused
 from .choose import choose
 from .dispatch import Binding, Dispatch, Packed, Scratch, Unsupported, grid
@@ -132,7 +132,7 @@ class Matmul(Family):
             # Element by element, both operands' loads take more registers than GFX1100 has.
             and (tile < 8 or any(_vectors(p, p.starts)))
         ]
-        by_tiles = tiled + coopmat.schedules(p, profile)
+        by_tiles = tiled + coopmat.schedules(p, profile) + coopmat2.schedules(p, profile)
         cut = heuristics.rules(profile).cuts_products
         in_parts = split_k.schedules(p, by_tiles, profile) if cut else []
         return direct + by_tiles + in_parts + [
@@ -172,13 +172,14 @@ class Matmul(Family):
                 if not last:
                     part = replace(piece.product, ldo=piece.product.n)
                     out, piece = scratch[i % 2], replace(piece, product=part, out=0)
-                by_parts = len(group) > 1 and schedule.kernel in ("matmul_tiled", coopmat.KERNEL)
+                by_parts = len(group) > 1 and schedule.kernel in _BY_TILES
                 way = _DIRECT if by_parts else schedule
                 dispatches.append(_dispatch(piece, node, a, b, addend, out, way, profile))
         return dispatches
 
     def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
         yield from coopmat.catalogue(_PARAMS, features)
+        yield from coopmat2.catalogue(_PARAMS, features)
         yield from split_k.catalogue(_PARAMS, features)
         flags = (False, True)
         for data_type, addend, ta in itertools.product(FLOAT_TYPES, flags, flags):
@@ -335,6 +336,7 @@ def _bytes(target: Access | Scratch) -> int:
 
 
 # Sums that go through a scratch buffer are rare: one kernel for them on every device.
+_BY_TILES = ("matmul_tiled", coopmat.KERNEL, coopmat2.KERNEL)
 _DIRECT = Schedule("matmul", (("LX", 8), ("LY", 8), ("TM", 4), ("TN", 4)))
 
 
@@ -352,7 +354,7 @@ def tile_shape(p: Product, schedule: Schedule) -> tuple[int, int]:
     """Rows and columns of the output that a workgroup computes."""
     if schedule.kernel == "matvec":
         return 4 * schedule["LX" if p.a_transposed else "LY"], 1
-    if schedule.kernel == coopmat.KERNEL:
+    if schedule.kernel in (coopmat.KERNEL, coopmat2.KERNEL):
         return schedule["BM"], schedule["BN"]
     return schedule["LY"] * schedule["TM"], schedule["LX"] * schedule["TN"]
 
@@ -443,6 +445,13 @@ def _dispatch(
         spec = coopmat.spec(
             _PARAMS, data_type, c_type, out_type, (p.a_transposed, p.b_transposed), by_vectors,
             profile.features, extra,
+        )
+    elif kernel == coopmat2.KERNEL:
+        a_vector = b_vector = coopmat2.whole_vectors(p)
+        spec = coopmat2.spec(
+            _PARAMS, c_type, out_type, (p.a_transposed, p.b_transposed), a_vector,
+            coopmat2.stores_tensor(p, bases[3], out_type, schedule, profile), profile.features,
+            extra,
         )
     else:
         a_vector, b_vector = _vectors(p, bases) if aligned else (False, False)

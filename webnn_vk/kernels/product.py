@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..access import Access
+from ..data_types import DATA_TYPES
 from ..device_profile import DeviceProfile
 from ..integers import ceil_divide, round_up
 from .elements import alignment
@@ -176,6 +177,15 @@ def pieces(p: Product, itemsize: int, profile: DeviceProfile) -> Iterator[list[P
                 for start, steps in zip(p.starts, (a, b, c, out), strict=True)
             )))
         yield group
+
+
+def fits_bindings(p: Product, profile: DeviceProfile) -> bool:
+    """Whether every operand fits a binding, so that nothing of the product is cut."""
+    limit = profile.max_storage_buffer_range - alignment(profile)
+    size = DATA_TYPES[p.data_type].size
+    return all(
+        n * bytes_each <= limit for n, bytes_each in zip(spans(p), (size, size, 4, 4), strict=True)
+    )
 
 
 def spans(p: Product) -> tuple[int, int, int, int]:

@@ -20,10 +20,9 @@ from ..integers import ceil_divide
 from . import chains
 from . import epilogue as fused
 from .dispatch import Binding, Dispatch, Scratch, grid
-from .elements import alignment
 from .expression import used_features
 from .node import KernelNode
-from .product import BATCH_RANK, Product, parameters, spans
+from .product import BATCH_RANK, Product, fits_bindings, parameters
 from .schedule import SPLIT, Schedule
 
 KERNEL = "matmul_sum"
@@ -43,7 +42,7 @@ def schedules(
     if len(p.batch) >= BATCH_RANK or p.data_type not in FLOAT_TYPES or p.block:
         return []  # scales of blocks are found by the position along all of the inner dimension
     outputs = p.batches * p.m * p.n
-    if outputs > _MOST_OUTPUTS or not _bound_whole(p, profile):
+    if outputs > _MOST_OUTPUTS or not fits_bindings(p, profile):
         return []
     return [
         replace(tiling, numbers=(*tiling.numbers, (SPLIT, count)))
@@ -51,15 +50,6 @@ def schedules(
         if not p.k % (_STEP * count) and p.k // count >= _SHORTEST
         and count * outputs * 4 <= profile.max_storage_buffer_range
     ]
-
-
-def _bound_whole(p: Product, profile: DeviceProfile) -> bool:
-    """Whether every operand fits a binding: what doesn't is cut in another way."""
-    limit = profile.max_storage_buffer_range - alignment(profile)
-    size = DATA_TYPES[p.data_type].size
-    return all(
-        n * bytes_each <= limit for n, bytes_each in zip(spans(p), (size, size, 4, 4), strict=True)
-    )
 
 
 def scratch_bytes(p: Product, count: int) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..device_profile import DeviceProfile
-from ..kernels.coopmat_trial import Tiling, tiling_of, trial
+from ..kernels.coopmat_trial import Tiling, tilings_of, trial
 from .assemble import assemble
 from .constants import Constants
 from .program import Program
@@ -28,8 +28,10 @@ class Trial:
 
 def tried_kernels(program: Program) -> set[Tiling]:
     """The keys of the trials that a program asks for."""
-    found = {tiling_of(step.kernel, step.spec, step.constants) for step in program.dispatches}
-    return {tiling for tiling in found if tiling is not None}
+    return {
+        tiling for step in program.dispatches
+        for tiling in tilings_of(step.kernel, step.spec, step.constants)
+    }
 
 
 def trials(keys: set[Tiling], profile: DeviceProfile) -> Iterator[Trial]:

@@ -41,7 +41,7 @@ class Trials:
             self._outcomes[trial.key] = outcome(device, trial)
         for key in keys:
             if self._outcomes[key]:
-                raise ComputesWrongly(self._outcomes[key], "cooperative_matrix")
+                raise ComputesWrongly(self._outcomes[key], key.feature)
 
 
 def outcome(device: DriverMemory, trial: Trial) -> str:

@@ -57,7 +57,7 @@ new = ffi.new
 
 _RESULTS: dict[int, str] = dict(ffi.typeof("VkResult").elements)
 # How often a list that changes meanwhile is asked for again.
-_LISTINGS = 20
+LISTINGS = 20
 SUCCESS, NOT_READY, TIMEOUT, INCOMPLETE = 0, 1, 2, 5
 
 
@@ -118,7 +118,7 @@ def create(call: Callable[..., int], parent: Any, info: Any, handle: str) -> Any
 def listed(call: Callable[..., int | None], ctype: str, *arguments: Any, stype: str = "") -> Any:
     """The array a Vulkan enumeration gives (count call, then data call)."""
     count = new("uint32_t *")
-    for _ in range(_LISTINGS):
+    for _ in range(LISTINGS):
         check(call(*arguments, count, NULL) or 0, f"enumerating {ctype}")
         items = new(f"{ctype}[]", count[0])
         if stype:

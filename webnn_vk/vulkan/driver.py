@@ -25,6 +25,7 @@ from webnn_vk.driver.errors import (
 from webnn_vk.driver.resources import TEXEL_BYTES, MemoryUse, PipelineRequest, room_for
 from webnn_vk.vulkan import binding as vk
 from webnn_vk.vulkan import instance as process
+from webnn_vk.vulkan import matrices2
 from webnn_vk.vulkan.blocks import BufferBlocks
 from webnn_vk.vulkan.errors import VulkanUnavailable
 from webnn_vk.vulkan.facets import VulkanSharing, VulkanTimestamps
@@ -419,7 +420,9 @@ def _create_device(physical: PhysicalDevice, profile: DeviceProfile) -> Any:
                 target.vulkanMemoryModelDeviceScope = 1
     matrix = vk.struct("VkPhysicalDeviceCooperativeMatrixFeaturesKHR",
                        "PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR", cooperativeMatrix=1)
-    chained = vk.chain(features, *structs, *[matrix] * ("cooperative_matrix" in wanted))
+    matrix2 = matrices2.features(matrices2.NEEDED)
+    chained = vk.chain(features, *structs, *[matrix] * ("cooperative_matrix" in wanted),
+                       *[matrix2.base] * ("cooperative_matrix2" in wanted))
     names = [EXTENSIONS[name] for name in sorted(wanted & EXTENSIONS.keys())]
     if "VK_KHR_portability_subset" in physical.extensions:
         names.append("VK_KHR_portability_subset")  # must be enabled where it exists

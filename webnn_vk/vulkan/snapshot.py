@@ -12,6 +12,7 @@ from webnn_vk.device_profile import CooperativeMatrix, DeviceProfile
 from webnn_vk.driver import loading
 from webnn_vk.driver.errors import DriverError
 from webnn_vk.vulkan import binding as vk
+from webnn_vk.vulkan import matrices2
 from webnn_vk.vulkan.errors import VulkanUnavailable
 from webnn_vk.vulkan.instance import Instance, instance
 from webnn_vk.vulkan.quirks import compiles_by_size, max_loop_iterations
@@ -38,7 +39,8 @@ EXTENSIONS = {"external_memory_fd": "VK_KHR_external_memory_fd",
               "external_memory_host": "VK_EXT_external_memory_host",
               "external_semaphore_fd": "VK_KHR_external_semaphore_fd",
               "memory_budget": "VK_EXT_memory_budget",
-              "cooperative_matrix": "VK_KHR_cooperative_matrix"}
+              "cooperative_matrix": "VK_KHR_cooperative_matrix",
+              "cooperative_matrix2": matrices2.EXTENSION}
 #: Formats of texels (`driver.resources.TEXEL_BYTES`) in Vulkan.
 TEXEL_FORMATS = {
     f"{channels}32{letter}": f"VK_FORMAT_{name}_{kind}"
@@ -174,14 +176,18 @@ def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
                        "PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR")
     has_host = EXTENSIONS["external_memory_host"] in extensions
     has_matrix = EXTENSIONS["cooperative_matrix"] in extensions and is_12
+    matrix2, matrix2_limits = matrices2.features(), matrices2.properties()
+    has_matrix2 = EXTENSIONS["cooperative_matrix2"] in extensions and has_matrix and is_13
     has_maintenance4 = is_13 or "VK_KHR_maintenance4" in extensions
 
     every_property = vk.struct("VkPhysicalDeviceProperties2", "PHYSICAL_DEVICE_PROPERTIES_2")
     every_feature = vk.struct("VkPhysicalDeviceFeatures2", "PHYSICAL_DEVICE_FEATURES_2")
     if api >= (1, 1):
         vk.chain(every_property, *properties.values(), *[maintenance3] * (not is_12),
-                 *[maintenance4] * (has_maintenance4 and not is_13), *[host] * has_host)
-        vk.chain(every_feature, *features.values(), *[matrix] * has_matrix)
+                 *[maintenance4] * (has_maintenance4 and not is_13), *[host] * has_host,
+                 *[matrix2_limits.base] * has_matrix2)
+        vk.chain(every_feature, *features.values(), *[matrix] * has_matrix,
+                 *[matrix2.base] * has_matrix2)
         vk.lib.vkGetPhysicalDeviceProperties2(handle, every_property)
         vk.lib.vkGetPhysicalDeviceFeatures2(handle, every_feature)
 
@@ -193,6 +199,8 @@ def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
     found |= {name for name, extension in EXTENSIONS.items() if extension in extensions}
     if not (has_matrix and matrix.cooperativeMatrix):
         found.discard("cooperative_matrix")
+    if not (has_matrix2 and matrix.cooperativeMatrix and matrices2.is_enough(matrix2)):
+        found.discard("cooperative_matrix2")
     # Once vulkanMemoryModel is enabled, ordinary atomics need its device scope too.
     if "12" in features and not features["12"].vulkanMemoryModelDeviceScope:
         found.discard("vulkan_memory_model")
@@ -267,6 +275,12 @@ def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
             for i in range(memory.memoryTypeCount)),
         cooperative_matrices=(_cooperative_matrices(owner, handle)
                               if "cooperative_matrix" in found else ()),
+        flexible_matrices=(
+            matrices2.flexible_matrices(owner.handle, handle, _COMPONENT_TYPES,
+                                        matrix2_limits["max_workgroup_size"])
+            if "cooperative_matrix2" in found else ()),
+        max_flexible_dimension=(
+            matrix2_limits["max_dimension"] if "cooperative_matrix2" in found else 0),
         max_loop_iterations=max_loop_iterations(driver_name, driver_version),
         compiles_by_size=compiles_by_size(driver_name, driver_version),
         min_texel_buffer_offset_alignment=limits.minTexelBufferOffsetAlignment)

@@ -31,7 +31,10 @@ class Gpu(Rules):
         the device, since large tiles reuse more of what they load."""
         in_parts = [c for c in candidates if c.parts > 1]
         candidates = [c for c in candidates if c.parts == 1]
-        by_matrices = [c for c in candidates if c.kernel == "matmul_coopmat"]
+        # Those of whole workgroups, where a device has them, rather than those of subgroups.
+        by_matrices = [c for c in candidates if c.kernel == "matmul_coopmat2"] or [
+            c for c in candidates if c.kernel == "matmul_coopmat"
+        ]
         if by_matrices and self._matrices_pay(problem):
             return self._in_parts(self._filling(by_matrices, problem), in_parts, problem)
         by_rows = [c for c in candidates if c.kernel == "matvec" and c["LX"] * c["LY"] > 8]
@@ -64,13 +67,12 @@ class Gpu(Rules):
         return seed.fast_matrices and min(problem.m, problem.n, problem.k) >= seed.matrix_side
 
     def _filling(self, tiled: Sequence[Schedule], problem: Any) -> Schedule:
-        """The largest of several square tiles, given in order, of which enough are left."""
+        """The largest of several tiles, given in order, of which enough are left."""
         best = tiled[0]
         for candidate in tiled[1:]:
-            _, side = _sides(candidate)
-            if problem.batches * ceil_divide(problem.m, side) * ceil_divide(problem.n, side) >= (
-                self.seed.product_tiles
-            ):
+            rows, columns = _sides(candidate)
+            tiles = ceil_divide(problem.m, rows) * ceil_divide(problem.n, columns)
+            if problem.batches * tiles >= self.seed.product_tiles:
                 best = candidate
         return best
 
@@ -218,6 +220,6 @@ class Gpu(Rules):
 
 def _sides(tiling: Schedule) -> tuple[int, int]:
     """Rows and columns of the output that a workgroup of a product computes."""
-    if tiling.kernel == "matmul_coopmat":
+    if tiling.kernel in ("matmul_coopmat", "matmul_coopmat2"):
         return tiling["BM"], tiling["BN"]
     return tiling["LY"] * tiling["TM"], tiling["LX"] * tiling["TN"]
