@@ -9,6 +9,7 @@ from .fold import FOLD, fold_constants
 from .fold_batch_norm import FOLD_BATCH_NORM
 from .fold_pad import FOLD_PAD
 from .join_products import JOIN_PRODUCTS, join_products
+from .layout import LAYOUT, assign_layouts
 from .norms import FUSE_NORMS
 from .patterns import Anything, Constant, Match, Maybe, OneOf, Op
 from .pipeline import Compilation, Notes, Pass, check_skipped, run_passes
@@ -20,8 +21,8 @@ from .rewrite import Rewrite, apply_rewrites, rewrite, rewrite_pass
 # results stay a reference for what the other passes do.
 DEVICE_PASSES = (
     # Before what it would compute is folded to floats, and where scales have been folded first.
-    DEAD_CODE, FUSE_DEQUANTIZE, FOLD, FUSE_DEQUANTIZE, DECOMPOSE, FOLD, FOLD_PAD, FOLD_BATCH_NORM,
-    FUSE_NORMS, FUSE_ACTIVATIONS, FUSE_ATTENTION, JOIN_PRODUCTS, PLACE,
+    DEAD_CODE, FUSE_DEQUANTIZE, FOLD, FUSE_DEQUANTIZE, DECOMPOSE, FOLD, LAYOUT, FOLD_PAD,
+    FOLD_BATCH_NORM, FUSE_NORMS, FUSE_ACTIVATIONS, FUSE_ATTENTION, JOIN_PRODUCTS, PLACE,
 )
 HOST_PASSES = (DEAD_CODE, FOLD, PLACE)
 
@@ -38,6 +39,7 @@ __all__ = [
     "FUSE_NORMS",
     "HOST_PASSES",
     "JOIN_PRODUCTS",
+    "LAYOUT",
     "ORDER",
     "PLACE",
     "Anything",
@@ -52,6 +54,7 @@ __all__ = [
     "Pass",
     "Rewrite",
     "apply_rewrites",
+    "assign_layouts",
     "check_skipped",
     "decompose",
     "expand_nodes",
