@@ -1,32 +1,39 @@
-"""However a graph of the vectors is compiled and run, its results are the same: with and without
-passes, packed and plain, built and loaded, at the first run and at the next.
+"""However a graph of the vectors is compiled and run (`tests.conformance.ways`), its results are
+those of the vector, and integers the same.
 
 Around each vector's operators stand movements and a negation, for passes to fuse and absorb.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 import pytest
 
-import webnn_vk
+from tests.conformance import ways
 from tests.conformance.wpt import conformance, suite
+from tests.support import selection
+from tests.support.contexts import open_context
 from tests.support.drivers import require_vulkan
+from tests.support.forced import Forced, forced
 from webnn_vk import MLContext, MLGraphBuilder
 
-#: By name: the passes left out.
-WAYS = {
-    "default": (),
-    "unfused": conformance.ALL_PASSES,
-    "plain": ("pack", "absorb", "in_place"),
-}
-_NEGATED = ("float32", "float16", "int32", "int8", "int64")
-
+pytestmark = [
+    pytest.mark.skipif(
+        not suite.PRESENT, reason="the web-platform-tests are not beside this checkout"
+    ),
+    pytest.mark.device,
+    pytest.mark.filterwarnings("ignore:build. no output depends:RuntimeWarning"),
+]
 FILES = [f for f in suite.files("conformance") if any(conformance.cases(f))]
+#: Vectors of the run by day on each device, besides one whose kernel has many schedules.
+BY_DAY = 4
+_NEGATED = ("float32", "float16", "int32", "int8", "int64")
+Contexts = dict[str, dict[str, MLContext]]
 
 
 class _Wrapping:
@@ -50,61 +57,126 @@ class _Wrapping:
 
 
 @pytest.fixture(scope="module")
-def contexts() -> Iterator[dict[str, MLContext]]:
+def contexts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Contexts]:
+    """By device and way, opened when first asked for."""
     require_vulkan()
-    default = conformance.settings_for("vulkan", "default")
-    made = {
-        name: webnn_vk.ml.create_context(settings=replace(default, skip_passes=skipped)).result()
-        for name, skipped in WAYS.items()
-    }
-    yield made
-    for context in made.values():
-        context.destroy()
+    with ExitStack() as stack:
+        class Opened(dict[str, dict[str, MLContext]]):
+            def __missing__(self, device: str) -> dict[str, MLContext]:
+                folder = tmp_path_factory.mktemp(device)
+                self[device] = stack.enter_context(ways.contexts(device, folder))
+                return self[device]
+
+        yield Opened()
 
 
-def _same_bits(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
-    return all(other[name].tobytes() == array.tobytes() for name, array in one.items())
+@pytest.fixture(scope="module")
+def usual() -> Iterator[MLContext]:
+    require_vulkan()
+    with open_context(tune=False) as context:
+        yield context
 
 
-def compare(contexts: dict[str, MLContext], case: dict[str, Any]) -> None:
+def _cases(file: str | None = None) -> list[tuple[str, dict[str, Any]]]:
+    return [found for found in conformance.cases(file) if not found[1].get("nonSpecDataType")]
+
+
+def _difference(
+    case: dict[str, Any], got: dict[str, np.ndarray], wanted: dict[str, np.ndarray]
+) -> str:
+    """Why results are not those of the vector within its tolerance, or, where they are integers,
+    not the wanted ones; "" where they are."""
+    for name, resource in case["graph"]["expectedOutputs"].items():
+        ok, worst, limit = suite.comparer().check(got[name], resource, case["tolerance"])
+        if not ok:
+            return f"{name}: {worst} exceeds {limit}"
+        if got[name].dtype.kind != "f" and not np.array_equal(got[name], wanted[name]):
+            return f"{name}: not the usual integers"
+    return ""
+
+
+def _by_way(context: MLContext, case: dict[str, Any]) -> dict[str, np.ndarray]:
     expected = case["graph"]["expectedOutputs"]
+    builder = _Wrapping(MLGraphBuilder(context))
+    operands, fed = conformance.build(builder, case["graph"], False)  # type: ignore[arg-type]
+    signed = {n for n in expected if operands[n].data_type in _NEGATED}
+    outputs = {n: builder.neg(operands[n]) if n in signed else operands[n] for n in expected}
+    feeds = {n: np.ascontiguousarray(a.T) if n in builder.transposed else a for n, a in fed.items()}
+    with builder.build(outputs).result() as graph:
+        results, _ = ways.runs(context, graph, feeds)
+    return {name: -a if name in signed else a for name, a in results.items()}
+
+
+def _wrong(contexts: dict[str, MLContext], tried: Forced, case: dict[str, Any]) -> Iterator[str]:
+    """What is wrong with a vector by each way."""
+    wanted: dict[str, np.ndarray] | None = None
     for way, context in contexts.items():
-        builder = _Wrapping(MLGraphBuilder(context))
-        operands, fed = conformance.build(builder, case["graph"], False)  # type: ignore[arg-type]
-        signed = {n for n in expected if operands[n].data_type in _NEGATED}
-        outputs = {n: builder.neg(operands[n]) if n in signed else operands[n] for n in expected}
-        feeds = {
-            n: np.ascontiguousarray(a.T) if n in builder.transposed else a for n, a in fed.items()
-        }
-        with builder.build(outputs).result() as graph:
-            feeds = {name: feeds[name] for name in graph.inputs}
-            results = context.compute(graph, feeds)
-            assert _same_bits(results, context.compute(graph, feeds)), f"{way}: replayed"
-            if way == "default":
-                context.save_graph("equality", graph).result()
-                with context.load_graph("equality").result() as loaded:
-                    assert _same_bits(results, context.compute(loaded, feeds)), "loaded"
-        for name, resource in expected.items():
-            array = -results[name] if name in signed else results[name]
-            ok, worst, limit = suite.comparer().check(array, resource, case["tolerance"])
-            assert ok, f"{way}: {name}: {worst} exceeds {limit}"
-
-
-@pytest.mark.skipif(not suite.PRESENT, reason="the web-platform-tests are not beside this checkout")
-@pytest.mark.sample(0.02)
-@pytest.mark.device
-@pytest.mark.filterwarnings("ignore:build. no output depends:RuntimeWarning")
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("file", FILES)
-def test_equal(contexts: dict[str, MLContext], file: str, record_property: Any) -> None:
-    compared, failures = 0, []
-    for _, case in conformance.cases(file):
-        if case.get("nonSpecDataType"):
-            continue
+        ways.by_chance(tried, f"{selection.seed()} {case['name']}")
         try:
-            compare(contexts, case)
-        except AssertionError as error:
-            failures.append(f"{case['name']}: {error}")
-        compared += 1
-    record_property("compared", compared)
-    assert not failures, "\n".join(failures)
+            results = _by_way(context, case)
+            wanted = wanted or results
+            wrong = _difference(case, results, wanted)
+        except Exception as error:
+            wrong = f"{type(error).__name__}: {error}"
+        if wrong:
+            yield f"{case['name']}: {way}: {wrong}"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("device", ways.DEVICES)
+def test_every_way(
+    contexts: Contexts, monkeypatch: pytest.MonkeyPatch, record_property: Any, device: str,
+    file: str,
+) -> None:
+    tried, cases = forced(monkeypatch), _cases(file)
+    wrong = [w for _, case in cases for w in _wrong(contexts[device], tried, case)]
+    record_property("compared", len(cases))
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("device", ways.DEVICES)
+def test_some_every_way(
+    contexts: Contexts, monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    """Other vectors and other schedules each day."""
+    tried, chance = forced(monkeypatch), random.Random(f"{selection.seed()} {device}")
+    cases = [chance.choice(_cases("matmul")), *chance.sample(_cases(), BY_DAY)]
+    wrong = [w for _, case in cases for w in _wrong(contexts[device], tried, case)]
+    assert not wrong, "\n".join(wrong)
+    assert any(family == "matmul" for family, _, _ in tried.counts)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("device", ways.DEVICES)
+def test_every_schedule(
+    contexts: Contexts, usual: MLContext, monkeypatch: pytest.MonkeyPatch, record_property: Any,
+    device: str, file: str,
+) -> None:
+    """Each legal schedule of the kernels in turn, whatever the tuner may choose: the number of the
+    schedule counts for every kernel, wrapping around."""
+    tried, wrong = forced(monkeypatch), []
+    for _, case in _cases(file):
+        wanted, schedule = _alone(usual, case), 0
+        while schedule < max(tried.most, 1):
+            tried.pick = lambda count, number=schedule: number % count  # type: ignore[misc]
+            try:
+                found = _difference(case, _alone(contexts[device]["tuned"], case), wanted)
+            except Exception as error:
+                found = f"{type(error).__name__}: {error}"
+            if found:
+                wrong.append(f"{case['name']} by schedule {schedule}: {found}")
+            schedule += 1
+        tried.most = 1
+    record_property("forced", sum(tried.counts.values()))
+    assert not wrong, "\n".join(wrong)
+
+
+def _alone(context: MLContext, case: dict[str, Any]) -> dict[str, np.ndarray]:
+    """The vector's operators alone, everything an input."""
+    builder = MLGraphBuilder(context)
+    operands, feeds = conformance.build(builder, case["graph"], True)
+    outputs = {name: operands[name] for name in case["graph"]["expectedOutputs"]}
+    with builder.build(outputs).result() as graph:
+        return context.compute(graph, {name: feeds[name] for name in graph.inputs})
