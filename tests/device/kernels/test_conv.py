@@ -137,6 +137,40 @@ def test_tiles_in_shared_memory(schedule: Schedule, layout: str, monkeypatch) ->
     assert len(used) > 1 and any(widths[1] == 4 for widths in used)
 
 
+def few_channels() -> list[Schedule]:
+    x, w = MLOperandDescriptor("float32", (1, 3, 9, 9)), np.zeros((64, 3, 7, 7), np.float32)
+    node, _ = node_of("conv2d", x, w)
+    candidates = Conv().candidates(geometry(KernelNode.of(node)), stored_profile("amd_rdna3"))
+    return [s for s in candidates if (s.kernel, s.load) == ("conv_wide", "storage")]
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize("pixels", [s["TP"] for s in few_channels()])
+def test_few_input_channels_on_gpus(pixels: int, layout: str, monkeypatch) -> None:
+    """Pixels that share a filter, as models begin: channels and pixels that fill a workgroup and
+    that don't, one to four input channels a step, infinite weights and padding."""
+    require_vulkan()
+    profile = profile_for("discrete")
+    monkeypatch.setattr(Gpu, "_wide", lambda self, wide, problem: next(
+        s for s in wide if s["TP"] == pixels
+    ))
+    rng = np.random.default_rng(pixels)
+    for case, (inputs, outputs, taps) in enumerate(((3, 64, 7), (4, 20, 3), (5, 36, 3))):
+        shape = {"n": 2, "c": inputs, "h": 17, "w": 23}
+        w = random_array(rng, "float32", (outputs, inputs, taps, taps))
+        w[1, inputs - 1, 0, 2] = (np.inf, np.nan, 1.0)[case]
+        node, arrays = node_of(
+            "conv2d", random_array(rng, "float32", tuple(shape[d] for d in layout)), w,
+            bias=random_array(rng, "float32", (outputs,)), strides=[2, 1 + case % 2],
+            padding=[taps // 2, 1, 0, taps // 2], input_layout=layout,
+        )
+        (dispatch,) = plan(node, profile)
+        assert dispatch.kernel == "conv_wide" and dispatch.spec.buffers[1].width == 4
+        assert {b.load for b in dispatch.spec.buffers} == {"storage"}
+        assert dispatch.constants["UC"] == (3, 4, 1)[case]
+        assert_close(node, arrays, profile, _ERROR)
+
+
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 def test_weights_of_tiles_that_are_no_numbers(value: float, monkeypatch) -> None:
     """Beside the input they make NaN of zeros; past the last channel there is nothing."""

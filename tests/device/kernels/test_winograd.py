@@ -6,23 +6,32 @@ import numpy as np
 import pytest
 
 from tests.support.comparing import assert_close, profile_for, random_array
+from tests.support.contexts import open_context
 from tests.support.drivers import require_vulkan
+from tests.support.forced import pretended_gpu
 from tests.support.running import node_of, run
 from webnn_vk import MLGraphBuilder, MLOperandDescriptor
 from webnn_vk.graph import Node
 from webnn_vk.kernels import KernelNode, Schedule, plan
 from webnn_vk.kernels.conv import Conv, geometry
+from webnn_vk.kernels.heuristics.gpu import Gpu
+from webnn_vk.kernels.heuristics.rules import Rules
 from webnn_vk.kernels.heuristics.software import Software
 from webnn_vk.readback import source_of
 
 FILTERS = ("oihw", "hwio", "ohwi", "ihwo")
 KERNELS = ["winograd_input", "winograd_product", "winograd_output"]
+#: By the kernel that a schedule names: whose rules choose it, on which kind of device.
+RULES: dict[str, tuple[type[Rules], str]] = {
+    "winograd": (Software, "software"), "winograd_tiled": (Gpu, "discrete"),
+}
 
 
-def schedules() -> list[Schedule]:
+def schedules(kernel: str) -> list[Schedule]:
     node, _ = _case(np.random.default_rng(0), inputs=32, outputs=32)
-    candidates = Conv().candidates(geometry(KernelNode.of(node)), profile_for("software"))
-    return [schedule for schedule in candidates if schedule.kernel == "winograd"]
+    _, way = RULES[kernel]
+    candidates = Conv().candidates(geometry(KernelNode.of(node)), profile_for(way))
+    return [schedule for schedule in candidates if schedule.kernel == kernel]
 
 
 def _case(
@@ -60,15 +69,16 @@ def _exact(node: Node, arrays: dict) -> np.ndarray:
     return y.transpose(["nchw".index(d) for d in layout])
 
 
+@pytest.mark.parametrize("kernel", RULES)
 @pytest.mark.parametrize("tile", [2, 4])
-def test_the_error_is_bounded(tile: int, monkeypatch) -> None:
+def test_the_error_is_bounded(tile: int, kernel: str, monkeypatch) -> None:
     """At most 2·n·ε·Σ|x·w| of n products, everywhere, on random problems."""
     require_vulkan()
     rng = np.random.default_rng(tile)
-    chosen = {"TILE": tile, "LX": 8, "TM": 8, "TN": 8}
-    monkeypatch.setattr(
-        Software, "conv", lambda *_: Schedule("winograd", tuple(chosen.items()))
-    )
+    rules, way = RULES[kernel]
+    # The last has the most sums an invocation.
+    *_, chosen = (s for s in schedules(kernel) if s["TILE"] == tile and s.load == "storage")
+    monkeypatch.setattr(rules, "conv", lambda *_: chosen)
     for case in range(6):
         layout, order = ("nchw", "nhwc")[case % 2], FILTERS[case % 4]
         inputs, outputs = (int(4 * rng.integers(4, 24)) for _ in range(2))
@@ -77,24 +87,85 @@ def test_the_error_is_bounded(tile: int, monkeypatch) -> None:
             rng, inputs, outputs, size=tuple(int(n) for n in rng.integers(3, 15, 2)),
             images=1 + case % 2, layout=layout, order=order, bias=case > 2, padding=padding,
         )
-        profile = profile_for("software")
+        profile = profile_for(way)
         assert [d.kernel for d in plan(node, profile)] == KERNELS
         (result,) = run(node, arrays, profile)
         bound = 2 * (9 * inputs) * 2.0**-24 * _magnitude(node, arrays)
         assert (np.abs(result - _exact(node, arrays)) <= bound).all(), (tile, case)
 
 
-@pytest.mark.parametrize("schedule", schedules(), ids=str)
+@pytest.mark.parametrize(
+    "schedule", [s for kernel in RULES for s in schedules(kernel)], ids=str
+)
 def test_every_tile(schedule: Schedule, monkeypatch) -> None:
     """Tiles and channels that fill what a workgroup computes, and that don't."""
     require_vulkan()
-    monkeypatch.setattr(Software, "conv", lambda *_: schedule)
+    rules, way = RULES[schedule.kernel]
+    monkeypatch.setattr(rules, "conv", lambda *_: schedule)
     rng = np.random.default_rng(1)
-    for inputs, outputs, size in ((32, 68, (9, 4)), (36, 32, (4, 16))):
+    for inputs, outputs, size, layout in (
+        (32, 68, (9, 4), "nchw"), (36, 32, (4, 16), "nchw"), (20, 36, (5, 7), "nhwc"),
+    )[: 3 if way == "discrete" else 2]:
         node, arrays = _case(
-            rng, inputs, outputs, size=size, images=2, bias=True, padding=[1, 1, 1, 1]
+            rng, inputs, outputs, size=size, images=2, bias=True, padding=[1, 1, 1, 1],
+            layout=layout,
         )
-        assert_close(node, arrays, profile_for("software"), 2e-4)
+        assert_close(node, arrays, profile_for(way), 2e-4)
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+def test_what_follows_is_fused_on_gpus(layout: str) -> None:
+    """A residual block's end: bias, what is added, an activation, of rows that are stored in
+    vectors and that aren't."""
+    require_vulkan()
+    rng = np.random.default_rng(3)
+    for size in ((6, 8), (5, 7)):
+        shape = {"n": 2, "c": 32, "h": size[0], "w": size[1]}
+        dimensions = tuple(shape[d] for d in layout)
+        x, other = (rng.standard_normal(dimensions, np.float32) for _ in range(2))
+        taps = rng.standard_normal((32, 32, 3, 3), np.float32)
+        bias = rng.standard_normal(32, np.float32)
+        results = []
+        for device, limits in (("vulkan", pretended_gpu()), ("cpu", None)):
+            with open_context(device, limits=limits) as context:
+                builder = MLGraphBuilder(context)
+                a, b = (
+                    builder.input(name, MLOperandDescriptor("float32", dimensions))
+                    for name in ("a", "b")
+                )
+                y = builder.conv2d(
+                    a, builder.constant(taps), bias=builder.constant(bias),
+                    padding=[1, 1, 1, 1], input_layout=layout,
+                )
+                graph = builder.build({"y": builder.relu(builder.add(b, y))}).result()
+                if device == "vulkan":
+                    report = str(graph.report())
+                    assert all(kernel in report for kernel in KERNELS)
+                    assert "elementwise" not in report
+                results.append(context.compute(graph, {"a": x, "b": other})["y"])
+        np.testing.assert_allclose(*results, rtol=1e-4, atol=2e-4)
+
+
+def test_infinities_stay_in_their_tiles_on_gpus(monkeypatch) -> None:
+    """They reach all outputs of a tile, and no others; what fills up a vector of tiles is none."""
+    require_vulkan()
+    rng = np.random.default_rng(4)
+    chosen = schedules("winograd_tiled")[-1]
+    assert chosen["TILE"] == 4
+    monkeypatch.setattr(Gpu, "conv", lambda *_: chosen)
+    for layout in ("nchw", "nhwc"):
+        node, arrays = _case(rng, 16, 16, size=(12, 12), layout=layout, padding=[1, 1, 1, 1])
+        (plain,) = run(node, arrays, profile_for("discrete"))
+        x = arrays[node.operands["input"]].copy()
+        # Pixel (1, 1) is seen by the first tile alone: the others begin at row or column 3.
+        x[(0, 0, 1, 1) if layout == "nchw" else (0, 1, 1, 0)] = np.inf
+        (result,) = run(node, {**arrays, node.operands["input"]: x}, profile_for("discrete"))
+        if layout == "nhwc":
+            plain, result = plain.transpose(0, 3, 1, 2), result.transpose(0, 3, 1, 2)
+        touched = np.zeros((12, 12), bool)
+        touched[:4, :4] = True
+        assert not np.isfinite(result[..., touched]).any()
+        np.testing.assert_array_equal(result[..., ~touched], plain[..., ~touched])
 
 
 @pytest.mark.parametrize("order", FILTERS)
