@@ -13,6 +13,7 @@ from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.store import MATRIX_EXTENSION, build_pack
 from webnn_vk.gpu import nanoseconds
 from webnn_vk.kernels.expression import HALF_CONVERSIONS
+from webnn_vk.kernels.norm import SUBGROUPS
 from webnn_vk.profiler import roofline
 
 # What decides how a kernel stores its data; devices have any subset of them.
@@ -33,6 +34,8 @@ def specs(matrices: bool = True) -> list[KernelSpec]:
             united = frozenset().union(*features)
             distinct.update(dict.fromkeys(kernels.catalogue(united)))
             distinct.update(dict.fromkeys(kernels.common(united)))
+    for features in (SUBGROUPS, SUBGROUPS | {"float16"}):
+        distinct.update(dict.fromkeys(kernels.catalogue(features)))
     if matrices:
         distinct.update(dict.fromkeys(kernels.catalogue(MATRICES)))
     return [*distinct, nanoseconds.spec(), *roofline.specs()]
