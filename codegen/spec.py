@@ -299,8 +299,9 @@ class KernelSpec:
 
     def subgroup_size(self, constants: Iterable[tuple[int, bytes]]) -> int:
         """The size that the kernel's subgroups must have for these constants (id, 4 bytes): that of
-        cooperative matrices, SUBGROUP; 0: any will do."""
-        if "cooperative_matrix" not in self.features or "SUBGROUP" not in self.constant_ids:
+        cooperative matrices or of the kernel's sums, SUBGROUP; 0: any will do."""
+        relies = self.features & {"cooperative_matrix", "subgroup_arithmetic"}
+        if not relies or "SUBGROUP" not in self.constant_ids:
             return 0
         return int.from_bytes(dict(constants)[self.constant_ids["SUBGROUP"]], "little")
 

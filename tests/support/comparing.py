@@ -10,7 +10,7 @@ import numpy as np
 from tests.support.running import device_profile, run
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.graph import Node
-from webnn_vk.kernels import KernelNode
+from webnn_vk.kernels import KernelNode, Schedule
 from webnn_vk.kernels.node import reads
 
 #: What changes the plan or the shaders: the device as it is, a device whose kernels share rows
@@ -35,10 +35,12 @@ def assert_close(
     arrays: Mapping[Any, np.ndarray],
     profile: DeviceProfile,
     error: float = 1e-6,
+    schedule: Schedule | None = None,
 ) -> None:
-    """The output is exact where integer; otherwise within ``error``, relative above 1 and absolute
-    below (float16: within a rounding, of its own size, more)."""
-    (own,), (expected,) = run(node, arrays, profile), node.evaluate(arrays.get)
+    """By the node's plan or by a ``schedule``: the output is exact where integer; otherwise within
+    ``error``, relative above 1 and absolute below (float16: within a rounding, of its own size,
+    more)."""
+    (own,), (expected,) = run(node, arrays, profile, schedule), node.evaluate(arrays.get)
     assert own.dtype == expected.dtype and own.shape == expected.shape
     what = f"{node.title} {[str(v.descriptor) for v in reads(node)]} {dict(node.arguments)}"
     if own.dtype.kind != "f":

@@ -33,7 +33,7 @@ _OPTIONAL = ("mask", "seen")
 _TILES = ((8, 1, 8), (8, 1, 4), (16, 8, 4), (16, 4, 4), (16, 8, 2), (32, 1, 1))
 #: The same for tiles in shared memory, and elements of depth that a tile has; vectors of columns of
 #: an invocation. With 8 queries or 4 vectors GFX1100 spills 38 to 119 registers.
-_SHARED_TILES = ((8, 8, 4, 16), (16, 8, 4, 16), (16, 16, 4, 16))
+_SHARED_TILES = ((8, 8, 2, 16), (8, 8, 4, 16), (16, 8, 4, 16), (16, 16, 4, 16))
 _SHARED_COLUMNS = 2
 _CONSTANTS = {
     "attention": (Constant("TM"), Constant("TE")),

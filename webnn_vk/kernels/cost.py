@@ -265,6 +265,15 @@ def _rows(problem: Any, s: Schedule) -> list[Work]:
     return works
 
 
+def _subgroups(problem: Any, s: Schedule) -> list[Work]:
+    """Rows that a workgroup keeps in registers, so many at a time; what subgroups sum costs next to
+    nothing."""
+    rows, lanes, together = _rows_of(problem), s["lanes"], s["rows"]
+    own = together * ceil_divide(rows.length, lanes)
+    reads = own * rows.passes
+    return [Work(ceil_divide(rows.rows, together), lanes, reads, reads, own, registers=2 * own)]
+
+
 def _elementwise(p: Any, s: Schedule) -> list[Work]:
     items = 4 * s["ITEMS"]
     return [Work(ceil_divide(p.size, s["LX"] * items), s["LX"], items * max(1, p.statements),
@@ -284,6 +293,7 @@ _DESCRIBE: Mapping[str, Callable[[Any, Schedule], list[Work]]] = {
     "attention": _attention,
     "group": _rows,
     "invocation": _rows,
+    "subgroups": _subgroups,
     "elementwise": _elementwise,
 }
 #: The kernels that the model knows.

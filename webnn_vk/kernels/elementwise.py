@@ -141,7 +141,7 @@ def _spec(
         Buffer(f"s{number}", kind, "w", width=_width(kind)) for number, (_, kind) in enumerate(taps)
     ]
     params = [Param("low"), Param("high")]
-    constants = [Constant("ITEMS")]
+    constants = [Constant("ITEMS"), Constant("WHOLE", default=0)]
     if _width(out) == 4:
         constants.append(Constant("PARTIAL", default=0))
     broadcasting = [o.name for o in operands if o.broadcasts]
@@ -337,6 +337,11 @@ class Pointwise:
     modes: tuple[Mode, ...]
     float_bytes: int = 0
 
+    @property
+    def in_order(self) -> bool:
+        """Whether every operand is read as the result is written, or is one number."""
+        return all(mode in (Mode.FLAT, Mode.SCALAR) for mode in self.modes)
+
 
 class ElementwiseFamily(Family):
     """See the module's docstring."""
@@ -408,7 +413,12 @@ class ElementwiseFamily(Family):
             count = stop - begin
             last = stop == out.size
             if _width(out.data_type) == 4:
-                constants["PARTIAL"] = int(start % 4 != 0 or (stop % 4 != 0 and not last))
+                constants["PARTIAL"] = int(start > begin or (stop % 4 != 0 and not last))
+            # Not on a CPU: another pipeline costs more there than the comparisons.
+            constants["WHOLE"] = int(
+                schedule["ITEMS"] > 1 and start == begin and count % per_group == 0
+                and profile.device_type != "cpu"
+            )
             params = {"low": start - begin, "high": count, **chain.values}
             if broadcasting:
                 params["first"] = begin

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 
 from ..access import strides
 from ..data_types import FLOAT_TYPES
 from ..device_profile import DeviceProfile
+from ..integers import ceil_divide
 from . import rows
 from .dispatch import Dispatch
 from .epilogue import Epilogue, build, nothing
@@ -22,11 +24,23 @@ from .portions import bound, dispatch, unread
 from .rows import Rows, Split, Vectors
 from .schedule import Schedule
 
-_NORM = (*rows.PARAMS, Param("rows"), Param("len"), Param("epsilon", "float"))
+_NORM = (*rows.PARAMS, Param("rows"), Param("len"), Param("share", "float"),
+         Param("epsilon", "float"))
 _NORM_CONSTANTS = (
     *rows.CONSTANTS, Constant("SCALED"), Constant("SHIFTED"), Constant("CENTRED")
 )
+# Of rows that are kept in registers, which lie side by side.
+_KEPT = (*(Param(name) for name in ("rows", "len", "channels")), Param("share", "float"),
+         Param("epsilon", "float"))
+_KEPT_CONSTANTS = (
+    *(Constant(name) for name in ("SCALED", "SHIFTED", "CENTRED", "KEPT", "ROWS")),
+    Constant("FULL", default=0), Constant("SUBGROUP", default=0),
+)
 _AFFINE = ("scale", "bias")
+#: What sums over a workgroup by subgroup operations need of a device.
+SUBGROUPS = frozenset({"subgroup_basic", "subgroup_arithmetic"})
+# Rows that share what a workgroup reads of scale and bias.
+_ROWS = (1, 2)
 _PLAIN = (Param("affine_step"), Param("channels"))
 _PERMUTED = (Param("digits", "uint", 8), Param("affine_stride", "uint", 8))
 
@@ -47,6 +61,15 @@ class Normalization:
         # Iterations that an element costs: digits of its position where dimensions are permuted.
         passes = 12 if self.permuted else 3
         return Rows(self.split.rows, self.split.length, self.split.contiguous, passes, self.texels)
+
+    @property
+    def by_element(self) -> bool:
+        """Whether a row's elements have a scale and a bias each, instead of one for all."""
+        return bool(dict(self.affine)["affine_step"])
+
+    def vectors(self, lanes: int) -> Vectors:
+        """How ``lanes`` invocations load a row."""
+        return Vectors() if self.permuted else rows.vectors(self.rows, lanes)
 
 
 class Norm(Family):
@@ -71,18 +94,28 @@ class Norm(Family):
         return Normalization(rows.split(shape, axes), texels, permuted, tuple(affine.items()))
 
     def candidates(self, problem: Normalization, profile: DeviceProfile) -> Sequence[Schedule]:
-        return rows.schedules(problem.rows, profile)
+        """Rows that a workgroup keeps in registers may be summed by subgroup operations: but for
+        devices on a CPU, whose subgroups share no faster than their workgroups do."""
+        candidates = rows.schedules(problem.rows, profile)
+        if profile.features >= SUBGROUPS and profile.device_type != "cpu":
+            sizes = {candidate["lanes"] for candidate in candidates} | {profile.subgroup_size}
+            candidates += [
+                Schedule("subgroups", (("lanes", lanes), ("rows", together)))
+                for lanes in sorted(sizes) if problem.vectors(lanes).kept
+                for together in _ROWS
+                if together == 1 or (problem.by_element and _one_subgroup(lanes, profile))
+            ]
+        return candidates
 
     def lower(
         self, node: KernelNode, problem: Normalization, schedule: Schedule, profile: DeviceProfile
     ) -> list[Dispatch]:
-        x, split = node.operands["input"], problem.split
+        x, split, lanes = node.operands["input"], problem.split, schedule["lanes"]
         texels = texel_bytes(profile, schedule.load)
         epilogue = build(node, texels)
-        vectors = Vectors() if problem.permuted else rows.vectors(problem.rows, schedule["lanes"])
+        vectors = problem.vectors(lanes)
         width = vectors.width
-        # Channels have one scale and one bias a row.
-        by_element = bool(vectors.way and dict(problem.affine)["affine_step"])
+        by_element = bool(vectors.way and problem.by_element)
         side = 4 if by_element else 1
         affine = [
             bound(name, node.operands[name], profile, width=side, texels=texels)
@@ -93,24 +126,36 @@ class Norm(Family):
             bound("x", x, profile, width=width, texels=texels), *affine,
             bound("out", node.output, profile, "w", width=width),
         ]
-        spec = _norm_spec(
-            tuple(o.buffer for o in operands), schedule["lanes"] > 1, vectors, by_element,
-            problem.permuted, epilogue, profile.features,
-        )
-        params = split.params | dict(problem.affine) | {
-            "rows": split.rows, "len": split.length, "epsilon": node.arguments["epsilon"]
+        params: dict[str, Any] = {
+            "rows": split.rows, "len": split.length, "share": 1 / split.length,
+            "epsilon": node.arguments["epsilon"],
         }
-        size, groups = rows.launch(split.rows, schedule["lanes"], profile)
-        constants = split.constants | vectors.values | {
-            "LX": size,
+        constants = vectors.values | {
             "SCALED": int("scale" in node.operands),
             "SHIFTED": int("bias" in node.operands),
             "CENTRED": int(node.lowering.centred),
         }
+        buffers, together = tuple(o.buffer for o in operands), 1
+        if vectors.kept:
+            subgroups = schedule.kernel == "subgroups"
+            spec = _kept_spec(buffers, by_element, subgroups, epilogue, profile.features)
+            together = schedule["rows"] if subgroups else 1
+            params["channels"] = dict(problem.affine)["channels"]
+            constants |= {"ROWS": together, "FULL": int(split.length == 4 * lanes * vectors.kept)}
+            if subgroups:
+                constants["SUBGROUP"] = lanes if _one_subgroup(lanes, profile) else 0
+        else:
+            spec = _norm_spec(
+                buffers, lanes > 1, vectors, by_element, problem.permuted, epilogue,
+                profile.features,
+            )
+            params |= split.params | dict(problem.affine)
+            constants |= split.constants
+        size, groups = rows.launch(ceil_divide(split.rows, together), lanes, profile)
         return [
             dispatch(
-                node, spec, operands, epilogue, groups, params, constants, profile, kernel="norm",
-                variant=vectors.named(schedule), flops=8 * x.size,
+                node, spec, operands, epilogue, groups, params, constants | {"LX": size}, profile,
+                kernel="norm", variant=vectors.named(schedule), flops=8 * x.size,
             )
         ]
 
@@ -126,10 +171,15 @@ class Norm(Family):
                                 *(rows.inputs(name, data_type, side) for name in _AFFINE),
                             )
                             for inputs in zip(*operands, strict=True):
-                                yield _norm_spec(
-                                    (*inputs, out), group, way, side == 4, permuted,
-                                    nothing(data_type), features,
-                                )
+                                buffers, rest = (*inputs, out), nothing(data_type)
+                                if not way.kept:
+                                    yield _norm_spec(
+                                        buffers, group, way, side == 4, permuted, rest, features
+                                    )
+                                    continue
+                                yield _kept_spec(buffers, side == 4, False, rest, features)
+                                if features >= SUBGROUPS and inputs[0].load == "storage":
+                                    yield _kept_spec(buffers, side == 4, True, rest, features)
 
 
 def _permutation(shape: tuple[int, ...], reduced: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
@@ -142,6 +192,15 @@ def _permutation(shape: tuple[int, ...], reduced: tuple[int, ...]) -> dict[str, 
         "digits": (1,) * fill + tuple(shape[a] for a in order),
         "affine_stride": (0,) * fill + tuple(step_of[a] for a in order),
     }
+
+
+def _one_subgroup(lanes: int, profile: DeviceProfile) -> bool:
+    """Whether a workgroup of so many invocations can be relied on to be one subgroup."""
+    if "subgroup_full" not in profile.features:
+        return False
+    if "subgroup_size_control" in profile.features:
+        return profile.min_subgroup_size <= lanes <= profile.max_subgroup_size
+    return lanes == profile.min_subgroup_size == profile.max_subgroup_size
 
 
 def _norm_spec(
@@ -157,10 +216,27 @@ def _norm_spec(
     return KernelSpec(
         "norm.comp.j2", buffers,
         _NORM + (_PERMUTED if permuted else _PLAIN) + epilogue.params,
-        _NORM_CONSTANTS + vectors.constants,
+        _NORM_CONSTANTS,
         options=(
             ("group", group), ("vectors", vectors.way), ("by_element", by_element),
             ("permuted", permuted), *epilogue.options,
         ),
         features=used_features(features, buffers, epilogue.int64),
+    )
+
+
+def _kept_spec(
+    buffers: tuple[Buffer, ...],
+    by_element: bool,
+    subgroups: bool,
+    epilogue: Epilogue,
+    features: frozenset[str],
+) -> KernelSpec:
+    buffers += epilogue.buffers
+    return KernelSpec(
+        "norm_kept.comp.j2", buffers, _KEPT + epilogue.params, _KEPT_CONSTANTS,
+        options=(("by_element", by_element), ("subgroups", subgroups), *epilogue.options),
+        features=used_features(features, buffers, epilogue.int64) | (
+            SUBGROUPS if subgroups else frozenset()
+        ),
     )

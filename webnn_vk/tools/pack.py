@@ -19,6 +19,7 @@ from webnn_vk.codegen.store import (
 )
 from webnn_vk.gpu import nanoseconds
 from webnn_vk.kernels.expression import HALF_CONVERSIONS
+from webnn_vk.kernels.norm import SUBGROUPS
 from webnn_vk.profiler import roofline
 
 # What decides how a kernel stores its data; devices have any subset of them.
@@ -41,6 +42,8 @@ def specs(matrices: bool = True, matrices2: bool = False) -> list[KernelSpec]:
             united = frozenset().union(*features)
             distinct.update(dict.fromkeys(kernels.catalogue(united)))
             distinct.update(dict.fromkeys(kernels.common(united)))
+    for features in (SUBGROUPS, SUBGROUPS | {"float16"}):
+        distinct.update(dict.fromkeys(kernels.catalogue(features)))
     if matrices:
         distinct.update(dict.fromkeys(kernels.catalogue(MATRICES)))
     if matrices2:

@@ -189,9 +189,12 @@ class Workbench:
             bindings.append((tuple(bound), block))
             ids, data = spec.pack_constants(dispatch.constants)
             constants = tuple((i, data[4 * n : 4 * n + 4]) for n, i in enumerate(ids))
+            subgroup_size = spec.subgroup_size(constants)
+            required = "subgroup_size_control" in self._device.profile.features
             requests.append(PipelineRequest(
                 module, spec.binding_count, len(block), constants, spec.template,
-                texels=spec.texels,
+                subgroup_size if required else 0, texels=spec.texels,
+                full_subgroups=subgroup_size > 0,
             ))
         with translated():
             pipelines = self._driver.pipelines(requests)

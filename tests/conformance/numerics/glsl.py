@@ -95,9 +95,14 @@ class Device:
 
     def sqrt(self, x: np.ndarray) -> np.ndarray:
         """1 / inversesqrt(x), both with their errors."""
-        root = np.sqrt(np.asarray(x, np.float64))
+        return self.divide(np.float64(1), self.inverse_sqrt(x))
+
+    def inverse_sqrt(self, x: np.ndarray) -> np.ndarray:
+        """1 / sqrt(x), at most 2 ULP off; of 0 and below anything."""
+        x = np.asarray(x, np.float64)
+        root = np.sqrt(np.where(x > 0, x, 1.0))
         inverse = self.divide(np.float64(1), root, -1.5 if self.division == 2.0 else None)
-        return self.divide(np.float64(1), inverse)
+        return np.where(x > 0, inverse, _ANYTHING)
 
 
 # -- running
@@ -424,5 +429,6 @@ _BUILTIN: dict[str, Callable[..., Value]] = {
     "clamp": _exact(lambda x, low, high: np.minimum(np.maximum(x, low), high)),
     "mix": lambda device, no, yes, condition: _merge(condition[1], yes, no),
     "sqrt": lambda device, x: ("float", device.sqrt(device.operand(x[1]))),
+    "inversesqrt": lambda device, x: ("float", device.inverse_sqrt(device.operand(x[1]))),
     "findMSB": _find_msb, "bitfieldExtract": _extract,
 }

@@ -86,6 +86,17 @@ def test_classification(library: Library, device: str) -> None:
     np.testing.assert_array_equal(library.call("w_is_inf", ("float", x))[1], np.isinf(x))
 
 
+@ON_DEVICES
+def test_relu(library: Library, device: str) -> None:
+    """To the bit, denormals and NaN of both signs included."""
+    library.device = Device(**DEVICES[device])
+    nans = np.array([0x7FC00000, 0xFFC00000, 0x7F800001, 0xFF800001, 0xFFFFFFFF], np.uint32)
+    x = np.concatenate([floats(), nans.view(np.float32)])
+    want = np.where(np.isnan(x) | (x > 0), x, np.float32(0))
+    got = library.call("w_relu", ("float", x))[1]
+    np.testing.assert_array_equal(got.view(np.uint32), want.view(np.uint32))
+
+
 def test_signed_zeros(library: Library) -> None:
     """What the distance in ULP does not see: the sign of zero results."""
     zeros = np.array([0.0, -0.0, -0.25, 0.25], np.float32)
@@ -117,4 +128,5 @@ def test_bounds_within_web_platform_tests() -> None:
         elif name in allowed:
             assert bound <= allowed[name]["float32"]
             compared += 1
-    assert compared == len(samples.BOUNDS) - 3  # sin, cos and tan have absolute tolerances
+    # sin, cos and tan have absolute tolerances, and an inverse root is no operator.
+    assert compared == len(samples.BOUNDS) - 4

@@ -8,8 +8,10 @@ import pytest
 from tests.support.cases.norm import affine_node
 from tests.support.comparing import WAYS, assert_close, profile_for, random_array, random_shape
 from tests.support.drivers import require_vulkan
-from tests.support.running import node_of, run
+from tests.support.running import device_profile, node_of, run, schedules_of
 from webnn_vk.data_types import FLOAT_TYPES
+from webnn_vk.kernels import KernelNode
+from webnn_vk.kernels.norm import SUBGROUPS
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -81,3 +83,58 @@ def test_a_mean_far_from_zero_costs_no_digits() -> None:
         wide = x.astype(np.float64)
         expected = (wide - wide.mean()) / np.sqrt(wide.var() + 1e-5)
         np.testing.assert_allclose(own, expected, rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("data_type", FLOAT_TYPES)
+def test_rows_summed_by_subgroups(data_type: str) -> None:
+    """Alone and two at a time, with and without invocations that have fewer elements; a workgroup
+    of one subgroup, and of several."""
+    require_vulkan()
+    rng = np.random.default_rng(5)
+    profile = device_profile(device_type="discrete")
+    if not profile.features >= SUBGROUPS:
+        pytest.skip("the device has no subgroup arithmetic")
+    seen = set()
+    few = {profile.subgroup_size, 2 * profile.subgroup_size, 32}
+    for shape in ((5, 96), (3, 128)):
+        x = random_array(rng, data_type, shape)
+        nodes = [
+            node_of(
+                "layer_normalization", x, axes=[1], scale=random_array(rng, data_type, shape[1:]),
+                bias=random_array(rng, data_type, shape[1:]),
+            ),
+            node_of("rms_normalization", x, [1], epsilon=1e-3),
+            node_of(
+                "instance_normalization", x.reshape(1, *shape, 1),
+                scale=random_array(rng, data_type, shape[:1]), bias=None,
+            ),
+        ]
+        for node, arrays in nodes:
+            for schedule in schedules_of(node, profile):
+                if schedule.kernel == "subgroups" and schedule["lanes"] in few:
+                    assert_close(KernelNode.of(node), arrays, profile, 1e-5, schedule)
+                    seen.add((schedule["lanes"] == profile.subgroup_size, schedule["rows"]))
+    assert seen >= {(True, 1), (False, 1)}
+    if "subgroup_full" in profile.features:
+        assert (True, 2) in seen
+
+
+@pytest.mark.parametrize("way", ["software", "discrete"])
+def test_extreme_variances(way: str) -> None:
+    """Denormal variances, none at all, infinite ones and what is no number: as the formula."""
+    require_vulkan()
+    x = np.zeros((6, 64), np.float32)
+    x[0, ::2], x[1, ::2], x[2], x[3, 0], x[4, 0] = 3e-20, 2e-15, 1.5, np.inf, np.nan
+    x[5, ::2] = 1e18
+    wide = x.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        centred = wide - wide.mean(1, keepdims=True)
+        variance = np.mean(centred**2, 1, keepdims=True)
+    for epsilon in (0.0, 1e-5):
+        node = node_of("layer_normalization", x, axes=[1], epsilon=epsilon)
+        (own,) = run(*node, profile_for(way))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            expected = centred / np.sqrt(variance + epsilon)
+        # A denormal variance may be flushed to 0.
+        rows = slice(1, None) if epsilon == 0 else slice(None)
+        np.testing.assert_allclose(own[rows], expected[rows], rtol=1e-5, atol=1e-9)

@@ -120,6 +120,40 @@ class Gpu(Rules):
             default=candidates[0],
         )
 
+    def elementwise(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        """An invocation has one vector, or several of tensors that are found without divisions and
+        so long that enough invocations are left: these are loaded together."""
+        candidates = [c for c in candidates if c.load == "storage" and c["LX"] >= 64]
+        fitting = [
+            c for c in candidates[1:]
+            if problem.in_order and problem.size >= self.seed.fill * 4 * c["ITEMS"]
+        ]
+        return (fitting or candidates)[0]
+
+    def norm(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        """By subgroup operations where a workgroup would share a row. So many invocations that none
+        is idle; then few, which have less to put together, where there are rows for every
+        multiprocessor. Two rows at a time where that leaves each a workgroup."""
+        usual = super().norm([c for c in candidates if c.kernel != "subgroups"], problem, profile)
+        shared = [c for c in candidates if c.kernel == "subgroups"]
+        if usual["lanes"] == 1 or not shared:
+            return usual
+        rows, units = problem.rows, self.seed.product_tiles
+        vectors = rows.length // 4
+
+        def rank(candidate: Schedule) -> tuple[int, bool, int]:
+            lanes = candidate["lanes"]
+            idle = ceil_divide(vectors, lanes) * lanes - vectors
+            enough = rows.rows >= candidate["rows"] * units
+            return (idle, candidate["rows"] != (2 if enough else 1),
+                    lanes if rows.rows >= units else -lanes)
+
+        return min(shared, key=rank)
+
     def chunks(self, rows: int, length: int) -> int:
         """Into how many pieces each of few and very long rows is cut."""
         return max(1, min(self.seed.row_groups // rows, length // self.seed.shortest_chunk))
