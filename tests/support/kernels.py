@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 from tests.support.drivers import require_vulkan
-from webnn_vk.codegen.compiler import find_compiler
+from webnn_vk.codegen.compiler import find_compiler, find_knowing
 from webnn_vk.codegen.glsl import Source
 from webnn_vk.codegen.render import environment, render
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.spirv import add_float_controls, strip
+from webnn_vk.codegen.store import MATRIX2_EXTENSION, MATRIX2_TARGET
 
 PRELUDE = '{% include "lib/prelude.glsl.j2" %}\n'
 
@@ -54,10 +55,11 @@ def templates(**texts: str) -> Iterator[None]:
 
 def compile_spec(spec: KernelSpec) -> bytes:
     """The module of a spec, without pack and cache. Skips where there is no compiler."""
-    compiler = find_compiler()
+    newer = spec.target == MATRIX2_TARGET
+    compiler = find_knowing(MATRIX2_EXTENSION, spec.target) if newer else find_compiler()
     if compiler is None:
-        pytest.skip("no GLSL compiler on this machine")
-    (result,) = compiler.compile([Source(render(spec), spec.template)])
+        pytest.skip(f"no GLSL compiler for {spec.target} on this machine")
+    (result,) = compiler.compile([Source(render(spec), spec.template, spec.target)])
     if isinstance(result, Exception):
         raise result
     return add_float_controls(strip(result), spec.features)

@@ -71,10 +71,9 @@ def flexible_matrices(
     instance: Any, device: Any, component_types: dict[int, str], max_workgroup_size: int
 ) -> tuple[FlexibleMatrix, ...]:
     """The matrices of workgroups, of types that we know, that a physical device has."""
-    pointer = vk.lib.vkGetInstanceProcAddr(instance, _FUNCTION.encode())
-    if pointer == vk.NULL:
+    call = _function(instance)
+    if call is None:
         return ()
-    call = vk.ffi.cast("VkResult(*)(VkPhysicalDevice, uint32_t *, void *)", pointer)
     workgroup = vk.const("VK_SCOPE_WORKGROUP_KHR")
     found = []
     for row in _rows(call, device):
@@ -90,6 +89,13 @@ def flexible_matrices(
                 values["invocations"], bool(values["saturating"]),
             ))
     return tuple(found)
+
+
+def _function(instance: Any) -> Any:
+    pointer = vk.lib.vkGetInstanceProcAddr(instance, _FUNCTION.encode())
+    if pointer == vk.NULL:
+        return None
+    return vk.ffi.cast("VkResult(*)(VkPhysicalDevice, uint32_t *, void *)", pointer)
 
 
 def _rows(call: Any, device: Any) -> list[tuple[int, ...]]:

@@ -1,0 +1,232 @@
+"""The real form of products by the cooperative matrices of workgroups (NV2), which no driver here
+runs: it compiles for SPIR-V 1.6, and a spirv-val that knows the extension finds no fault with it. A
+GLSL compiler that is new enough is in few places (slangpy has one): without it these tests are
+skipped, counted by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.kernels import compile_spec
+from tests.support.profiles import MATRICES2, stored_profile
+from tests.support.spirv_validator import compiler2, fault, validator2
+from webnn_vk.codegen import spirv, spirv_check
+from webnn_vk.codegen.compiler import find_compiler, flags, knows
+from webnn_vk.codegen.glsl import GlslError, Source
+from webnn_vk.codegen.pack import Pack
+from webnn_vk.codegen.render import render
+from webnn_vk.codegen.spec import KernelSpec
+from webnn_vk.codegen.store import (
+    MATRIX2_EXTENSION,
+    MATRIX2_TARGET,
+    ShaderStore,
+    build_pack,
+)
+from webnn_vk.data_types import MLOperandDescriptor
+from webnn_vk.graph import Emitter, Graph, Value
+from webnn_vk.kernels import (
+    MATRIX2_FEATURES,
+    MATRIX_FEATURES,
+    catalogue,
+    coopmat,
+    coopmat2,
+    lower_graph,
+)
+from webnn_vk.passes import Compilation
+from webnn_vk.tools import pack
+
+NVIDIA = stored_profile(MATRICES2)
+TEMPLATE = "matmul_coopmat2.comp.j2"
+
+
+def _products() -> list[KernelSpec]:
+    return [s for s in catalogue(MATRIX2_FEATURES | MATRIX_FEATURES) if s.template == TEMPLATE]
+
+
+def _fused() -> list[KernelSpec]:
+    """Kernels with element-wise operators of several types behind the product."""
+    specs = []
+    for finish in (
+        lambda b, v, c: b.relu(b.add(v, c)),
+        lambda b, v, c: b.cast(b.gelu(v), "uint8"),
+        lambda b, v, c: b.cast(v, "int64"),
+        lambda b, v, c: b.cast(b.add(v, c), "float32"),
+    ):
+        emit = Emitter()
+        x = Value(MLOperandDescriptor("float16", (2, 128, 256)), name="x")
+        product = emit.matmul(x, emit.constant([[0.5] * 384] * 256, "float16"))
+        out = finish(emit, product, emit.constant([1.0] * 384, "float16"))
+        graph = Graph({"x": x}, {"out": out}, tuple(emit.nodes))
+        (work,) = lower_graph(graph, Compilation(NVIDIA)).works
+        assert [d.kernel for d in work.dispatches] == [coopmat2.KERNEL]
+        specs += [dispatch.spec for dispatch in work.dispatches]
+    return specs
+
+
+def _module(spec: KernelSpec) -> bytes:
+    (module,) = ShaderStore(None, pack=None, compiler=compiler2()).get([spec])
+    return module
+
+
+def test_every_variant_is_valid() -> None:
+    program = validator2()
+    specs = _products()
+    assert len(specs) == 48
+    for spec in specs:
+        module = _module(spec)
+        spirv_check.check(module)
+        assert not fault(program, module, MATRIX2_TARGET), spec.key()
+
+
+def test_fused_kernels_are_valid() -> None:
+    program = validator2()
+    for spec in _fused():
+        module = _module(spec)
+        spirv_check.check(module)
+        assert not fault(program, module, MATRIX2_TARGET), spec.key()
+
+
+def test_what_modules_ask_of_a_device() -> None:
+    validator2()
+    module = _module(_products()[0])
+    assert spirv.info(module).version == (1, 6)
+    assert spirv.capabilities(module) >= {
+        "CooperativeMatrixKHR", "TensorAddressingNV", "CooperativeMatrixTensorAddressingNV",
+        "CooperativeMatrixPerElementOperationsNV", "VulkanMemoryModel", "Float16", "Int16",
+    }
+    # Nothing of the extension that the device isn't asked for (`vulkan.matrices2.NEEDED`).
+    others = {str(n) for n in (5430, 5431, 5434)}
+    assert not spirv.capabilities(module) & others
+
+
+def test_the_validator_finds_what_is_wrong() -> None:
+    """A load whose layout is none."""
+    program = validator2()
+    right = _module(_products()[0])
+    assert not fault(program, right, MATRIX2_TARGET)
+    words = spirv.words_of(right)
+    load = 5367  # OpCooperativeMatrixLoadTensorNV: type, result, pointer, matrix, layout, …
+    at = next(position for op, position, _ in spirv.instructions(words) if op == load)
+    # The matrix that it replaces in place of the layout.
+    words[at + 5] = words[at + 4]
+    assert "ayout" in fault(program, words.tobytes(), MATRIX2_TARGET)
+    # For SPIR-V of Vulkan 1.2 it is none at all.
+    assert fault(program, right, "vulkan1.2")
+
+
+def test_the_emulation_is_for_any_device() -> None:
+    emulated = KernelSpec(
+        TEMPLATE, _products()[0].buffers, _products()[0].params, coopmat2.CONSTANTS,
+        _products()[0].options, frozenset(),
+    )
+    assert emulated.target == "vulkan1.2"
+    info = spirv.info(compile_spec(emulated))
+    assert info.version == (1, 5) and info.capabilities == {"Shader"}
+
+
+class Old:
+    """A GLSL compiler that knows nothing of NV2, and all else that this machine's does."""
+
+    identity = "old"
+    version = "old 1.0"
+
+    def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
+        compiler = find_compiler()
+        if compiler is None:
+            pytest.skip("no GLSL compiler on this machine")
+        return [
+            GlslError(s.name, "extension not supported", s.text)
+            if MATRIX2_EXTENSION in s.text else compiler.compile([s])[0] for s in sources
+        ]
+
+
+def test_a_compiler_that_is_too_old_offers_no_such_kernel(tmp_path: Path) -> None:
+    spec = _products()[0]
+    old = ShaderStore(None, pack=None, compiler=Old())
+    assert not old.available(spec)
+    with pytest.raises(GlslError, match="extension not supported"):
+        old.get([spec])
+    new = compiler2()
+    assert ShaderStore(None, pack=None, compiler=new).available(spec)
+    # From a pack it can be had all the same.
+    build_pack([spec], tmp_path / "pack.bin", new)
+    old = ShaderStore(None, pack=tmp_path / "pack.bin", compiler=Old())
+    assert old.available(spec) and len(old.get([spec])) == 1
+    assert old.origins["pack"] == 1
+
+
+def test_another_compiler_of_the_machine_makes_them() -> None:
+    """Beside the first that is found, which may be older."""
+    compiler2()
+    store = ShaderStore(None, pack=None)
+    spec, other = _products()[0], _any_kernel()
+    assert store.available(spec)
+    first, second = store.get([spec, other])
+    assert (spirv.info(first).version, spirv.info(second).version) == ((1, 6), (1, 5))
+    assert store.origins["compiler"] == 2
+
+
+def _any_kernel() -> KernelSpec:
+    """A kernel for any device."""
+    return next(s for s in catalogue(frozenset()) if s.template == "copy.comp.j2")
+
+
+def test_the_pack_has_them_or_says_what_it_lacks(monkeypatch, tmp_path: Path, capsys) -> None:
+    few = [_any_kernel()]
+    monkeypatch.setattr(pack, "specs", lambda matrices, matrices2: [
+        *few, *(_products()[:2] if matrices2 else []),
+    ])
+    if find_compiler() is None:
+        pytest.skip("no GLSL compiler on this machine")
+    monkeypatch.setattr(pack, "find_knowing", lambda extension, target: None)
+    assert pack.main([str(tmp_path)]) == 0
+    lacking = Pack(tmp_path / "pack.bin").about
+    assert lacking["targets"] == {"vulkan1.2": 1}
+    assert lacking["left_out"][TEMPLATE] == 48
+    said = "left out, for want of a newer GLSL compiler: 48 modules of matmul_coopmat2.comp.j2"
+    assert said in capsys.readouterr().out
+    monkeypatch.undo()
+    monkeypatch.setattr(pack, "specs", lambda matrices, matrices2: [
+        *few, *(_products()[:2] if matrices2 else []),
+    ])
+    compiler2()
+    assert pack.main([str(tmp_path)]) == 0
+    whole = Pack(tmp_path / "pack.bin").about
+    assert whole["targets"] == {"vulkan1.2": 1, "vulkan1.3": 2}
+    assert TEMPLATE not in whole["left_out"] and TEMPLATE in whole["templates"]
+
+
+def test_every_kernel_of_theirs_is_for_the_pack(monkeypatch) -> None:
+    # Of all others those for one kind of device: to list all takes long.
+    monkeypatch.setattr(pack, "FEATURES", (frozenset({"float16"}),))
+    assert set(pack.specs(matrices2=True)) - set(pack.specs()) == set(_products())
+    assert pack.left_out(True, True) == {}
+    missing = pack.left_out(False, False)
+    assert missing == {TEMPLATE: 48, f"{coopmat.KERNEL}.comp.j2": 160}
+
+
+def test_targets() -> None:
+    compiler = find_compiler()
+    if compiler is None:
+        pytest.skip("no GLSL compiler on this machine")
+    text = "#version 450\nlayout(local_size_x = 1) in;\nvoid main() {}\n"
+    for kind in ("auto", "process"):
+        one = find_compiler(kind)
+        if one is None:
+            continue
+        modules = one.compile([Source(text, "a", target) for target in (
+            "vulkan1.3", "vulkan1.2", "vulkan1.3")])
+        assert [spirv.info(m).version for m in modules] == [(1, 6), (1, 5), (1, 6)]
+    assert knows(compiler, "GL_EXT_control_flow_attributes", "vulkan1.3")
+    with pytest.raises(ValueError, match=r"target 'vulkan1.1'; accepted: vulkan1.2, vulkan1.3"):
+        Source(text, "a", "vulkan1.1")
+
+
+def test_the_address_of_a_module_names_its_target() -> None:
+    """So that no module of another target is ever taken for it."""
+    assert flags("vulkan1.2") == "compute vulkan1.2 spirv1.5 O0"
+    assert flags("vulkan1.3") == "compute vulkan1.3 spirv1.6 O0"
+    assert MATRIX2_EXTENSION in render(_products()[0])
