@@ -303,7 +303,7 @@ def _wide(g: Geometry, loads: Sequence[str]) -> list[Schedule]:
         Schedule("conv_wide", (("LX", 8), ("TC", tc), ("TP", tp), ("UC", step)), load)
         for load in loads
         if load == "texel"
-        for tc, tp in ((8, 8), (16, 4), (16, 8))
+        for tc, tp in ((8, 4), (8, 8), (16, 4), (16, 8))
     ]
 
 
