@@ -10,15 +10,15 @@ from .context_state import ContextBase as ContextBase, MLContextLostInfo as MLCo
 from .data_types import MLOperandDescriptor as MLOperandDescriptor
 from .device_info import DeviceInfo as DeviceInfo
 from .face import AsyncManager as AsyncManager, OneOfAKind as OneOfAKind, PublicDir as PublicDir
-from .gpu.semaphore import GPUSemaphore as GPUSemaphore
 from .graph import Graph as Graph
 from .ml_graph import MLGraph as MLGraph
-from .profiler import Profile as Profile
 from .promise import MLPromise as MLPromise
 from .runtime import Fence as Fence, Timeline as Timeline
 from .settings import Settings as Settings
 from .tensor import MLTensor as MLTensor
 from .tuning import Tuner as Tuner
+from .gpu.semaphore import GPUSemaphore as GPUSemaphore
+from .profiler import Profile as Profile
 
 class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 

@@ -152,12 +152,21 @@ def typing_module() -> str:
     return f"{TYPING}{''.join(map(options, records))}\n\n__all__ = [\n{listed}]\n"
 
 
+def _for_checkers(item: ast.stmt) -> list[ast.stmt]:
+    """What an ``if TYPE_CHECKING:`` has inside; anything else as it is."""
+    match item:
+        case ast.If(test=ast.Name("TYPE_CHECKING"), body=body):
+            return body
+    return [item]
+
+
 class _Declarations(ast.NodeTransformer):
     """Leaves of a module what others may use: no bodies, no private names."""
 
     def visit_Module(self, node: ast.Module) -> ast.Module:
         kinds = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef)
-        node.body = [item for item in node.body if isinstance(item, kinds)
+        body = [part for item in node.body for part in _for_checkers(item)]
+        node.body = [item for item in body if isinstance(item, kinds)
                      and not getattr(item, "name", "").startswith("_")
                      and getattr(item, "module", "") != "__future__"]
         self.generic_visit(node)

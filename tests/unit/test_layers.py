@@ -211,3 +211,25 @@ def test_imports_are_lazy(module):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_build_loads_what_it_needs():
+    """A model starts without what only profiles, GPU objects and CPU steps need: each is loaded by
+    the call that wants it."""
+    needless = (
+        "gpu.adapter", "gpu.encoder", "graph.to_onnx", "onnx_engine", "pictures", "profiler.report",
+    )
+    code = f"""
+import sys, webnn_vk
+needless = {needless!r}
+loaded = lambda: [n for n in needless if any(m.endswith(n) for m in sys.modules)]
+context = webnn_vk.ml.create_context(driver="null").result()
+builder = webnn_vk.MLGraphBuilder(context)
+x = builder.input("x", {{"data_type": "float32", "shape": [8]}})
+graph = builder.build({{"y": builder.relu(x)}}).result()
+print([line.device for line in graph.report().steps], loaded())
+context.profile()
+print(loaded())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["['vulkan'] []", "['pictures', 'profiler.report']"]

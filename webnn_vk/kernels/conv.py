@@ -312,7 +312,7 @@ def _wide(g: Geometry, loads: Sequence[str]) -> list[Schedule]:
     return [
         Schedule("conv_wide", (("LX", lanes), ("TC", tc), ("TP", tp), ("UC", step)), load)
         for load, lanes, tiles in (
-            ("texel", 8, ((8, 8), (16, 4), (16, 8))), ("storage", 64, ((16, 2), (16, 4))),
+            ("texel", 8, ((8, 4), (8, 8), (16, 4), (16, 8))), ("storage", 64, ((16, 2), (16, 4))),
         )
         if (few if load == "storage" else load in loads)
         for tc, tp in tiles

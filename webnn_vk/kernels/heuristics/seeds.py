@@ -67,6 +67,8 @@ class SoftwareSeed(Seed):
     more.
     large_convolution: multiply-adds from which on tiles of 16 channels, a third faster, are worth
     twice the time that tiles of 8 take to compile (0.4 s).
+    small_convolution: multiply-adds below which tiles of 8 channels by 4 pixels, which take a third
+    longer than by 8, do: they take half the time to compile (0.25 s of a first start).
     large_product: multiply-adds from which on a tenth of the time is worth compiling 16 rows a
     tile, which takes a second more than 8.
     row_groups, shortest_chunk: as in `GpuSeed`.
@@ -74,6 +76,7 @@ class SoftwareSeed(Seed):
 
     winograd_channels: int
     winograd_pixels: int
+    small_convolution: int
     large_convolution: int
     large_product: int
     row_groups: int
@@ -113,6 +116,7 @@ _SLOW_GATHERS = SoftwareSeed(
     depthwise_rows=(7, 4, 1),
     winograd_channels=16,
     winograd_pixels=32,
+    small_convolution=1 << 24,
     large_convolution=1 << 25,
     large_product=1 << 30,
     row_groups=256,

@@ -92,10 +92,11 @@ class Software(Rules):
             return self._winograd(winograd, problem)
         wide = [c for c in candidates if c.kernel == "conv_wide" and c.load == "texel"]
         if wide:
-            large = problem.N * problem.OH * problem.OW * problem.OC * problem.IC * (
-                problem.KH * problem.KW
-            ) >= self.seed.large_convolution
-            return next(c for c in wide if (c["TC"], c["TP"]) == (16 if large else 8, 8))
+            work = pixels * problem.OC * problem.IC * problem.KH * problem.KW
+            tile = (16, 8) if work >= seed.large_convolution else (8, 8)
+            if work < seed.small_convolution:
+                tile = 8, 4
+            return next(c for c in wide if (c["TC"], c["TP"]) == tile)
         channels = 8 if problem.OC > 4 else 4
         return next(
             c for c in candidates
