@@ -163,6 +163,8 @@ def _written_through(
         access = compose(access, Access.dense(producer.inputs[0]))
     if access is None or producer.taps or not graph.apart.isdisjoint(producer.sources):
         return None
+    if any(step.output.shape != producer.results[0].shape for step in producer.epilogue):
+        return None  # elements in the order of another shape
     if len(producer.outputs) != 1 or access.size != value.descriptor.size:
         return None
     place = inverse(access, move.output.value)
