@@ -6,6 +6,7 @@ Each family says what accesses it takes. A movement that a neighbour doesn't tak
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -17,10 +18,10 @@ from .families import family_of
 from .node import KernelGraph, KernelNode, reads, writes
 
 
-def absorb(graph: KernelGraph) -> KernelGraph:
+def absorb(graph: KernelGraph, limit: float = math.inf) -> KernelGraph:
     """The graph with movements absorbed: first by the kernels that read their result, then by those
-    that wrote their operand."""
-    return _into_writers(remove_dead(_into_readers(graph)))
+    that wrote their operand. ``limit``: bytes that may be bound at once."""
+    return _into_writers(remove_dead(_into_readers(graph, limit)))
 
 
 def remove_dead(graph: KernelGraph) -> KernelGraph:
@@ -48,13 +49,13 @@ def _origin(node: KernelNode | Node) -> Mapping[Value, Access]:
 
 
 # -- readers --------------------------------------------------------------------------------------
-def _into_readers(graph: KernelGraph) -> KernelGraph:
+def _into_readers(graph: KernelGraph, limit: float) -> KernelGraph:
     origins: dict[Value, Access] = {}
     nodes: list[KernelNode | Node] = []
     for node in graph.nodes:
         apart = isinstance(node, KernelNode) and not graph.apart.isdisjoint(node.sources)
         if isinstance(node, KernelNode) and not apart:
-            node = _read_through(node, origins)
+            node = _sides_through(_read_through(node, origins), origins, limit)
         if not apart:
             origins |= {v: _behind_views(a, origins) for v, a in _origin(node).items()}
         nodes.append(node)
@@ -82,6 +83,28 @@ def _read_through(node: KernelNode, origins: Mapping[Value, Access]) -> KernelNo
             if family.takes(closer, name):
                 node = closer
     return node
+
+
+def _sides_through(
+    node: KernelNode, origins: Mapping[Value, Access], limit: float
+) -> KernelNode:
+    """The node with what its fused steps read, read from as far back as its family takes it."""
+    if not any(access.value in origins for access in node.sides):
+        return node
+    epilogue = []
+    for step in node.epilogue:
+        operands = dict(step.operands)
+        for name, side in step.operands.items():
+            access = side if isinstance(side, Access) else None
+            while access is not None and access.value in origins:
+                access = compose(access, origins[access.value])
+                if access is None or access.is_dense:
+                    continue
+                fits = access.value.descriptor.byte_length <= limit
+                if fits and family_of(node).takes_side(step, access):
+                    operands[name] = access
+        epilogue.append(replace(step, operands=operands))
+    return replace(node, epilogue=tuple(epilogue))
 
 
 # -- writers --------------------------------------------------------------------------------------
@@ -140,6 +163,8 @@ def _written_through(
         access = compose(access, Access.dense(producer.inputs[0]))
     if access is None or producer.taps or not graph.apart.isdisjoint(producer.sources):
         return None
+    if any(step.output.shape != producer.results[0].shape for step in producer.epilogue):
+        return None  # elements in the order of another shape
     if len(producer.outputs) != 1 or access.size != value.descriptor.size:
         return None
     place = inverse(access, move.output.value)

@@ -29,12 +29,14 @@ from .dispatch import Binding, Dispatch, Unsupported, grid, workgroup
 from .expression import Chain, lowering, needs_int64, reciprocal, used_features
 from .family import Family
 from .loads import texel_bytes
-from .node import KernelNode
+from .node import KernelNode, Step
 from .portions import check_bindings
 from .schedule import Schedule
 
 # Slices begin at multiples of this many elements: 256 bytes or more in every data type.
 _ALIGNMENT = 256
+# A part of a tensor can lie in place where it begins at a multiple of so many bytes, mostly.
+_PLACED = 256
 
 
 class Mode(IntEnum):
@@ -69,10 +71,13 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Layout:
-    """How an operand is addressed: its strides over the collapsed dimensions of the output."""
+    """How an operand is addressed: its strides over the collapsed dimensions of the output, from
+    element ``offset`` on. ``by_strides``: they can't be told from which dimensions are repeated."""
 
     mode: Mode
     strides: tuple[int, ...] = ()
+    offset: int = 0
+    by_strides: bool = False
 
 
 def _structure(node: KernelNode) -> tuple[Chain, list[_Operand]]:
@@ -129,8 +134,10 @@ def _spec(
     features: frozenset[str],
     load: str = "storage",
     taps: Sequence[tuple[int, str]] = (),
+    by_strides: Sequence[str] = (),
 ) -> KernelSpec:
-    """``taps``: statements whose results are stored too, and their data types."""
+    """``taps``: statements whose results are stored too, and their data types. ``by_strides``: the
+    operands that are addressed so."""
     types = {o.name: o.access.data_type for o in operands}
     buffers = [
         Buffer(name, kind, width=_width(kind), load=load if kind == "float32" else "storage")
@@ -148,6 +155,7 @@ def _spec(
     if broadcasting:
         params += [Param("first"), *(Param(f"o_{name}") for name in broadcasting)]
         params += [Param(name, count=capacity) for name in ("dims", "reciprocals")]
+        params += [Param(f"s_{name}", count=capacity) for name in by_strides]
         constants.append(Constant("RANK"))
         constants += [Constant(f"{c}_{name}") for name in broadcasting for c in "MB"]
     int64 = needs_int64(buffers, chain)
@@ -157,6 +165,8 @@ def _spec(
     ]
     if taps:
         options.append(("taps", tuple((f"s{i}", place) for i, (place, _) in enumerate(taps))))
+    if by_strides:
+        options.append(("by_strides", tuple(by_strides)))
     if int64:
         options.append(("int64", True))
     return KernelSpec(
@@ -182,9 +192,9 @@ def _layouts(
     strided: list[tuple[int, ...]] = []
     for o in operands:
         steps = _fine_strides(o, shape, fine)
-        if o.broadcasts and not any(steps):
+        if o.broadcasts and not any(steps) and not o.access.offset:
             simple.append(_Layout(Mode.SCALAR))
-        elif not o.broadcasts or list(steps) == flat:
+        elif not o.broadcasts or (list(steps) == flat and not o.access.offset):
             simple.append(_Layout(Mode.FLAT))
         else:
             simple.append(None)
@@ -195,7 +205,9 @@ def _layouts(
     for o, layout in zip(operands, simple, strict=True):
         if layout is None:
             steps = next(rest)
-            layout = _Layout(_mode(dims, steps, _width(o.access.data_type)), steps)
+            offset = o.access.offset
+            mode = _mode(dims, steps, _width(o.access.data_type), offset)
+            layout = _Layout(mode, steps, offset, bool(offset) or not _in_order(dims, steps))
         layouts.append(layout)
     return dims, layouts
 
@@ -226,13 +238,19 @@ def _fine_strides(
     return tuple(s if d > 1 else 0 for s, d in zip(split, fine, strict=True))
 
 
-def _mode(dims: tuple[int, ...], steps: tuple[int, ...], width: int) -> Mode:
+def _mode(dims: tuple[int, ...], steps: tuple[int, ...], width: int, offset: int) -> Mode:
     if dims[-1] % 4 == 0:
         if steps[-1] == 0:
             return Mode.SPLAT
-        if width == 4 and steps[-1] == 1 and all(s % 4 == 0 for s in steps[:-1]):
+        if width == 4 and steps[-1] == 1 and all(s % 4 == 0 for s in (*steps[:-1], offset)):
             return Mode.VECTOR
     return Mode.GATHER
+
+
+def _in_order(dims: tuple[int, ...], steps: tuple[int, ...]) -> bool:
+    """Whether elements lie in order over those dimensions along which they aren't repeated."""
+    kept = [n for n, s in zip(dims, steps, strict=True) if s]
+    return tuple(s for s in steps if s) == strides(kept)
 
 
 # -- slices ---------------------------------------------------------------------------------------
@@ -283,6 +301,7 @@ def _part(
     if layout.mode is Mode.SCALAR or descriptor.byte_length <= limit:
         return _Part()
     low, high = _span(dims, layout.strides, start, stop)
+    low, high = low + layout.offset, high + layout.offset
     base = low // _ALIGNMENT * _ALIGNMENT
     end = round_up(high + 1, 4)
     if (end - base) * DATA_TYPES[descriptor.data_type].size > limit:
@@ -351,13 +370,22 @@ class ElementwiseFamily(Family):
 
     def takes(self, node: KernelNode, operand: str) -> bool:
         """Operands may be broadcast; along the other dimensions they have to lie row by row."""
-        access = node.operands[operand]
+        return self._takes(lowering(node.operator), node.operands[operand])
+
+    def takes_side(self, step: Step, access: Access) -> bool:
+        return self._takes(lowering(step.operator), access)
+
+    def _takes(self, kind: Elementwise, access: Access) -> bool:
         if access.is_dense:
             return True
-        kind = lowering(node.operator)
-        if len(node.operator.operands) == 1 or kind.blockwise:
+        if kind.blockwise or any(s < 0 for s in access.strides):
             return False
-        return repeats_rows(access)
+        # What can lie in place is read without arithmetic then.
+        dims, (steps,) = collapse(access.shape, access.strides)
+        beside = (dims == (1,) or steps == (1,)) and not (
+            access.offset * DATA_TYPES[access.data_type].size % _PLACED
+        )
+        return not beside
 
     def problem(self, node: KernelNode) -> Pointwise:
         chain, operands = _structure(node)
@@ -384,9 +412,12 @@ class ElementwiseFamily(Family):
         out = MLOperandDescriptor(node.out_type, node.output.shape)
         dims, layouts = _layouts(operands, out.shape)
         capacity = next(c for c in _capacities(operands) if c == 0 or c >= len(dims))
+        strided = [
+            o.name for o, layout in zip(operands, layouts, strict=True) if layout.by_strides
+        ]
         spec = _spec(
             chain, operands, out.data_type, capacity, profile.features, schedule.load,
-            [(steps, access.data_type) for steps, access in node.taps.items()],
+            [(steps, access.data_type) for steps, access in node.taps.items()], strided,
         )
         check_bindings(spec.binding_count, node.title, profile)
         broadcasting = [o for o in operands if o.broadcasts]
@@ -426,7 +457,11 @@ class ElementwiseFamily(Family):
                 params["reciprocals"] = tuple(map(reciprocal, dims)) + padding
                 for o, part in zip(operands, parts, strict=True):
                     if o.broadcasts:
-                        params[f"o_{o.name}"] = part.base if layout_of[o.name].strides else 0
+                        layout = layout_of[o.name]
+                        base = part.base if layout.strides else 0
+                        params[f"o_{o.name}"] = (base - layout.offset) % 2**32
+                for name in strided:
+                    params[f"s_{name}"] = layout_of[name].strides + padding
             bindings = [_binding(o.access.value, w) for o, w in zip(operands, parts, strict=True)]
             for stored in (node.output, *node.taps.values()):
                 bindings.append(_binding(stored.value, _Part(begin, None if last else stop)))
@@ -451,13 +486,6 @@ class ElementwiseFamily(Family):
                     for capacity in _capacities(operands):
                         for load in ("storage", *["texel"] * floats):
                             yield _spec(chain, operands, node.out_type, capacity, features, load)
-
-
-def repeats_rows(access: Access) -> bool:
-    """Whether an access is a whole tensor, row by row, repeated along other dimensions."""
-    kept = [n for n, s in zip(access.shape, access.strides, strict=True) if s]
-    steps = tuple(s for s in access.strides if s)
-    return access.offset == 0 and steps == strides(kept)
 
 
 def _binding(value: Value, part: _Part) -> Binding:

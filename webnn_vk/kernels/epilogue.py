@@ -60,6 +60,11 @@ def build(node: KernelNode, texels: int = 0) -> Epilogue:
     values: dict[str, Any] = {}
     loads: list[tuple[str, str]] = []
     names = {access: f"e{i}" for i, access in enumerate(node.sides)}
+    # Reshapes may lie between the steps: what one reads belongs to elements of its own shape.
+    shapes = {
+        access: step.output.shape
+        for step in node.epilogue for access in step.operands.values() if isinstance(access, Access)
+    }
     for access, name in names.items():
         size = padded(access.value.descriptor.byte_length)
         if access.data_type == "float32" and size <= texels:
@@ -67,7 +72,7 @@ def build(node: KernelNode, texels: int = 0) -> Epilogue:
         else:
             buffers.append(Buffer(name, access.data_type))
         bindings.append(Binding(access.value))
-        index, numbers = _index(name, access, node.output, result.shape)
+        index, numbers = _index(name, access, node.output, shapes[access])
         params += [Param(number) for number in numbers]
         values |= numbers
         loads.append((name, index))

@@ -11,7 +11,7 @@ from ..access import Access
 from ..device_profile import DeviceProfile
 from .choose import choose
 from .dispatch import Dispatch
-from .node import KernelNode
+from .node import KernelNode, Step
 from .schedule import NOTHING_TUNED, Schedule, Tuned
 
 
@@ -30,6 +30,11 @@ class Family:
         """Whether the kernels can read this operand through its access. Unless a family says
         otherwise, only tensors that lie row by row."""
         return node.operands[operand].is_dense
+
+    def takes_side(self, step: Step, access: Access) -> bool:
+        """Whether a fused step can read an operand through this access. Epilogues that are made by
+        ``epilogue.build`` can, from any strides forwards."""
+        return self.fuses and not any(s < 0 for s in access.strides)
 
     def stores(self, node: KernelNode) -> bool:
         """Whether the kernels can write the outputs through their accesses, as ``takes``."""

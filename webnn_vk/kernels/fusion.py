@@ -1,5 +1,6 @@
-"""Element-wise fusion: an element-wise node joins the kernel that produces its operand. A result on
-the way that others read too is stored beside the last one, and chains that meet become one."""
+"""Element-wise fusion: an element-wise node joins the kernel that produces its operand, behind
+reshapes too. A result on the way that others read too is stored beside the last one, and chains
+that meet become one."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ from ..access import Access
 from ..data_types import DATA_TYPES
 from ..device_profile import DeviceProfile
 from ..graph import Node, Value
-from ..ops.lowering import Elementwise
+from ..ops.lowering import Elementwise, View
 from .families import family_of
 from .heuristics import rules
-from .node import KernelGraph, KernelNode, Step, reads
+from .node import KernelGraph, KernelNode, Step, reads, writes
 
 # Longer chains make the driver's compile longer and win little.
 MAX_STEPS = 16
@@ -45,6 +46,7 @@ class _Fusion:
         self.visited: Counter[Value] = Counter()
         #: Kernels by the value that they store last.
         self.producers: dict[Value, KernelNode] = {}
+        self.views: dict[Value, Node] = {}
 
     def visit(self, node: KernelNode | Node) -> None:
         if isinstance(node, KernelNode) and isinstance(node.lowering, Elementwise):
@@ -53,28 +55,52 @@ class _Fusion:
                 parts, node = joined
                 for part in parts:
                     del self.nodes[part]
-                    self.visited.subtract(part.reads)
-                    self.producers.pop(part.output.value, None)
+                    self.visited.subtract(reads(part))
+                    for value in writes(part):
+                        self.producers.pop(value, None)
                 joined = next(self._met(node), None)
         self.nodes[node] = None
         self.visited.update(reads(node))
-        if isinstance(node, KernelNode) and len(node.outputs) == 1:
-            self.producers[node.output.value] = node
+        if isinstance(node, KernelNode):
+            if len(node.outputs) == 1:
+                self.producers[node.output.value] = node
+        elif isinstance(node.operator.lowering, View) and not node.on_cpu:
+            self.views[node.output] = node
 
-    def _joined(self, node: KernelNode) -> Iterator[tuple[tuple[KernelNode, ...], KernelNode]]:
+    def _joined(
+        self, node: KernelNode
+    ) -> Iterator[tuple[tuple[KernelNode | Node, ...], KernelNode]]:
         """The kernels that ``node`` could be the last step of, and they become with it, the best
         first: those whose result nothing else reads, with a kernel of their own, since joining them
         saves a pass over the larger kernel's output."""
-        found = dict.fromkeys(self.producers[v] for v in node.reads if v in self.producers)
+        found: dict[KernelNode, tuple[Node, ...]] = {}
+        for value in node.reads:
+            views = self._views_before(value)
+            producer = self.producers.get(views[-1].inputs[0] if views else value)
+            # The element-wise family has one shape for all of its operands.
+            if producer is not None and not (views and isinstance(producer.lowering, Elementwise)):
+                found.setdefault(producer, views)
         order = sorted(
             found, key=lambda p: (self._is_shared(p), isinstance(p.lowering, Elementwise))
         )
         for producer in order:
-            fused = self._join(producer, node)
+            fused = self._join(producer, node, found[producer])
             if fused is not None:
                 for value in set(producer.reads) & set(node.reads):
                     self.readers[value] -= 1  # two readers have become one
-                yield (producer,), fused
+                yield (producer, *found[producer]), fused
+
+    def _views_before(self, value: Value) -> tuple[Node, ...]:
+        """The views that a value is of, the last one first; none where others read one of them or
+        what they are of."""
+        views = []
+        while value in self.views and self._read_once(value):
+            views.append(self.views[value])
+            value = self.views[value].inputs[0]
+        return tuple(views) if self._read_once(value) else ()
+
+    def _read_once(self, value: Value) -> bool:
+        return self.readers[value] == 1 and value not in self.graph.output_values
 
     def _is_shared(self, producer: KernelNode) -> bool:
         value = producer.output.value
@@ -92,15 +118,21 @@ class _Fusion:
         """Whether nothing visited reads what a kernel stores."""
         return not any(self.visited[value] for value in producer.writes)
 
-    def _join(self, producer: KernelNode, node: KernelNode) -> KernelNode | None:
-        """The producer with the node's operator as its last step, or None where that can't be."""
+    def _join(
+        self, producer: KernelNode, node: KernelNode, views: tuple[Node, ...]
+    ) -> KernelNode | None:
+        """The producer with the node's operator as its last step, or None where that can't be. The
+        node reads its result by these views."""
         apart = self.graph.apart
         if not apart.isdisjoint((*producer.sources, *node.sources)) or node.epilogue:
             return None
         value = producer.output.value
-        own = {access.value: steps for steps, access in producer.taps.items()} | {value: None}
+        own = {access.value: steps for steps, access in producer.taps.items()} | {
+            views[0].output if views else value: None
+        }
         operands = _operands(node, own)
-        if operands is None or not self._may_move(producer):
+        moved = [stored for stored in producer.writes if stored is not value or not views]
+        if operands is None or any(self.visited[stored] for stored in moved):
             return None
         taps = producer.taps
         if self._is_shared(producer):
@@ -108,9 +140,11 @@ class _Fusion:
                 return None
             taps = {**taps, len(producer.epilogue): producer.output}
         step = Step(node.operator, operands, node.arguments, node.results[0], node.label)
+        shape = producer.results[0].shape
+        output = node.output
         fused = replace(
             producer,
-            outputs=node.outputs,
+            outputs=(output if output.shape == shape else Access.dense(output.value, shape),),
             epilogue=(*producer.epilogue, step),
             sources=(*producer.sources, *node.sources),
             taps=taps,
@@ -194,6 +228,26 @@ def _shifted(step: Step, count: int) -> Step:
     })
 
 
+def _fits(fused: KernelNode, step: Step) -> bool:
+    """Whether a step is applied to each element of a kernel's result where it lies, in another
+    shape maybe, and every operand is read by steps of one shape."""
+    result = fused.results[0]
+    if step.output.shape == result.shape and all(
+        other.output.shape == result.shape for other in fused.epilogue
+    ):
+        return True
+    shapes: dict[Access, set[tuple[int, ...]]] = {}
+    for other in fused.epilogue:
+        for access in other.operands.values():
+            if isinstance(access, Access):
+                shapes.setdefault(access, set()).add(other.output.shape)
+    return (
+        not isinstance(fused.lowering, Elementwise)
+        and step.output.size == result.size
+        and all(len(found) == 1 for found in shapes.values())
+    )
+
+
 def _accepts(fused: KernelNode, step: Step, profile: DeviceProfile) -> bool:
     """Whether the kernel of ``fused`` can apply the step, one of its own, to its result."""
     if (
@@ -202,7 +256,7 @@ def _accepts(fused: KernelNode, step: Step, profile: DeviceProfile) -> bool:
         or not set(fused.reads).isdisjoint(fused.writes)
         or step.operator.lowering.blockwise
         or len(fused.results) != 1
-        or step.output.shape != fused.results[0].shape
+        or not _fits(fused, step)
         or len(fused.epilogue) > MAX_STEPS
     ):
         return False

@@ -29,6 +29,11 @@ def _fuse(graph: KernelGraph, compilation: Compilation) -> KernelGraph:
     return fuse(graph, compilation.profile)
 
 
+def _absorb(graph: KernelGraph, compilation: Compilation) -> KernelGraph:
+    profile = compilation.profile
+    return graph if profile is None else absorb(graph, profile.max_storage_buffer_range)
+
+
 def _pack(graph: KernelGraph, compilation: Compilation) -> KernelGraph:
     profile = compilation.profile
     if profile is None:
@@ -46,7 +51,7 @@ def _in_place(graph: KernelGraph, compilation: Compilation) -> KernelGraph:
 
 
 FUSE = Pass("fuse", _fuse)
-ABSORB = Pass("absorb", lambda graph, compilation: absorb(graph))
+ABSORB = Pass("absorb", _absorb)
 PACK = Pass("pack", _pack)
 IN_PLACE = Pass("in_place", _in_place)
 #: From placed nodes to kernels.

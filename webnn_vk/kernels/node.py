@@ -24,7 +24,8 @@ from ..ops.arguments import Operands
 class Step:
     """An element-wise operator applied to a kernel's result where it is stored. ``operands`` maps
     the operator's operands to accesses, to None for the result so far, or to the number of steps
-    after which a result had come out that is meant (0: the kernel's own)."""
+    after which a result had come out that is meant (0: the kernel's own). The result's shape may be
+    another one in each step."""
 
     operator: Operator
     operands: Mapping[str, Access | int | None]
@@ -145,7 +146,7 @@ class KernelNode:
         for step in self.epilogue:
             operands = {p.name: None for p in step.operator.operands} | {
                 name: read(access) if isinstance(access, Access)
-                else came_out[-1 if access is None else access]
+                else came_out[-1 if access is None else access].reshape(step.output.shape)
                 for name, access in step.operands.items()
             }
             arrays = step.operator.evaluate((step.output,), operands, step.arguments)

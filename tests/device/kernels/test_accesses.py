@@ -299,3 +299,70 @@ def test_element_wise_operators_read_repeated_rows(
         node = made.kernel(y, profile)
         assert not node.operands["a"].is_dense
         assert_close(node, made.arrays, profile, 0)
+
+
+def _halves(g: Making) -> Value:
+    left, right = g.emit.split(g.operand(5, 3, 24), 2, axis=2)
+    return g.emit.max(g.emit.abs(left), right)
+
+
+def _odd_parts(g: Making) -> Value:
+    a, b, c = g.emit.split(g.operand(3, 7, 9), [2, 2, 3], axis=1)
+    return g.emit.max(g.emit.max(a, b), g.emit.slice(c, [0, 1, 0], [3, 2, 9]))
+
+
+def _turned_and_repeated(g: Making) -> Value:
+    return g.emit.max(g.turned(g.operand(3, 2, 8), 1, 0, 2), g.operand(5, 2, 3, 8))
+
+
+def _turned_twice(g: Making) -> Value:
+    x = g.turned(g.operand(6, 5, 4, 3), 3, 1, 0, 2)
+    return g.emit.max(x, g.turned(g.operand(4, 6, 5, 3), 3, 2, 1, 0))
+
+
+def _steps_apart(g: Making) -> Value:
+    x = g.emit.slice(g.operand(40, 41), [1, 2], [19, 13], strides=[2, 3])
+    return g.emit.max(x, g.operand(5))
+
+
+def _one_element(g: Making) -> Value:
+    return g.emit.max(g.emit.slice(g.operand(9), [5], [1]), g.operand(4, 3))
+
+
+def _alone(g: Making) -> Value:
+    return g.emit.abs(g.turned(g.operand(13, 37), 1, 0))
+
+
+LYING = {
+    f.__name__[1:]: f
+    for f in (
+        _halves, _odd_parts, _turned_and_repeated, _turned_twice, _steps_apart, _one_element, _alone
+    )
+}
+
+
+@pytest.mark.parametrize(
+    ("masked", "data_type"), [(False, "float32"), (True, "float16"), (False, "int64")]
+)
+@pytest.mark.parametrize("case", LYING)
+def test_element_wise_operators_read_what_lies_anyhow(
+    case: str, data_type: str, masked: bool
+) -> None:
+    require_vulkan()
+    for limits in ({}, {"max_storage_buffer_range": 2048}):
+        profile = device_profile(masked, **limits)
+        made = Making(data_type)
+        if "int" in data_type:
+            made.rng = Integers(made.rng)
+        node = made.kernel(LYING[case](made), profile)
+        assert_close(node, made.arrays, profile, 0)
+
+
+class Integers:
+    """Random integers in the place of numbers between -1 and 1."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+
+    def uniform(self, low: float, high: float, shape: tuple[int, ...]) -> np.ndarray:
+        return self.rng.integers(-99, 99, shape)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.cases.epilogue import Chain, part
 from tests.support.running import device_profile, run
+from tests.support.ulp import assert_as_reference
 from webnn_vk.data_types import ALL_TYPES, FLOAT_TYPES
 from webnn_vk.graph import Value
 
@@ -110,3 +111,17 @@ def test_a_number_keeps_64_bits() -> None:
     value = chain.emit.clamp(chain.emit.abs(x), min_value=low, max_value=high)
     chain.check(value, device_profile())
     chain.check(value, device_profile(True))
+
+
+@pytest.mark.parametrize(("shape", "side"), [
+    ((2, 6, 8), (8,)), ((3, 4, 2, 4), (4, 1, 1)), ((96,), (96,)), ((1, 12, 2, 4), (12, 1, 4)),
+])
+def test_steps_behind_reshapes(shape: tuple[int, ...], side: tuple[int, ...]) -> None:
+    """A step finds its operand's elements by its own shape, not the product's."""
+    chain = Chain(3)
+    total = chain.emit.matmul(chain.operand("float32", (12, 5)), chain.operand("float32", (5, 8)))
+    total = chain.emit.sub(chain.operand("float32", side), chain.emit.reshape(total, shape))
+    profile = device_profile()
+    node = chain.fused(total, profile)
+    assert node.title == "matmul + sub"
+    assert_as_reference(node, chain.arrays, profile)

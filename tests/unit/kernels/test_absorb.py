@@ -143,10 +143,49 @@ def test_element_wise_operators_read_repeated_rows():
     y = emit.add(emit.expand(a, (4, 6)), b)
     z = emit.sqrt(emit.expand(a, (4, 6)))
     done = absorbed(graph_of(emit, {"y": y, "z": z}, a, b))
-    # An operator of one operand has a kernel without addresses.
-    assert copies(done) == ["expand"]
+    assert copies(done) == []
     (total,) = (n for n in done.nodes if n.title == "add")
     assert (total.operands["a"].value, total.operands["a"].strides) == (a, (1, 0))
+
+
+def test_element_wise_operators_read_what_is_split_turned_and_sliced():
+    emit = Emitter()
+    a, b = graph_input("a", (4, 6)), graph_input("b", (5, 9))
+    left, right = emit.split(a, 2, axis=1)
+    turned = emit.transpose(emit.slice(b, [1, 2], [3, 4]))
+    y = emit.sub(emit.mul(emit.sigmoid(left), right), turned)
+    done = absorbed(graph_of(emit, {"y": y}, a, b))
+    (node,) = done.nodes
+    assert node.titles == ("sigmoid", "mul", "sub")
+    accesses = [node.operands["input"], *node.sides]
+    assert [(x.value, x.strides, x.offset) for x in accesses] == [
+        (a, (6, 1), 0), (a, (6, 1), 3), (b, (1, 9), 11)
+    ]
+
+
+def test_element_wise_operators_leave_in_place_what_can_lie_there():
+    """A part that begins where the device can bind it is read without arithmetic."""
+    emit = Emitter()
+    a = graph_input("a", (4, 64))
+    first, second = emit.split(a, 2, axis=0)
+    done = absorbed(graph_of(emit, {"y": emit.add(first, second)}, a))
+    assert copies(done) == ["split"]
+    # Backwards, nothing is read.
+    back = emit.reverse(a)
+    done = absorbed(graph_of(emit, {"y": emit.exp(back)}, a))
+    assert copies(done) == ["reverse"]
+
+
+def test_fused_steps_read_through_movements():
+    emit = Emitter()
+    a, b, c = graph_input("a", (4, 6)), graph_input("b", (6, 5)), graph_input("c", (5, 4))
+    y = emit.relu(emit.add(emit.matmul(a, b), emit.transpose(c)))
+    graph = graph_of(emit, {"y": y}, a, b, c)
+    (node,) = absorbed(graph).nodes
+    assert [(x.value, x.strides) for x in node.sides] == [(c, (1, 4))]
+    # What can't be bound whole is copied.
+    small = absorb(fuse(kernelize(graph), PROFILE), limit=c.descriptor.byte_length - 4)
+    assert copies(small) == ["transpose"]
 
 
 def test_readers_apart_read_what_is_copied():

@@ -12,6 +12,7 @@ from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
 from tests.support.profiles import stored_profile
 from webnn_vk.graph import Emitter, Graph
 from webnn_vk.kernels import KernelGraph, KernelNode, plan
+from webnn_vk.kernels.absorb import absorb
 from webnn_vk.kernels.fusion import MAX_STEPS, fuse
 from webnn_vk.kernels.lower import kernelize
 
@@ -200,6 +201,56 @@ def test_a_side_operand_is_computed_before_it_is_read():
     graph = graph_of(emit, {"y": emit.add(early, emit.reshape(late, (1,)))}, a)
     done = fused(graph)
     assert titles(done) == ["reshape", "reduce_sum", "reshape", "exp + add"]
+
+
+def through(*shapes: tuple[int, ...], side: tuple[int, ...]) -> tuple[Graph, KernelGraph]:
+    """A product of 12 x 8, reshaped to each of the shapes with a step after each."""
+    emit = Emitter()
+    a, b, c = graph_input("a", (12, 5)), graph_input("b", (5, 8)), graph_input("c", side)
+    y = emit.matmul(a, b)
+    for shape in shapes:
+        y = emit.relu(emit.add(emit.reshape(y, shape), c))
+    graph = graph_of(emit, {"y": y}, a, b, c)
+    done = fused(graph)
+    feeds = random_feeds(graph)
+    np.testing.assert_array_equal(evaluate(done, **feeds)["y"], evaluate(graph, **feeds)["y"])
+    return graph, done
+
+
+def test_steps_behind_reshapes_join():
+    graph, done = through((2, 6, 8), side=(8,))
+    (node,) = done.nodes
+    assert node.title == "matmul + add + relu"
+    assert (node.output.value, node.output.shape) == (graph.outputs["y"], (12, 8))
+    assert node.epilogue[0].output.shape == (2, 6, 8)
+    # A side in a shape that the product's hasn't, and one shape behind another.
+    assert titles(through((3, 4, 2, 4), side=(4, 1, 1))[1]) == ["matmul + add + relu"]
+    # An access that would be read in two shapes is read in one.
+    _, done = through((2, 6, 8), (4, 3, 8), side=(1, 1, 8))
+    assert titles(done) == ["matmul + add + relu", "reshape", "add + relu"]
+
+
+def test_reshapes_that_others_read_stay():
+    emit = Emitter()
+    a, b = graph_input("a", (12, 5)), graph_input("b", (5, 8))
+    product = emit.matmul(a, b)
+    seen = emit.reshape(product, (2, 6, 8))
+    graph = graph_of(emit, {"y": emit.relu(seen), "z": emit.exp(seen)}, a, b)
+    assert titles(fused(graph)) == ["matmul", "reshape", "relu", "exp"]
+    again = graph_of(emit, {"y": graph.outputs["y"], "seen": seen}, a, b)
+    assert titles(fused(again))[:3] == ["matmul", "reshape", "relu"]
+
+
+def test_what_was_reshaped_within_is_not_stored_elsewhere():
+    """A transpose behind steps of another shape stays: their elements lie in another order."""
+    emit = Emitter()
+    a, b, c = graph_input("a", (12, 5)), graph_input("b", (5, 8)), graph_input("c", (6, 1))
+    y = emit.transpose(emit.mul(emit.reshape(emit.matmul(a, b), (2, 6, 8)), c))
+    graph = graph_of(emit, {"y": y}, a, b, c)
+    done = absorb(fused(graph))
+    assert titles(done) == ["matmul + mul", "transpose"]
+    feeds = random_feeds(graph)
+    np.testing.assert_array_equal(evaluate(done, **feeds)["y"], evaluate(graph, **feeds)["y"])
 
 
 @given(random_graphs(), st.sets(st.integers(0, 11)))
