@@ -271,10 +271,12 @@ def _arranged(letters: str, **sizes: int) -> tuple[int, ...]:
 def _conv(d: _Drawing, x: int, layout: str) -> int:
     sizes = _sizes(d, x, layout)
     channels = sizes["c"]
-    groups, outputs = d.choose(((1, 16), (1, 24), (1, 64), (channels, channels), (2, 16)))
-    taps = min(d.choose((1, 3, 3, 5)), sizes["h"], sizes["w"])
-    stride = d.choose((1, 1, 2))
-    pad = d.choose(("none", "same", "operator"))
+    groups, outputs = d.choose(
+        ((1, 16), (1, 16), (1, 24), (1, 64), (channels, channels), (2, 16))
+    )
+    taps = min(d.choose((1, 3, 3, 3, 5)), sizes["h"], sizes["w"])
+    stride = d.choose((1, 1, 1, 2))
+    pad = d.choose(("none", "same", "same", "operator"))
     padding = [taps // 2] * 4 if pad == "same" else [0] * 4
     if pad == "operator":
         around = [taps // 2 if letter in "hw" else 0 for letter in layout]
@@ -372,8 +374,9 @@ def networks(draw: Callable[[Any], Any]) -> RandomGraph:
 
     if d.flag():
         layout = d.choose(("nchw", "nhwc"))
-        size = dict(n=d.choose((1, 2)), c=d.choose((4, 16, 24)), h=d.choose((5, 8)),
-                    w=d.choose((5, 8)))
+        size = {letter: d.choose(options) for letter, options in zip(
+            "nchw", ((1, 2), (4, 16, 24), (5, 8, 13), (5, 8, 13)), strict=True
+        )}
         x = follow(d.floats(_arranged(layout, **size)), _images_block, layout)
         if d.flag():
             sizes = _sizes(d, x, layout)
@@ -384,7 +387,7 @@ def networks(draw: Callable[[Any], Any]) -> RandomGraph:
             x = follow(x, _rows_block)
     else:
         lead = d.choose(((), (), (2,)))
-        x = d.floats((*lead, d.choose((1, 5, 16, 33)), d.choose((16, 64))))
+        x = d.floats((*lead, d.choose((1, 5, 16, 33)), d.choose((16, 64, 64, 256))))
         x = follow(x, _rows_block)
     if d.steps and x not in ends:
         ends.append(x)
