@@ -1,19 +1,20 @@
-"""Random graphs: fused and unfused, folded and not, packed and plain, built and loaded, run once
-and again, on the device and on the CPU, by the usual schedules and by others, all agree."""
+"""Random graphs: fused and unfused, folded and not, packed and plain, by the usual schedules and by
+others, built and loaded, run once and again, on the device and on the CPU, all agree."""
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 
-from tests.conformance.differential.graphs import assert_equal, graphs
+from tests.conformance import ways
+from tests.conformance.differential.graphs import RandomGraph, assert_equal, graphs
+from tests.conformance.differential.networks import networks
 from tests.conformance.wpt.conformance import ALL_PASSES
 from tests.support.contexts import open_context
-from tests.support.forced import forced, pretended_gpu
+from tests.support.forced import forced
+from webnn_vk import MLContext
 
 _SETTINGS = dict(
     deadline=None,
@@ -23,8 +24,9 @@ _SETTINGS = dict(
     print_blob=False,
 )
 EXAMPLES = 75
-#: Graphs by other schedules, on each of two devices.
-FORCED = 3
+#: Graphs of each kind in every way on each device, of so many examples: one takes seconds.
+SHARE = 1 / 50
+KINDS = {"small": graphs(), "networks": networks()}
 WAYS = (("fuse",), ("fold",), ("pack",), ALL_PASSES)
 
 
@@ -38,15 +40,14 @@ def variants(vulkan):
 
 
 def test_with_and_without_optimisations(vulkan_context, cpu_context, variants):
-    fused = folded = count = 0
+    fused = folded = 0
 
     @settings(max_examples=max(EXAMPLES, settings.default.max_examples), **_SETTINGS)
     @given(graphs())
     def check(graph):
-        nonlocal fused, folded, count
-        count += 1
+        nonlocal fused, folded
         wanted, _ = graph.run(cpu_context)
-        got, program = graph.run(vulkan_context, again=count % 5 == 0)
+        got, program = graph.run(vulkan_context)
         assert_equal(got, wanted)
         assert not program.report.count("cpu")
         fused += any(len(step.operators) > 1 for step in program.report.steps)
@@ -67,23 +68,29 @@ def test_with_and_without_optimisations(vulkan_context, cpu_context, variants):
 @pytest.mark.device
 @pytest.mark.sample(0.5)
 @pytest.mark.filterwarnings("ignore:build. no output depends:RuntimeWarning")
-@pytest.mark.parametrize("limits", [{}, pretended_gpu()], ids=["software", "gpu"])
-def test_by_other_schedules(
-    vulkan_context, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limits: dict
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("device", ways.DEVICES)
+def test_every_way(
+    vulkan: None, cpu_context: MLContext, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    device: str, kind: str,
 ) -> None:
-    """Each kernel of a graph by a schedule that chance picks among the legal ones."""
+    """Compiled and run in every way; kernels by schedules that chance picks."""
     tried, count = forced(monkeypatch), 0
 
-    with open_context(tune=True, cache=tmp_path, limits=limits) as other:
-        @settings(max_examples=max(FORCED, settings.default.max_examples), **_SETTINGS)
-        @given(graphs(), st.integers(0, 2**32))
-        def check(graph, seed):
+    with ways.contexts(device, tmp_path) as contexts:
+        @settings(max_examples=max(2, int(settings.default.max_examples * SHARE)), **_SETTINGS)
+        @given(KINDS[kind])
+        def check(graph: RandomGraph) -> None:
             nonlocal count
             count += 1
-            usual, _ = graph.run(vulkan_context)
-            tried.pick = random.Random(seed).randrange
-            got, _ = graph.run(other)
-            assert_equal(got, usual)
+            feeds = graph.feeds()
+            wanted = [graph.run(cpu_context, each)[0] for each in (feeds, ways.others(feeds))]
+            for way, context in contexts.items():
+                ways.by_chance(tried, repr(graph))
+                with graph.build(context) as built:
+                    for got, expected in zip(ways.runs(context, built, feeds), wanted, strict=True):
+                        assert_equal(got, expected, way)
 
         check()
-    assert sum(tried.counts.values()) > count
+    assert tried.counts or count < 20  # of a few graphs, none may have kernels with a choice

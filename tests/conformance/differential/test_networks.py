@@ -1,0 +1,39 @@
+"""Random networks have what passes look for: otherwise they would compare nothing."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from tests.conformance import ways
+from tests.conformance.differential.graphs import RandomGraph
+from tests.conformance.differential.networks import networks
+from tests.support.profiles import stored_profile
+from webnn_vk.program import Target, compile_program
+
+#: Every pass finds something within some forty.
+NETWORKS = 150
+#: Counts for devices with the CPU beside them alone.
+_NOTHING_TO_DO = {"order"}
+
+
+def test_every_pass_finds_something() -> None:
+    profile = stored_profile("llvmpipe").replace(**ways.DEVICES["gpu"])
+    idle = set(ways.ALL_PASSES) - _NOTHING_TO_DO
+
+    @seed(1)
+    @settings(
+        max_examples=NETWORKS, deadline=None, database=None, phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(networks())
+    def look(graph: RandomGraph) -> None:
+        if not idle:
+            return
+        whole, _ = compile_program(graph.graph(), Target(profile))
+        for name in sorted(idle):
+            without, _ = compile_program(graph.graph(), Target(profile, skip=(name,)))
+            if (without.segments, without.setup) != (whole.segments, whole.setup):
+                idle.remove(name)
+
+    look()
+    assert not idle
