@@ -40,7 +40,6 @@ from .render import SHADERS, add_template_dir, own_templates, render, template_i
 from .spec import FEATURES, KernelSpec, SpecError
 from .store import ShaderUnavailable, build_pack
 
-
 #: What commands read beside templates.
 _FILES = {"disassemble": (".spv",), "inspect": (".spv", ".comp", ".glsl")}
 
