@@ -11,34 +11,49 @@ from webnn_vk.codegen.isa import IsaError
 from webnn_vk.tools import ToolError
 from webnn_vk.tools.devices import vulkan_problem
 
+#: What can be measured, and how `--help` says it.
+WHAT = {
+    "models": "MiniLM and MobileNetV2 on Vulkan and on the CPU device, side by side (default)",
+    "startup": "a new process, from import to the first MiniLM embedding",
+    "cold": "a new process, from import to a model's first result: empty caches, again, loaded",
+    "interop": "ways to a tensor's contents",
+    "dispatch": "dispatches per second of one addition, beside wgpu-py",
+    "drivers": "dispatches, building and memory of each driver",
+    "memory": "resident memory before, while and after a large model is built",
+    "cpu": "the CPU device beside ONNX Runtime itself",
+    "isa": "what AMD's compiler makes of the kernels of models, without a GPU",
+    "peers": "ours beside other libraries on software Vulkan, by a harness that is not in this "
+    "repository",
+    "scaling": "time against sequence length, image size and batch, and where it jumps",
+}
+#: Options that only some of them read.
+READ_BY = {
+    "json": ("cold", "drivers", "isa", "peers", "scaling"), "megabytes": ("memory",),
+    "model": ("cold",), "chip": ("isa",), "graph": ("isa",), "isa": ("isa",), "captured": ("isa",),
+    "chart": ("peers", "scaling"), "limit": ("peers", "scaling"), "harness": ("peers",),
+    "peer": ("peers",), "workload": ("peers",), "seconds": ("peers",), "wait": ("peers",),
+    "sweep": ("scaling",), "size": ("scaling",), "by": ("scaling",),
+}
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument(
-        "what",
-        nargs="?",
-        default="models",
-        choices=(
-            "models", "startup", "cold", "interop", "dispatch", "drivers", "memory", "cpu", "isa",
-            "peers", "scaling",
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+    return int(text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="python -m bench [WHAT] [OPTION …]", description=f"{__doc__}\n\n" + "\n".join(
+            f"    {name:<8}  {text}" for name, text in WHAT.items()
         ),
-        help="models: MiniLM and MobileNetV2 on Vulkan and on the CPU device, side by side; "
-        "startup: a new process, from import to the first MiniLM embedding; "
-        "cold: a new process, from import to a model's first result, with empty caches, again and "
-        "loaded; "
-        "interop: ways to a tensor's contents; "
-        "dispatch: dispatches per second of one addition, beside wgpu-py; "
-        "drivers: dispatches, building and memory of each driver; "
-        "memory: resident memory before, while and after a large model is built; "
-        "cpu: the CPU device beside ONNX Runtime itself; "
-        "isa: what AMD's compiler makes of the kernels of models, without a GPU; "
-        "peers: ours beside other libraries on software Vulkan, by a harness that is not in this "
-        "repository; "
-        "scaling: time against sequence length, image size and batch, and where it jumps",
     )
+    parser.add_argument("what", nargs="?", default="models", choices=WHAT, metavar="WHAT",
+                        help="one of the above")
     parser.add_argument("--device", help="as in `webnn-vk demo`; default: any Vulkan device")
-    parser.add_argument("--runs", type=int, help="runs per figure (default: 5 to 15)")
-    parser.add_argument("--megabytes", type=int, help="weights of the model (memory)")
+    parser.add_argument("--runs", type=_count, help="runs per figure (default: 5 to 15)")
+    parser.add_argument("--megabytes", type=_count, help="weights of the model (memory)")
     parser.add_argument(
         "--json", type=Path,
         help="a file to write everything to (cold, drivers, isa, peers, scaling)",
@@ -74,11 +89,29 @@ def main() -> int:
                           "figure waits for a quiet machine; default: 30")
     of_peers.add_argument("--sweep", action="append", choices=("tokens", "image", "batch"),
                           help="of scaling; default: all three")
-    of_peers.add_argument("--size", action="append", type=int, help="of the sweeps, instead of "
+    of_peers.add_argument("--size", action="append", type=_count, help="of the sweeps, instead of "
                           "their own; repeatable")
     of_peers.add_argument("--by", choices=("clock", "processor"), default="clock",
                           help="what cliffs are judged by; processor on a busy machine")
+    return parser
+
+
+def _options(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """What was asked for; what can't be, or would be ignored, is refused."""
     options = parser.parse_args()
+    for name, readers in READ_BY.items():
+        if getattr(options, name) != parser.get_default(name) and options.what not in readers:
+            parser.error(f"--{name} is for {', '.join(readers)}, not for {options.what}")
+    for name in ("json", "chart"):
+        path = getattr(options, name)
+        if path is not None and not path.parent.is_dir():
+            parser.error(f"--{name} {path}: there is no folder {path.parent}")
+    return options
+
+
+def main() -> int:
+    parser = _parser()
+    options = _options(parser)
     if options.device is None and not os.environ.get("WEBNN_VK_DEVICE") and not vulkan_problem():
         options.device = "vulkan"  # contexts would take the CPU device before software Vulkan
     try:
@@ -90,7 +123,7 @@ def main() -> int:
             from . import cold
 
             for name in set(options.model or ()) - cold.MODELS.keys():
-                parser.error(f"no model is called {name}; there are {', '.join(cold.MODELS)}")
+                parser.error(f"no model is called {name}; there are {'; '.join(cold.MODELS)}")
             cold.main(options.device, options.model, options.json)
         elif options.what == "interop":
             from . import interop

@@ -29,6 +29,16 @@ def plotting() -> Any:
     return Figure
 
 
+def check(file: Path) -> None:
+    """`ToolError` where a chart can't be drawn into the file: said before half an hour of work."""
+    plotting()
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    kinds = FigureCanvasBase.get_supported_filetypes()
+    if file.suffix[1:].lower() not in kinds:
+        raise ToolError(f"--chart {file}: .svg, .png or .pdf is expected")
+
+
 def peers_chart(table: Sequence[Row], about: str, file: Path) -> None:
     """Milliseconds of a run, a group of bars a workload, with our ratio beside ours."""
     figure_class = plotting()

@@ -40,13 +40,17 @@ from .render import SHADERS, add_template_dir, own_templates, render, template_i
 from .spec import FEATURES, KernelSpec, SpecError
 from .store import ShaderUnavailable, build_pack
 
+#: What commands read beside templates.
+_FILES = {"disassemble": (".spv",), "inspect": (".spv", ".comp", ".glsl")}
+
 
 def _find_own(arguments: argparse.Namespace) -> None:
     """Make own templates known: those of --template-dir, and one given as a path."""
     for folder in arguments.template_dir:
         add_template_dir(folder)
-    path = Path(getattr(arguments, "template", None) or "")
-    given = len(path.parts) > 1 or path.is_file()
+    text = getattr(arguments, "template", "")
+    path = Path(text)
+    given = "/" in text or path.is_file()
     if path.suffix == ".j2" and given and path.as_posix() not in templates():
         if not path.name.endswith(".comp.j2"):
             raise SpecError(f"{path}: a template is called NAME.comp.j2")
@@ -54,6 +58,23 @@ def _find_own(arguments: argparse.Namespace) -> None:
             raise SpecError(f"{path}: there is no such file")
         add_template_dir(path.parent)
         arguments.template = path.name
+    elif path.suffix not in ("", ".j2", *arguments.files):
+        raise SpecError(f"{path}: a template's name, or a path to NAME.comp.j2, is expected"
+                        + "".join(f", or {suffix}" for suffix in arguments.files))
+
+
+def _told(error: Exception, arguments: argparse.Namespace) -> str:
+    """An error as it is printed."""
+    if isinstance(error, FileNotFoundError) and error.filename is not None:
+        return f"{error.filename}: there is no such file"
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, (SpecError, GlslError)) and getattr(arguments, "buffer", None) == []:
+        name = arguments.template.removesuffix(".comp.j2")
+        if f"{name}.comp.j2" in templates():
+            return (f"{error}\n`describe {name}` tells which --buffer, --param and --option it "
+                    "wants")
+    return str(error)
 
 
 def _spec(arguments: argparse.Namespace) -> KernelSpec:
@@ -237,10 +258,12 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--json", action="store_true", help="JSON alone on stdout")
 
     sub = command("list", _list, "list the templates with their options")
+    sub.set_defaults(files=())
     own(sub)
     as_json(sub)
     sub = command("describe", _describe, "what a template wants, and a command line for it")
     sub.add_argument("template", help="name of a template (see list), or a path to your own")
+    sub.set_defaults(files=())
     own(sub)
     as_json(sub)
     for name, function, text in (
@@ -252,6 +275,7 @@ def _parser() -> argparse.ArgumentParser:
     ):
         sub = command(name, function, text)
         own(sub)
+        sub.set_defaults(files=_FILES.get(name, ()))
         files = {"disassemble": " or a .spv file", "inspect": " or a .spv or .comp file"}
         sub.add_argument("template", help="name of a template (see list), or a path to your own"
                          + files.get(name, ""))
@@ -303,7 +327,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (
         GlslError, CompilerUnavailable, ShaderUnavailable, IsaError, OSError, ValueError
     ) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_told(error, parsed)}", file=sys.stderr)
         return 2
     return 0
 

@@ -16,11 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from webnn_vk.codegen.isa import listing
+from webnn_vk.codegen.isa import CHIPS, listing
 from webnn_vk.codegen.store import ShaderStore, ShaderUnavailable
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.tools import ToolError
-from webnn_vk.vulkan.errors import VulkanError
+from webnn_vk.vulkan.errors import VulkanError, VulkanUnavailable
 from webnn_vk.vulkan.null_device import NoNullDevice, NullDevice
 
 from . import PACK, graphs, spread
@@ -41,7 +41,11 @@ def main() -> int:
         device = NullDevice(options.chip)
         parts = {name: kernels_of(name, device.profile) for name in options.parts}
         kernels = compile_all(device, parts, not options.statistics_only, write)
-    except (NoNullDevice, NoPlan, ShaderUnavailable, ToolError) as error:
+    except (NoNullDevice, VulkanUnavailable) as error:
+        print(f"{error} (RADV's names of chips are needed, such as {', '.join(CHIPS)})",
+              file=sys.stderr)
+        return 1
+    except (NoPlan, ShaderUnavailable, ToolError) as error:
         print(error, file=sys.stderr)
         return 1
     result = {

@@ -45,9 +45,9 @@ def main(
     """Measure, a workload after the other and the peers of each in turn; print tables, and write
     all to files. What was measured is in the JSON file from the first figure on."""
     if chart is not None:
-        from ..charts import plotting
+        from ..charts import check
 
-        plotting()  # what is missing is said now, not after half an hour
+        check(chart)
     harness = located(folder)
     asked = _asked(harness, peers)
     names = list(workloads or WORKLOADS)

@@ -37,9 +37,9 @@ def main(
     from webnn_vk.tools.devices import open_context
 
     if chart is not None:
-        from ..charts import plotting
+        from ..charts import check
 
-        plotting()  # what is missing is said now, not after half an hour
+        check(chart)
     with open_context(device) as context:
         about = str(context.device_info)
     print(about)

@@ -24,11 +24,6 @@ from tests.support.drivers import require_vulkan
 from tests.support.kompute import require_kompute
 from tests.support.paths import ROOT
 from tests.system.docs import test_adding, test_snippets
-from webnn_vk.graph import parse
-from webnn_vk.passes.dead_code import remove_dead_code
-from webnn_vk.passes.patterns import Op
-from webnn_vk.passes.pipeline import Compilation
-from webnn_vk.passes.rewrite import rewrite, rewrite_pass
 
 DOCS = ROOT / "docs"
 #: How many of a page's snippets other tests run, and where.
@@ -39,7 +34,7 @@ ELSEWHERE = {
     "webnn-file": (1, "tests/unit/docs/test_webnn_file.py"),
 }
 #: How many are run here, behind those.
-HERE = {"architecture": 1, "drivers": 1, "gpu": 2, "interop": 4, "onnx": 2}
+HERE = {"drivers": 1, "gpu": 2, "interop": 4, "onnx": 2}
 
 
 def snippet(page: str, number: int) -> str:
@@ -100,14 +95,6 @@ def test_no_snippet_is_of_an_unknown_language():
     for path in DOCS.rglob("*.md"):
         opened = re.findall(r"^```(.*)\n(?:.*\n)*?```$", path.read_text("utf-8"), re.MULTILINE)
         assert set(opened) <= {"python", "sh", "text", ""}, path
-
-
-def test_a_rewrite():
-    around = Around(rewrite=lambda _: rewrite, Op=lambda _: Op)
-    run(snippet("architecture", 0), around)
-    graph = parse("input %x: float32[2]\n%a = neg(%x)\n%b = neg(%a)\n%c = relu(%b)\noutput y = %c")
-    after = rewrite_pass("simplify", around["negated_twice"]).run(graph, Compilation())
-    assert [n.operator.name for n in remove_dead_code(after).nodes] == ["relu"]
 
 
 @pytest.mark.device

@@ -1,6 +1,7 @@
 """Charts: what they say stands in them as text; without matplotlib there is one line."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -52,6 +53,9 @@ def test_a_file_that_cannot_be_written(tmp_path):
     pytest.importorskip("matplotlib")
     with pytest.raises(ToolError, match=r"--chart .*chart\.docx"):
         charts.peers_chart(TABLE, "", tmp_path / "chart.docx")
+    with pytest.raises(ToolError, match=r"--chart chart\.docx: \.svg, \.png or \.pdf"):
+        charts.check(Path("chart.docx"))
+    charts.check(Path("chart.svg"))
 
 
 def test_without_matplotlib(monkeypatch):

@@ -1,0 +1,33 @@
+"""`python -m bench`: what can't be, or would be ignored, is refused before anything is measured."""
+
+import sys
+
+import pytest
+
+from bench import __main__ as command_line
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    ("nothing", "invalid choice: 'nothing'"),
+    ("models --json a.json", "--json is for cold, drivers, isa, peers, scaling, not for models"),
+    ("cold --sweep tokens", "--sweep is for scaling, not for cold"),
+    ("scaling --json nowhere/a.json", "there is no folder nowhere"),
+    ("scaling --size 0", "'0' is no whole number from 1 on"),
+    ("memory --megabytes -1", "'-1' is no whole number from 1 on"),
+    ("cold --model VGG", "no model is called VGG; there are MobileNetV2; ResNet-50"),
+])
+def test_what_is_refused(words, message, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["bench", *words.split()])
+    monkeypatch.setenv("WEBNN_VK_DEVICE", "cpu")  # nothing is asked of a driver
+    with pytest.raises(SystemExit) as ended:
+        command_line.main()
+    assert ended.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_help_has_a_line_for_each(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["bench", "--help"])
+    with pytest.raises(SystemExit):
+        command_line.main()
+    said = capsys.readouterr().out.splitlines()
+    assert all(f"    {name:<8}  {text}" in said for name, text in command_line.WHAT.items())
+    assert command_line.READ_BY.keys() <= vars(command_line._parser().parse_args([])).keys()
