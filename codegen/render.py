@@ -9,6 +9,9 @@ error (StrictUndefined).
 from __future__ import annotations
 
 import difflib
+
+# Jinja looks this up at the first template: on a thread, amid which a process may be forked.
+import encodings.unicode_escape  # noqa: F401
 import functools
 import hashlib
 import os
@@ -18,9 +21,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-# Jinja looks this up at the first template: on a thread, amid which a process may be forked.
-import encodings.unicode_escape  # noqa: F401
 
 import jinja2
 import jinja2.meta
