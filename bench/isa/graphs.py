@@ -15,7 +15,7 @@ from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.graph import Graph
 from webnn_vk.program import Program, Target, compile_program
 
-from ..models import mobilenet_v2, recurrent
+from ..models import classic, mobilenet_v2, recurrent
 
 
 @functools.cache
@@ -56,21 +56,32 @@ def _products(data_type: str) -> Callable[[Any], Any]:
     return build
 
 
-def _convolutions(context: Any) -> Any:
-    """3×3 over 64 and 256 channels, in both layouts, with constant filters."""
+def _convolutions(stride: int) -> Callable[[Any], Any]:
+    """3×3 over 64 and 256 channels, in both layouts, with constant filters: with a stride of 2 as
+    implicit products, with 1 by Winograd's transforms."""
+
+    def build(context: Any) -> Any:
+        builder = webnn_vk.MLGraphBuilder(context)
+        outputs = {}
+        for layout, (channels, side) in itertools.product(("nchw", "nhwc"), ((64, 56), (256, 14))):
+            shape = {"n": 8, "c": channels, "h": side * stride, "w": side * stride}
+            name = f"{layout}_{channels}"
+            x = builder.input(name + "_x", {
+                "data_type": "float32", "shape": [shape[dimension] for dimension in layout],
+            })
+            taps = np.ones((channels, channels, 3, 3), np.float32)
+            outputs[name] = builder.conv2d(
+                x, builder.constant(taps), padding=[1, 1, 1, 1], strides=[stride, stride],
+                input_layout=layout, label=name,
+            )
+        return builder.build(outputs)
+
+    return build
+
+
+def _resnet50(context: Any) -> Any:
     builder = webnn_vk.MLGraphBuilder(context)
-    outputs = {}
-    for layout, (channels, side) in itertools.product(("nchw", "nhwc"), ((64, 56), (256, 14))):
-        shape = {"n": 8, "c": channels, "h": side, "w": side}
-        name = f"{layout}_{channels}"
-        x = builder.input(name + "_x", {
-            "data_type": "float32", "shape": [shape[dimension] for dimension in layout],
-        })
-        taps = np.ones((channels, channels, 3, 3), np.float32)
-        outputs[name] = builder.conv2d(
-            x, builder.constant(taps), padding=[1, 1, 1, 1], input_layout=layout, label=name
-        )
-    return builder.build(outputs)
+    return builder.build(classic.resnet50(builder))
 
 
 def _attention(context: Any) -> Any:
@@ -94,10 +105,12 @@ GRAPHS: Mapping[str, Callable[[Any], Any]] = {
     "minilm_1x32": _minilm(1, 32),
     "minilm_8x64": _minilm(8, 64),
     "mobilenet_v2": mobilenet_v2.build,
+    "resnet50": _resnet50,
     "recurrent": recurrent.build,
     "products_f32": _products("float32"),
     "products_f16": _products("float16"),
-    "convolutions": _convolutions,
+    "convolutions": _convolutions(2),
+    "winograd": _convolutions(1),
     "attention": _attention,
 }
 

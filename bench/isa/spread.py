@@ -24,13 +24,14 @@ from .kernels import Kernel, of_program, of_setup
 
 #: The least that a device has to bind: products and copies larger than this are cut in pieces.
 SMALLEST_BINDING = 1 << 27
-#: Kernels that the rules for CPUs alone choose: planned with each of their schedules.
-UNCHOSEN = ("winograd", "conv_wide")
+#: Kernels of constant filters, planned with each of their schedules: the problems have none, and
+#: rules for CPUs alone choose most of them.
+UNCHOSEN = ("winograd", "winograd_tiled", "conv_wide")
 
 
 def plans(profile: DeviceProfile) -> list[Kernel]:
     """The distinct kernels of all problems on a device, of large ones also as if it bound no more
-    than it has to, and of the schedules that only CPUs get (`UNCHOSEN`)."""
+    than it has to, and of those that constant filters get (`UNCHOSEN`)."""
     cut = profile.replace(max_storage_buffer_range=SMALLEST_BINDING)
     # The pack has the kernels that read texels for every device.
     texels = cut.replace(

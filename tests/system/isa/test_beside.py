@@ -57,6 +57,37 @@ def test_our_own_kernels_captured_have_our_bound(radv, tmp_path, capsys):
     assert shown.count("1.00×") == 2
 
 
+#: µs at least, of the fastest of ncnn's, ONNX Runtime's and IREE's kernels as they were captured on
+#: lavapipe.
+CAPTURED = {
+    "NAVI21": {
+        "conv3x3_56x56_64_64": 4.48, "conv1x1_28x28_128_512": 5.19, "mobilenet_v2_224": 43.33,
+        "resnet50_v1_224": 332.57,
+    },
+    "GFX1100": {
+        "conv3x3_56x56_64_64": 3.44, "conv1x1_28x28_128_512": 4.42, "mobilenet_v2_224": 33.27,
+        "resnet50_v1_224": 249.83,
+    },
+    "VEGA10": {
+        "conv3x3_56x56_64_64": 12.84, "conv1x1_28x28_128_512": 10.46, "mobilenet_v2_224": 80.40,
+        "resnet50_v1_224": 709.96,
+    },
+}
+
+
+@pytest.mark.parametrize("chip", CAPTURED)
+def test_convolutions_are_ahead_of_what_was_captured(chip, radv, tmp_path):
+    for name in CAPTURED[chip]:
+        folder = tmp_path / "nobody" / name
+        folder.mkdir(parents=True)
+        (folder / "log.txt").write_text("=== run\n", encoding="utf-8")
+    rows = beside.rows_for(chip, tmp_path)
+    ours = {row["workload"]: row["bound"]["all"] for row in rows if row["bound"]}
+    assert ours.keys() == CAPTURED[chip].keys()
+    behind = {name: ours[name] for name, best in CAPTURED[chip].items() if ours[name] > best}
+    assert not behind
+
+
 def test_what_can_not_be_judged_is_an_error(radv, tmp_path):
     with pytest.raises(ToolError, match="no captures"):
         beside.rows_for(CHIP, tmp_path)

@@ -99,6 +99,43 @@ def test_convolutions_mostly_multiply(chip, radv):
 
 
 @pytest.mark.parametrize("chip", CHIPS)
+def test_winograd_mostly_multiplies(chip, radv):
+    """The products between Winograd's transforms, in the loop that runs once per tile: all is moved
+    by 16 bytes a lane, and asked for before this tile is multiplied. What surrounds them loads each
+    number once."""
+    judgement = judge(chip, ["winograd"])
+    assert not judgement.failed and not judgement.spilling
+    products = [k for k in judgement.kernels if k["name"].startswith("matmul_tiled")]
+    assert len(products) == 4
+    for kernel in products:
+        loop = kernel["mix"]["loop"]
+        large = "TM=8" in kernel["name"]
+        assert loop["multiply_adds"] == (512 if large else 256)
+        assert loop["before_loads"] <= 8 * 8
+        assert set(loop["lds"]) == set(loop["loads"]) == {"16"}
+        assert loop["fma_share"] >= (0.9 if large else 0.84)
+    transforms = [k for k in judgement.kernels if k not in products]
+    assert len(transforms) == 5 and {k["name"].split(" ")[0] for k in transforms} == {
+        "winograd_input", "winograd_tiled_output"
+    }
+    for kernel in transforms:
+        assert sum(kernel["mix"]["loads"].values()) == 36 and not kernel["mix"]["loop"]
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_stems_mostly_multiply(chip, radv):
+    """A convolution of three channels, by which a model begins: no element of the filter takes a
+    vector register or a vector's load."""
+    judgement = judge(chip, ["resnet50"])
+    assert not judgement.failed and not judgement.spilling
+    (stem,) = (k for k in judgement.kernels if k["name"].startswith("conv_wide"))
+    loop = stem["mix"]["loop"]
+    # 3 channels of 2 pixels for 16 outputs.
+    assert loop["multiply_adds"] == 3 * 2 * 16 and loop["loads"] == {"4": 3 * 2}
+    assert not loop["lds"] and loop["fma_share"] >= 0.8
+
+
+@pytest.mark.parametrize("chip", CHIPS)
 def test_small_products_mostly_multiply(chip, radv):
     """Tiles of 4 × 4 sums an invocation, which the models' products have."""
     judgement = judge(chip, ["mobilenet_v2", "minilm_8x64"])

@@ -1,7 +1,14 @@
 """The products of the workloads that peers are captured on."""
 
+from dataclasses import replace
+
+import pytest
+
 from bench.isa import graphs
-from bench.isa.workloads import WORKLOADS, elements, layers
+from bench.isa.bound import winograd
+from bench.isa.workloads import WORKLOADS, elements, layers, multiply_adds, steps
+from tests.support.profiles import stored_profile
+from webnn_vk.program import Target, compile_program
 
 
 def test_products_of_bert():
@@ -26,3 +33,29 @@ def test_products_of_convolutions():
 def test_workloads_without_products_read_elements():
     graph = graphs.described(WORKLOADS["softmax_12x128x128"])
     assert layers(graph) == [] and elements(graph) == 12 * 128 * 128
+
+
+def test_dispatches_share_the_multiply_adds_of_a_workload():
+    """A convolution by Winograd's way has as many as that takes, edges of tiles left out; the
+    others divide what is left in proportion to their operations."""
+    graph = graphs.described(WORKLOADS["conv3x3_56x56_64_64"])
+    products = layers(graph)
+    program, _ = compile_program(graph, Target(stored_profile("amd_rdna3")))
+    dispatches = steps(program)
+    assert [step.kernel for step in dispatches] == [
+        "winograd_input", "winograd_product", "winograd_output"
+    ]
+    count = 36 * 64 * 64 * 14 * 14
+    assert multiply_adds(dispatches, products) == [0, count, 0]
+    plain = replace(dispatches[1], kernel="matmul_tiled", flops=300)
+    other = replace(plain, flops=100)
+    ragged = replace(dispatches[1], flops=2 * count + 1000)
+    smaller = replace(products[0], winograd=winograd(64, 64, 40, 40))
+    given = [replace(products[0], multiply_adds=800, winograd=()), smaller, products[0]]
+    assert multiply_adds([plain, ragged, other], [given[0], given[1]]) == [
+        600, dict(smaller.winograd)[6], 200
+    ]
+    # Of those that it could be, the largest.
+    assert multiply_adds([ragged], given)[0] == count
+    with pytest.raises(ValueError, match="4x4"):
+        multiply_adds([ragged], given[:1])
