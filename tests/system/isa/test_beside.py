@@ -7,7 +7,7 @@ import json
 import pytest
 
 from bench.isa import beside, graphs, workloads
-from webnn_vk.codegen.isa import chip_profile
+from webnn_vk.codegen.isa import CHIPS, chip_profile
 from webnn_vk.codegen.store import ShaderStore
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.program import Target, compile_program
@@ -93,3 +93,27 @@ def test_what_can_not_be_judged_is_an_error(radv, tmp_path):
         beside.rows_for(CHIP, tmp_path)
     with pytest.raises(ToolError, match="NAVI99"):
         beside.rows_for("NAVI99", tmp_path)
+
+
+#: Microseconds at least of the fastest of IREE's, ncnn's and ONNX Runtime's kernels as captured on
+#: lavapipe in November 2026, by the same formula.
+PEERS = {
+    "layernorm_128x768": {"NAVI21": 0.1024, "VEGA10": 0.2380, "GFX1100": 0.0768},
+    "softmax_12x128x128": {"NAVI21": 0.8280, "VEGA10": 1.5723, "GFX1100": 0.6210},
+    "add_relu_chain_1m": {"NAVI21": 0.8647, "VEGA10": 1.9871, "GFX1100": 0.6656},
+}
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_rows_and_chains_are_level_with_the_peers(chip, radv, tmp_path):
+    for name in PEERS:
+        folder = tmp_path / "nobody" / name
+        folder.mkdir(parents=True)
+        (folder / "log.txt").write_text("=== run\n", encoding="utf-8")
+    found = {row["workload"]: row for row in beside.rows_for(chip, tmp_path) if row["bound"]}
+    assert found.keys() == PEERS.keys() and {row["who"] for row in found.values()} == {"webnn_vk"}
+    for name, peers in PEERS.items():
+        assert found[name]["bound"]["all"] <= peers[chip], name
+    # Rows of 768 are summed without shared memory, and two share what they are scaled by.
+    (norm,) = found["layernorm_128x768"]["dispatches"]
+    assert norm["once"]["lds"] == 0 and norm["groups"] == [64, 1, 1]
