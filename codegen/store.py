@@ -110,7 +110,8 @@ class ShaderStore:
         # Whether the compiler knows cooperative matrices, once it was asked.
         self._knows_matrices: bool | None = None
         # What compiles those of NV2, once that was looked for, and whether any compiler may.
-        self._matrix2_compiler: Compiler | None | str = _DEFAULT
+        self._matrix2_compiler: Compiler | None = None
+        self._matrix2_sought = False
         self._any_compiler = compiler == _DEFAULT
         #: Where the modules came from so far: {"pack": n, "cache": n, "compiler": n}.
         self.origins = {"pack": 0, "cache": 0, "compiler": 0}
@@ -178,14 +179,16 @@ class ShaderStore:
 
     def _for_matrix2(self) -> Compiler | None:
         """What compiles cooperative matrices NV2: the compiler, or another of this machine."""
-        if self._matrix2_compiler == _DEFAULT:
+        if not self._matrix2_sought:
             try:
                 known = knows(self._compiler, MATRIX2_EXTENSION, MATRIX2_TARGET)
             except CompilerUnavailable:
                 known = False
-            self._matrix2_compiler = self._compiler if known else (
-                find_knowing(MATRIX2_EXTENSION, MATRIX2_TARGET) if self._any_compiler else None
-            )
+            if known:
+                self._matrix2_compiler = self._compiler
+            elif self._any_compiler:
+                self._matrix2_compiler = find_knowing(MATRIX2_EXTENSION, MATRIX2_TARGET)
+            self._matrix2_sought = True
         return self._matrix2_compiler
 
     def _compiler_for(self, spec: KernelSpec) -> Compiler | None:

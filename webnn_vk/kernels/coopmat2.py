@@ -103,7 +103,7 @@ def _can_emulate(p: Product, tiling: Schedule, profile: DeviceProfile) -> bool:
     """Whether the emulation fits the device's shared memory, and the loops of an invocation what
     the device lets it do."""
     m, n, k = (tiling[name] for name in ("BM", "BN", "BK"))
-    if 4 * (m * k + k * n + m * n) > profile.max_shared_memory:
+    if 4 * (m * k + k * n + m * n + 1) > profile.max_shared_memory:
         return False
     budget = loop_budget(profile)
     if budget is None:

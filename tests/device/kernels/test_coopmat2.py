@@ -1,6 +1,7 @@
 """Products by the cooperative matrices of workgroups (NV2), in their emulation, against the
 references: what it shares with the real form is all of the tiling, layouts, edges and epilogues.
-A layout that isn't clamped gives NaN past its edge there."""
+What the extension leaves undefined makes all results NaN there: reading past the edge of a layout
+that isn't clamped, rows that overlap, and matrices that begin at no multiple of 16 bytes."""
 
 from __future__ import annotations
 
