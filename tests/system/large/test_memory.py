@@ -26,9 +26,8 @@ with open_context("vulkan") as context:
 NOISE = 12e6
 #: What a first graph needs.
 FIRST_GRAPH = 60e6
-#: What the driver's compiler needs at the same time for the kernels of a model, where its cache has
-#: none of them.
-COMPILER = 20e6
+#: What the compilers need at the same time for the kernels of a model, where no cache has them.
+COMPILER = 40e6
 
 
 def test_weights_are_in_memory_once():
