@@ -26,6 +26,8 @@ with open_context("vulkan") as context:
 NOISE = 12e6
 #: What a first graph needs.
 FIRST_GRAPH = 60e6
+#: What the compilers need at the same time for the kernels of a model, where no cache has them.
+COMPILER = 40e6
 
 
 def test_weights_are_in_memory_once():
@@ -72,13 +74,17 @@ def test_an_import_needs_its_weights_once(megabytes, monkeypatch):
         assert figures.steady < 1.15 * weights + first_graph, (name, figures)
 
 
-@pytest.mark.parametrize("name", ["BERT, 2 layers", "ResNet-50"])
-def test_a_build_takes_half_as_much_again_as_the_weights(name, monkeypatch):
+@pytest.mark.parametrize("name, on_device", [
+    ("MobileNetV2", 1.02), ("BERT, 2 layers", 1.02), ("ResNet-50", 1.7),
+])
+def test_a_build_takes_half_as_much_again_as_the_weights(name, on_device, monkeypatch):
     """On a software driver the weights on the device are resident too: while it is built a model
-    takes one and a half times them, beside what any first graph needs (kernels, the driver's
-    compiler)."""
+    takes one and a half times those that it was given, beside what any first graph needs (kernels,
+    the driver's compiler). Filters of ResNet-50's 3x3 layers lie there transformed, for most of
+    their bytes by small tiles."""
     require_vulkan()
     monkeypatch.setenv("WEBNN_VK_VALIDATE", "0")
     figures = model_in_a_process("vulkan", name)
-    assert figures.weights > 50e6
-    assert figures.peak < 1.5 * figures.weights + FIRST_GRAPH, figures
+    assert figures.given > 13e6
+    assert figures.given <= figures.weights < on_device * figures.given, figures
+    assert figures.peak < 1.5 * figures.given + FIRST_GRAPH + COMPILER, figures

@@ -51,6 +51,37 @@ def _kernels(profile: DeviceProfile, x: tuple[int, ...], w: tuple[int, ...], **a
     return [dispatch.kernel for dispatch in plan(node, profile)]
 
 
+@pytest.mark.parametrize("side, variant, tile", [
+    (56, "4x4 8x64", 4),
+    (28, "4x4 8x64", 4),
+    (14, "2x2 8x64", 2),  # large tiles would save a quarter of the multiplications only
+    (7, "2x2 8x64", 2),  # and here there are 4 of them
+])
+def test_tiles_of_winograd_weigh_the_filter(side: int, variant: str, tile: int) -> None:
+    """A filter that is transformed for large tiles takes twice the memory of one for small tiles:
+    large ones are chosen where they save a third of the multiplications."""
+    node, _ = node_of(
+        "conv2d", _describe(1, 64, side, side), np.zeros((64, 64, 3, 3), np.float32),
+        padding=[1] * 4,
+    )
+    _, product, _ = plan(node, stored_profile("llvmpipe"))
+    packed = product.bindings[1].value
+    assert product.variant == variant
+    assert packed.size == ((tile + 2) ** 2 + 5) * 64 * 64 * 4
+
+
+@pytest.mark.parametrize("side, tile", [(24, (8, 4)), (40, (8, 8)), (80, (16, 8))])
+def test_tiles_of_wide_convolutions_grow_with_the_work(side: int, tile: tuple[int, int]) -> None:
+    """The larger ones take less time for each multiply-add and longer to compile."""
+    node, _ = node_of(
+        "conv2d", _describe(1, 32, 2 * side, 2 * side), np.zeros((64, 32, 3, 3), np.float32),
+        padding=[1] * 4, strides=[2, 2],
+    )
+    (wide,) = plan(node, stored_profile("llvmpipe"))
+    assert wide.kernel == "conv_wide"
+    assert (wide.constants["TC"], wide.constants["TP"]) == tile
+
+
 def test_constant_filters_on_software_devices() -> None:
     winograd = ["winograd_input", "winograd_product", "winograd_output"]
     software = stored_profile("llvmpipe")
