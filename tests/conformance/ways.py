@@ -7,6 +7,7 @@ A test opens the `contexts` of a device, builds its graph on each, and has `runs
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -76,11 +77,13 @@ def runs(context: MLContext, graph: MLGraph, feeds: Mapping[str, np.ndarray]) ->
         _on_tensors(context, graph, [arrays for arrays, _ in sequence]), sequence, strict=True
     ):
         assert_same_bits(results, wanted, "on tensors")
-    context.save_graph("ways", graph).result()
-    with context.load_graph("ways").result() as loaded:
+    key = f"ways-{os.getpid()}"  # processes that run tests beside each other share the folder
+    context.save_graph(key, graph).result()
+    with context.load_graph(key).result() as loaded:
         assert (loaded.inputs, loaded.outputs) == (graph.inputs, graph.outputs)
         assert_same_bits(context.compute(loaded, inputs), first, "loaded")
         assert_same_bits(context.compute(loaded, other_inputs), second, "loaded, other inputs")
+    context.delete_graph(key).result()
     return first, second
 
 

@@ -135,6 +135,7 @@ def test_every_way(
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("device", ways.DEVICES)
 def test_some_every_way(
     contexts: Contexts, monkeypatch: pytest.MonkeyPatch, device: str
