@@ -26,7 +26,11 @@ def graph(
 ) -> None:
     """Print the kernels that the model's operators become, in the order in which they run; draw
     them, and the graph before and after the pass called ``name`` or each."""
-    written = [writable(path) for path in (svg_file, html_file) if path is not None]
+    written = [
+        writable(path, *suffixes)
+        for path, suffixes in ((svg_file, (".svg",)), (html_file, (".html", ".htm")))
+        if path is not None
+    ]
     _check_pass(name)
     given = read_inputs(options.inputs)
     values = {g.name: g.array for g in given if g.name is not None and g.array is not None}

@@ -96,8 +96,11 @@ def working(title: str) -> Iterator[Steps]:
         yield Steps(progress, title)
 
 
-def writable(path: Path) -> Path:
-    """The path, if a file could be written there; ``ToolError`` before any work is done for it."""
+def writable(path: Path, *suffixes: str) -> Path:
+    """The path, if a file could be written there; ``ToolError`` before any work is done for it.
+    ``suffixes``: those that its name may end with, where it has one; by default any."""
+    if suffixes and path.suffix and path.suffix.lower() not in suffixes:
+        raise ToolError(f"cannot write {path}: what is written is {' or '.join(suffixes)}")
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise ToolError(f"cannot write {path}: no such folder, or it is one itself")
     return path

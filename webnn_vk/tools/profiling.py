@@ -18,7 +18,11 @@ def profile(
     options: Options, runs: int, every: int | None, html: Path | None, trace: Path | None
 ) -> None:
     """Run the model so often, inputs written and outputs read, and print what took how long."""
-    written = [writable(path) for path in (html, trace) if path is not None]
+    written = [
+        writable(path, *suffixes)
+        for path, suffixes in ((html, (".html", ".htm")), (trace, (".json",)))
+        if path is not None
+    ]
     with working("building the model") as bar, ready(options, watch=html is not None) as model:
         tensors = Tensors(model.context, model.model.graph)
 
