@@ -29,10 +29,12 @@ from .dispatch import Dispatch, Packed
 from .expression import used_features
 from .family import Family
 from .loads import as_texels, has_texels
-from .matmul import MATMUL, Product, pack_panels, tile_bytes
+from .matmul import MATMUL, pack_panels
 from .node import KernelNode
 from .packing import is_weight, permuted
 from .portions import bound, dispatch
+from .product import Product
+from .product_dispatch import tile_bytes
 from .rows import check_iterations
 from .schedule import Schedule, Tuned
 

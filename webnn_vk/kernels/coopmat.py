@@ -13,14 +13,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
+from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec
 
 from ..data_types import DATA_TYPES
 from ..device_profile import CooperativeMatrix, DeviceProfile
 from ..integers import VECTOR_BYTES, ceil_divide, round_up
 from . import epilogue as fused
 from .expression import used_features
-from .product import Product
+from .product import PARAMS, Product
 from .rows import loop_budget
 from .schedule import Schedule
 
@@ -155,7 +155,7 @@ def vectors(p: Product, bases: Sequence[int]) -> tuple[bool, bool, bool]:
 
 
 def spec(
-    params: tuple[Param, ...], data_type: str, c_type: str | None, out_type: str,
+    data_type: str, c_type: str | None, out_type: str,
     transposed: tuple[bool, bool], by_vectors: tuple[bool, bool, bool], features: frozenset[str],
     extra: fused.Epilogue,
 ) -> KernelSpec:
@@ -181,12 +181,12 @@ def spec(
     if "cooperative_matrix" in features:
         used |= needed(data_type) - {"float16"}
     return KernelSpec(
-        f"{KERNEL}.comp.j2", buffers, (*params, *extra.params), CONSTANTS,
+        f"{KERNEL}.comp.j2", buffers, (*PARAMS, *extra.params), CONSTANTS,
         (*options.items(), *extra.options), used,
     )
 
 
-def catalogue(params: tuple[Param, ...], features: frozenset[str]) -> Iterator[KernelSpec]:
+def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
     """Every kernel without fused steps that these features allow."""
     flags = (False, True)
     for data_type in OPERANDS:
@@ -196,12 +196,12 @@ def catalogue(params: tuple[Param, ...], features: frozenset[str]) -> Iterator[K
         for addend, ta, tb, *by_vectors in itertools.product(flags, repeat=6):
             a_vector, b_vector, out_vector = by_vectors
             yield spec(
-                params, data_type, data_type if addend else None, data_type, (ta, tb),
+                data_type, data_type if addend else None, data_type, (ta, tb),
                 (a_vector, b_vector, out_vector), features, extra,
             )
             if data_type == "float16" and not addend:
                 # One of several parts of the inner dimension.
                 yield spec(
-                    params, data_type, None, "float32", (ta, tb),
+                    data_type, None, "float32", (ta, tb),
                     (a_vector, b_vector, out_vector), features, fused.nothing("float32"),
                 )

@@ -13,14 +13,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
+from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec
 
 from ..data_types import DATA_TYPES
 from ..device_profile import DeviceProfile, FlexibleMatrix
 from ..integers import VECTOR_BYTES, ceil_divide
 from . import epilogue as fused
 from .expression import used_features
-from .product import Product, fits_bindings
+from .product import PARAMS, Product, fits_bindings
 from .rows import loop_budget
 from .schedule import Schedule
 
@@ -136,7 +136,7 @@ def whole_vectors(p: Product) -> bool:
 
 
 def spec(
-    params: tuple[Param, ...], c_type: str | None, out_type: str, transposed: tuple[bool, bool],
+    c_type: str | None, out_type: str, transposed: tuple[bool, bool],
     vectors: bool, out_tensor: bool, features: frozenset[str], extra: fused.Epilogue,
 ) -> KernelSpec:
     """The kernel: ``transposed`` says it of a and b, ``vectors`` is what `whole_vectors` gives,
@@ -154,12 +154,12 @@ def spec(
     if "cooperative_matrix2" in features:
         used |= FEATURES
     return KernelSpec(
-        f"{KERNEL}.comp.j2", buffers, (*params, *extra.params), CONSTANTS,
+        f"{KERNEL}.comp.j2", buffers, (*PARAMS, *extra.params), CONSTANTS,
         (*options.items(), *extra.options), used,
     )
 
 
-def catalogue(params: tuple[Param, ...], features: frozenset[str]) -> Iterator[KernelSpec]:
+def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
     """Every kernel without fused steps that these features allow, those whose sums in float32 are
     of one of several parts of the inner dimension too."""
     if not features >= FEATURES:
@@ -167,6 +167,6 @@ def catalogue(params: tuple[Param, ...], features: frozenset[str]) -> Iterator[K
     for ta, tb, vectors, out_tensor in itertools.product((False, True), repeat=4):
         for c_type, out_type in ((None, OPERAND), (OPERAND, OPERAND), (None, "float32")):
             yield spec(
-                params, c_type, out_type, (ta, tb), vectors, out_tensor, features,
+                c_type, out_type, (ta, tb), vectors, out_tensor, features,
                 fused.nothing(out_type),
             )

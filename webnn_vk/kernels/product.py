@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from webnn_vk.codegen.spec import Param
+
 from ..access import Access
 from ..data_types import DATA_TYPES
 from ..device_profile import DeviceProfile
@@ -110,8 +112,23 @@ def normalize(p: Product) -> Product:
     return p
 
 
+#: What the kernels get of a product.
+PARAMS = (
+    *(Param(name) for name in (
+        "M", "N", "K", "batches", "lda", "ldb", "ldo", "b_panel", "a_base", "b_base", "c_base",
+        "out_base", "c_row", "c_column",
+    )),
+    Param("alpha", "float"),
+    Param("beta", "float"),
+    Param("batch_sizes", count=2),
+    Param("a_batch", count=3),
+    Param("b_batch", count=3),
+    Param("out_batch", count=3),
+)
+
+
 def parameters(p: Product, bases: Sequence[int]) -> dict[str, Any]:
-    """What the kernels get of a product, panels aside. ``bases``: the first elements of a, b, c and
+    """The values of `PARAMS`, panels aside. ``bases``: the first elements of a, b, c and
     out in their bindings."""
     missing = BATCH_RANK - len(p.batch[-BATCH_RANK:])
     pad = (0,) * missing

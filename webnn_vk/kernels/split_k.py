@@ -22,11 +22,10 @@ from . import epilogue as fused
 from .dispatch import Binding, Dispatch, Scratch, grid
 from .expression import used_features
 from .node import KernelNode
-from .product import BATCH_RANK, Product, fits_bindings, parameters
+from .product import BATCH_RANK, PARAMS, Product, fits_bindings, parameters
 from .schedule import SPLIT, Schedule
 
 KERNEL = "matmul_sum"
-PARAMS = (Param("parts"),)
 _PARTS = (2, 4, 5, 8, 10, 16, 20, 32)
 #: A part of the inner dimension is a multiple of the first, so that vectors of 16 bytes stay whole,
 #: and not shorter than the second.
@@ -73,25 +72,25 @@ def partial(p: Product, count: int) -> Product:
 
 
 def spec(
-    params: tuple[Param, ...], c_type: str | None, out_type: str, vector: bool,
-    features: frozenset[str], extra: fused.Epilogue,
+    c_type: str | None, out_type: str, vector: bool, features: frozenset[str],
+    extra: fused.Epilogue,
 ) -> KernelSpec:
-    """The kernel that adds up; ``params`` are those of every product."""
+    """The kernel that adds up."""
     width = 4 if vector else 1
     buffers = (
         Buffer("partial", "float32", "r", width), *([Buffer("c", c_type)] if c_type else []),
         Buffer("out", out_type, "w", width), *extra.buffers,
     )
     return KernelSpec(
-        f"{KERNEL}.comp.j2", buffers, (*params, *PARAMS, *extra.params), (),
+        f"{KERNEL}.comp.j2", buffers, (*PARAMS, Param("parts"), *extra.params), (),
         (("addend", c_type is not None), ("vector", vector), *extra.options),
         used_features(features, buffers, extra.int64),
     )
 
 
 def summed(
-    params: tuple[Param, ...], p: Product, node: KernelNode, c_type: str | None,
-    bindings: Sequence[Binding], bases: Sequence[int], lanes: int, profile: DeviceProfile,
+    p: Product, node: KernelNode, c_type: str | None, bindings: Sequence[Binding],
+    bases: Sequence[int], lanes: int, profile: DeviceProfile,
 ) -> Dispatch:
     """The dispatch that adds up what the parts of a product came to, ``lanes`` invocations a
     workgroup. ``bindings``: the sums, the addend if there is one, the output; ``bases``: the first
@@ -104,7 +103,7 @@ def summed(
     vector = DATA_TYPES[out_type].size <= 4 and not any(n % 4 for n in numbers)
     outputs = p.batches * p.m * p.n
     return Dispatch(
-        spec(params, c_type, out_type, vector, profile.features, extra),
+        spec(c_type, out_type, vector, profile.features, extra),
         (*bindings, *extra.bindings),
         grid(ceil_divide(outputs // (4 if vector else 1), lanes), profile),
         {**parameters(p, bases), "b_panel": 0, "parts": count, **extra.values},
@@ -116,16 +115,16 @@ def summed(
     )
 
 
-def catalogue(params: tuple[Param, ...], features: frozenset[str]) -> Iterator[KernelSpec]:
+def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
     """Every kernel that adds up, without fused steps."""
     for data_type, addend, vector in itertools.product(FLOAT_TYPES, (False, True), (False, True)):
         yield spec(
-            params, data_type if addend else None, data_type, vector, features,
+            data_type if addend else None, data_type, vector, features,
             fused.nothing(data_type),
         )
 
 
-def common(params: tuple[Param, ...], features: frozenset[str]) -> Iterator[KernelSpec]:
+def common(features: frozenset[str]) -> Iterator[KernelSpec]:
     """Kernels that add up, with the fused steps that many models have."""
     for of, c_type, vectors in (
         (chains.OF_CONVOLUTIONS, "float32", (False, True)),
@@ -134,4 +133,4 @@ def common(params: tuple[Param, ...], features: frozenset[str]) -> Iterator[Kern
         (chains.OF_SCORES, None, (True,)),
     ):
         for extra, vector in itertools.product(chains.epilogues(of), vectors):
-            yield spec(params, c_type, "float32", vector, features, extra)
+            yield spec(c_type, "float32", vector, features, extra)

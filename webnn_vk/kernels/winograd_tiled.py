@@ -23,9 +23,11 @@ from ..integers import ceil_divide, round_up
 from . import epilogue as fused
 from .dispatch import Dispatch, Packed, Scratch, workgroup
 from .expression import used_features
-from .matmul import MATMUL, Product, between, tile_shape
+from .matmul import MATMUL
 from .node import KernelNode
 from .portions import Bound, bound, dispatch
+from .product import Product
+from .product_dispatch import between, tile_shape
 from .rows import check_iterations
 from .schedule import Schedule
 from .winograd_tiles import TILES, WinogradFilter, points, suits, tile_counts
