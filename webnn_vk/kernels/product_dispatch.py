@@ -119,11 +119,11 @@ def one_dispatch(
     reach = spans(p)
     # A part of what exceeds a storage buffer begins where it likes, which texels can't: they are of
     # all of it.
-    room = 4 * profile.max_texel_buffer_elements
+    most = profile.max_storage_buffer_range
+    room = {"float32": 4 * profile.max_texel_buffer_elements}
     read = [target for target in (a, b, c) if target is not None]
     texels = schedule.load == "texel" and all(
-        _bytes(target) <= (room if _type_of(target) == "float32" else profile.max_storage_buffer_range)
-        for target in read
+        _bytes(target) <= room.get(_type_of(target), most) for target in read
     )
     bindings, bases = [], []
     for target, start, size, elements in (
