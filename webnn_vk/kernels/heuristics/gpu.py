@@ -147,9 +147,9 @@ class Gpu(Rules):
 
         def rank(candidate: Schedule) -> tuple[int, bool, int]:
             lanes = candidate["lanes"]
-            idle = ceil_divide(vectors, lanes) * lanes - vectors
+            busy = ceil_divide(vectors, lanes) * max(lanes, profile.min_subgroup_size)
             enough = rows.rows >= candidate["rows"] * units
-            return (idle, candidate["rows"] != (2 if enough else 1),
+            return (busy, candidate["rows"] != (2 if enough else 1),
                     lanes if rows.rows >= units else -lanes)
 
         return min(shared, key=rank)
