@@ -161,7 +161,8 @@ def test_a_compiler_that_is_too_old_offers_no_such_kernel(tmp_path: Path) -> Non
 def test_another_compiler_of_the_machine_makes_them() -> None:
     """Beside the first that is found, which may be older."""
     compiler2()
-    store = ShaderStore(None, pack=None)
+    # As `opening` makes it.
+    store = ShaderStore(None, pack=None, compiler=find_compiler())
     spec, other = _products()[0], _any_kernel()
     assert store.available(spec)
     first, second = store.get([spec, other])
