@@ -13,9 +13,10 @@ import pytest
 from tests.support.kernels import compile_spec
 from tests.support.profiles import MATRICES2, stored_profile
 from tests.support.spirv_validator import compiler2, fault, validator2
+from webnn_vk.codegen import compiler as compilers
 from webnn_vk.codegen import spirv, spirv_check
 from webnn_vk.codegen.compiler import find_compiler, flags, knows
-from webnn_vk.codegen.glsl import GlslError, Source
+from webnn_vk.codegen.glsl import CompilerUnavailable, GlslError, Source
 from webnn_vk.codegen.pack import Pack
 from webnn_vk.codegen.render import render
 from webnn_vk.codegen.spec import KernelSpec
@@ -141,6 +142,35 @@ class Old:
             GlslError(s.name, "extension not supported", s.text)
             if MATRIX2_EXTENSION in s.text else compiler.compile([s])[0] for s in sources
         ]
+
+
+class New(Old):
+    """One that takes everything."""
+
+    identity = "new"
+
+    def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
+        return [b"SPIR-V"] * len(sources)
+
+
+class Broken(Old):
+    identity = "broken"
+
+    def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
+        raise CompilerUnavailable("it crashes")
+
+
+def test_a_newer_compiler_is_sought_where_the_machine_s_was_found(monkeypatch) -> None:
+    asked = (MATRIX2_EXTENSION, MATRIX2_TARGET)
+    old, new = Old(), New()
+    assert compilers.knowing(new, *asked) is new
+    # A compiler that somebody chose stands alone.
+    assert compilers.knowing(old, *asked) is None
+    assert compilers.knowing(compilers.FallbackCompiler([old]), *asked) is None
+    monkeypatch.setattr(compilers, "_found", lambda mode: iter([old, Broken(), new, New()]))
+    assert compilers.knowing(find_compiler(), *asked) is new
+    monkeypatch.setattr(compilers, "_found", lambda mode: iter([old, Broken()]))
+    assert compilers.knowing(find_compiler(), *asked) is None
 
 
 def test_a_compiler_that_is_too_old_offers_no_such_kernel(tmp_path: Path) -> None:
