@@ -31,14 +31,14 @@ from typing import Any
 
 from . import spirv
 from .arguments import read_spec
-from .compiler import find_compiler
+from .compiler import find_compiler, knowing
 from .describe import describe, description
 from .glsl import CompilerUnavailable, GlslError, Source
 from .isa import IsaError
 from .pack import PACK_PATH, Pack
 from .render import SHADERS, add_template_dir, own_templates, render, template_info, templates
 from .spec import FEATURES, KernelSpec, SpecError
-from .store import ShaderUnavailable, build_pack
+from .store import MATRIX2_EXTENSION, MATRIX2_TARGET, ShaderUnavailable, build_pack
 
 #: What commands read beside templates.
 _FILES = {"disassemble": (".spv",), "inspect": (".spv", ".comp", ".glsl")}
@@ -90,7 +90,7 @@ def _spec(arguments: argparse.Namespace) -> KernelSpec:
 
 def _compiled(arguments: argparse.Namespace) -> bytes:
     spec = _spec(arguments)
-    module = _from_glsl(Source(render(spec), spec.template), arguments)
+    module = _from_glsl(Source(render(spec), spec.template, spec.target), arguments)
     return spirv.add_float_controls(module, spec.features)
 
 
@@ -101,6 +101,8 @@ def _from_glsl(source: Source, arguments: argparse.Namespace) -> bytes:
             "no GLSL compiler found: install glslang-tools (glslangValidator), or the Python "
             "package vkdispatch-vulkan-native, and look at WEBNN_VK_GLSLANG"
         )
+    if source.target == MATRIX2_TARGET:
+        compiler = knowing(compiler, MATRIX2_EXTENSION, MATRIX2_TARGET) or compiler
     (result,) = compiler.compile([source])
     if isinstance(result, GlslError):
         raise result

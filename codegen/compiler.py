@@ -96,8 +96,10 @@ class FallbackCompiler:
     """The first of several compilers that works; the next is looked for when one cannot be used,
     unless that passes."""
 
-    def __init__(self, compilers: Iterable[Compiler]) -> None:
-        """Raises StopIteration when there is none."""
+    def __init__(self, compilers: Iterable[Compiler], mode: str | None = None) -> None:
+        """``mode``: that of `find_compiler`, where they are those of this machine. Raises
+        StopIteration when there is none."""
+        self.mode = mode
         self._rest = iter(compilers)
         self._current = next(self._rest)
         self._lock = threading.Lock()
@@ -161,14 +163,27 @@ def find_knowing(extension: str, target: str, mode: str | None = None) -> Compil
     return None
 
 
+def knowing(compiler: Compiler, extension: str, target: str) -> Compiler | None:
+    """A compiler where it knows an extension for one of `glsl.TARGETS`, or, where it is what
+    `find_compiler` found, another of this machine that does; None: none does."""
+    try:
+        if knows(compiler, extension, target):
+            return compiler
+    except CompilerUnavailable:
+        pass
+    mode = compiler.mode if isinstance(compiler, FallbackCompiler) else None
+    return None if mode is None else find_knowing(extension, target, mode)
+
+
 def find_compiler(mode: str | None = None) -> Compiler | None:
     """The GLSL compiler of this machine, or None; nothing is loaded or run yet.
 
     mode: "auto" (a library, else a program), "process" (a program), "none"; by default what
     WEBNN_VK_GLSLANG says, else "auto". Raises ValueError for another value.
     """
+    mode = _checked(mode)
     try:
-        return FallbackCompiler(_found(_checked(mode)))
+        return FallbackCompiler(_found(mode), mode)
     except StopIteration:
         return None
 

@@ -23,7 +23,7 @@ from typing import Any
 from webnn_vk import environment
 
 from . import spirv, spirv_check
-from .compiler import Compiler, find_compiler, find_knowing, flags, knows
+from .compiler import Compiler, find_compiler, flags, knowing, knows
 from .files import is_shortage, read_regular, write_atomically
 from .glsl import CompilerUnavailable, GlslError, Source
 from .pack import PACK_PATH, Pack, PackError, PackStats, write_pack
@@ -84,8 +84,8 @@ class ShaderStore:
 
     cache_dir: a folder, None for no cache, by default `default_cache_dir()`.
     pack: a path, None for none, by default WEBNN_VK_PACK or the one of the installation if there.
-    compiler: a `Compiler`, None for none, by default `find_compiler()`, and beside it, where that
-    one doesn't know cooperative matrices NV2, the first that does.
+    compiler: a `Compiler`, None for none, by default `find_compiler()`. Beside what that finds,
+    where it doesn't know cooperative matrices NV2, the first of the machine that does.
     """
 
     def __init__(
@@ -109,10 +109,9 @@ class ShaderStore:
         self._lock = threading.Lock()
         # Whether the compiler knows cooperative matrices, once it was asked.
         self._knows_matrices: bool | None = None
-        # What compiles those of NV2, once that was looked for, and whether any compiler may.
+        # What compiles those of NV2, once that was looked for.
         self._matrix2_compiler: Compiler | None = None
         self._matrix2_sought = False
-        self._any_compiler = compiler == _DEFAULT
         #: Where the modules came from so far: {"pack": n, "cache": n, "compiler": n}.
         self.origins = {"pack": 0, "cache": 0, "compiler": 0}
 
@@ -180,14 +179,7 @@ class ShaderStore:
     def _for_matrix2(self) -> Compiler | None:
         """What compiles cooperative matrices NV2: the compiler, or another of this machine."""
         if not self._matrix2_sought:
-            try:
-                known = knows(self._compiler, MATRIX2_EXTENSION, MATRIX2_TARGET)
-            except CompilerUnavailable:
-                known = False
-            if known:
-                self._matrix2_compiler = self._compiler
-            elif self._any_compiler:
-                self._matrix2_compiler = find_knowing(MATRIX2_EXTENSION, MATRIX2_TARGET)
+            self._matrix2_compiler = knowing(self._compiler, MATRIX2_EXTENSION, MATRIX2_TARGET)
             self._matrix2_sought = True
         return self._matrix2_compiler
 

@@ -13,9 +13,10 @@ import pytest
 from tests.support.kernels import compile_spec
 from tests.support.profiles import MATRICES2, stored_profile
 from tests.support.spirv_validator import compiler2, fault, validator2
+from webnn_vk.codegen import compiler as compilers
 from webnn_vk.codegen import spirv, spirv_check
 from webnn_vk.codegen.compiler import find_compiler, flags, knows
-from webnn_vk.codegen.glsl import GlslError, Source
+from webnn_vk.codegen.glsl import CompilerUnavailable, GlslError, Source
 from webnn_vk.codegen.pack import Pack
 from webnn_vk.codegen.render import render
 from webnn_vk.codegen.spec import KernelSpec
@@ -143,6 +144,35 @@ class Old:
         ]
 
 
+class New(Old):
+    """One that takes everything."""
+
+    identity = "new"
+
+    def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
+        return [b"SPIR-V"] * len(sources)
+
+
+class Broken(Old):
+    identity = "broken"
+
+    def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
+        raise CompilerUnavailable("it crashes")
+
+
+def test_a_newer_compiler_is_sought_where_the_machine_s_was_found(monkeypatch) -> None:
+    asked = (MATRIX2_EXTENSION, MATRIX2_TARGET)
+    old, new = Old(), New()
+    assert compilers.knowing(new, *asked) is new
+    # A compiler that somebody chose stands alone.
+    assert compilers.knowing(old, *asked) is None
+    assert compilers.knowing(compilers.FallbackCompiler([old]), *asked) is None
+    monkeypatch.setattr(compilers, "_found", lambda mode: iter([old, Broken(), new, New()]))
+    assert compilers.knowing(find_compiler(), *asked) is new
+    monkeypatch.setattr(compilers, "_found", lambda mode: iter([old, Broken()]))
+    assert compilers.knowing(find_compiler(), *asked) is None
+
+
 def test_a_compiler_that_is_too_old_offers_no_such_kernel(tmp_path: Path) -> None:
     spec = _products()[0]
     old = ShaderStore(None, pack=None, compiler=Old())
@@ -161,7 +191,8 @@ def test_a_compiler_that_is_too_old_offers_no_such_kernel(tmp_path: Path) -> Non
 def test_another_compiler_of_the_machine_makes_them() -> None:
     """Beside the first that is found, which may be older."""
     compiler2()
-    store = ShaderStore(None, pack=None)
+    # As `opening` makes it.
+    store = ShaderStore(None, pack=None, compiler=find_compiler())
     spec, other = _products()[0], _any_kernel()
     assert store.available(spec)
     first, second = store.get([spec, other])
