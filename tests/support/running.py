@@ -64,7 +64,7 @@ def schedules_of(node: Node, profile: DeviceProfile) -> Sequence[Schedule]:
 def _by(schedule: Schedule, node: Node | KernelNode, profile: DeviceProfile) -> list[Dispatch]:
     kernel = KernelNode.of(node) if isinstance(node, Node) else node
     family = family_of(kernel)
-    return family.lower(kernel, family.problem(kernel), schedule, profile)
+    return family.lowered(kernel, family.problem(kernel), schedule, profile)
 
 
 def run(

@@ -25,8 +25,22 @@ def _storing(spec: KernelSpec) -> KernelSpec:
     )
 
 
+def _computing(spec: KernelSpec) -> KernelSpec:
+    """The kernel with an operand that it computes where it loads it."""
+    (x,) = (buffer for buffer in spec.buffers if buffer.name == "x")
+    buffers = [replace(buffer, name="q0") if buffer is x else buffer for buffer in spec.buffers]
+    before = (("prologue", (("float32", "v_q0"),)), ("prologue_loads", (("q0", "i", "flat"),)))
+    return replace(spec, buffers=tuple(buffers), options=(*spec.options, *before))
+
+
+def _by_strides(spec: KernelSpec) -> KernelSpec:
+    """The kernel with an operand that lies anyhow."""
+    params = (*spec.params, Param("s_x0", count=8))
+    return replace(spec, params=params, options=(*spec.options, ("by_strides", ("x0",))))
+
+
 def files() -> dict[Path, str]:
-    plain = kernels.catalogue(frozenset())
+    plain = list(kernels.catalogue(frozenset()))
     matrices = kernels.catalogue(kernels.MATRIX_FEATURES | kernels.MATRIX2_FEATURES)
     products = [
         # Few compilers know what the second needs: its emulation is described.
@@ -36,4 +50,11 @@ def files() -> dict[Path, str]:
     specs = [*plain, *products, nanoseconds.spec(), *roofline.specs()]
     fused = {spec.template: spec for spec in specs if spec.option("epilogue_type")}
     specs += [_storing(spec) for spec in fused.values()]
+    computing = {f.name for f in kernels.FAMILIES.values() if f.input_loads}
+    specs += [_computing(spec) for t, spec in fused.items() if t.split(".")[0] in computing]
+    strided = next(
+        spec for spec in plain if spec.template == "elementwise.comp.j2"
+        and ("x0", True) in spec.option("operands")
+    )
+    specs.append(_by_strides(strided))
     return {TABLE: json.dumps(summarise(specs), indent=1) + "\n"}

@@ -56,6 +56,9 @@ def _into_readers(graph: KernelGraph, limit: float) -> KernelGraph:
         apart = isinstance(node, KernelNode) and not graph.apart.isdisjoint(node.sources)
         if isinstance(node, KernelNode) and not apart:
             node = _sides_through(_read_through(node, origins), origins, limit)
+            if node.prologue is not None:
+                before = _sides_through(_read_through(node.prologue, origins), origins, limit)
+                node = replace(node, prologue=before)
         if not apart:
             origins |= {v: _behind_views(a, origins) for v, a in _origin(node).items()}
         nodes.append(node)

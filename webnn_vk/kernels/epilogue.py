@@ -72,7 +72,7 @@ def build(node: KernelNode, texels: int = 0) -> Epilogue:
         else:
             buffers.append(Buffer(name, access.data_type))
         bindings.append(Binding(access.value))
-        index, numbers = _index(name, access, node.output, shapes[access])
+        index, numbers = index_of(name, access, node.output, shapes[access])
         params += [Param(number) for number in numbers]
         values |= numbers
         loads.append((name, index))
@@ -166,7 +166,7 @@ def merged(node: KernelNode, extra: Epilogue, other: Binding) -> Epilogue:
     )
 
 
-def _index(
+def index_of(
     name: str, side: Access, out: Access, shape: tuple[int, ...]
 ) -> tuple[str, dict[str, int]]:
     """GLSL for the element of a broadcast operand that belongs to element ``i`` of the output's

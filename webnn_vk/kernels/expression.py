@@ -40,7 +40,8 @@ def lowering(operator: Operator) -> Elementwise:
 class Chain:
     """Statements ``t0 = …; t1 = …;`` of operators applied in turn, one element at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "p") -> None:
+        self._prefix = prefix  # of the names of numbers
         self.params: list[Param] = []
         self.values: dict[str, Any] = {}
         self.flops = 0
@@ -78,7 +79,7 @@ class Chain:
         return f"t{len(self._statements) - 1}"
 
     def _number(self, value: int | float, data_type: str, like: str) -> str:
-        name = f"p{len(self.params)}"
+        name = f"{self._prefix}{len(self.params)}"
         value = cast_number(value, data_type)
         dtype = DATA_TYPES[data_type]
         if dtype.size < 8:

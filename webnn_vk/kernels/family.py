@@ -9,6 +9,7 @@ from webnn_vk.codegen.spec import KernelSpec
 
 from ..access import Access
 from ..device_profile import DeviceProfile
+from . import prologue
 from .choose import choose
 from .dispatch import Dispatch
 from .node import KernelNode, Step
@@ -25,6 +26,9 @@ class Family:
     name: ClassVar[str]
     #: Whether the kernels apply element-wise steps to what they store.
     fuses: ClassVar[bool] = False
+    #: How often they load each element of the operand ``input`` about, where element-wise steps can
+    #: compute it then (``prologue``); 0: they can't.
+    input_loads: ClassVar[int] = 0
 
     def takes(self, node: KernelNode, operand: str) -> bool:
         """Whether the kernels can read this operand through its access. Unless a family says
@@ -80,7 +84,13 @@ class Family:
         problem = self.problem(node)
         name, candidates = self.decides(problem), self.candidates(problem, profile)
         schedule = choose(name, candidates, problem, profile, tuned)
-        return self.lower(node, problem, schedule, profile)
+        return self.lowered(node, problem, schedule, profile)
+
+    def lowered(
+        self, node: KernelNode, problem: Any, schedule: Schedule, profile: DeviceProfile
+    ) -> list[Dispatch]:
+        """``lower``, with the node's prologue."""
+        return prologue.applied(self.lower(node, problem, schedule, profile), node, profile)
 
 
 def is_whole(access: Access) -> bool:

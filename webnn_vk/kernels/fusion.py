@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ..access import Access
-from ..data_types import DATA_TYPES
+from ..data_types import DATA_TYPES, FLOAT_TYPES
 from ..device_profile import DeviceProfile
 from ..graph import Node, Value
 from ..ops.lowering import Elementwise, View
@@ -20,6 +20,9 @@ from .node import KernelGraph, KernelNode, Step, reads, writes
 
 # Longer chains make the driver's compile longer and win little.
 MAX_STEPS = 16
+# Operations on an element, counted each time that it is loaded, that cost no more than storing and
+# loading it.
+MAX_FLOPS_BEFORE = 30
 
 
 def fuse(graph: KernelGraph, profile: DeviceProfile) -> KernelGraph:
@@ -31,6 +34,7 @@ def fuse(graph: KernelGraph, profile: DeviceProfile) -> KernelGraph:
     fusion = _Fusion(graph, profile)
     for node in graph.nodes:
         fusion.visit(node)
+    fusion.compute_inputs()
     return replace(graph, nodes=tuple(fusion.nodes))
 
 
@@ -150,6 +154,60 @@ class _Fusion:
             taps=taps,
         )
         return fused if _accepts(fused, step, self.profile) else None
+
+    def compute_inputs(self) -> None:
+        """Has kernels that load each element once or a few times compute it from what the
+        element-wise kernel before them reads."""
+        found: dict[KernelNode, KernelNode] = {}
+        for node in self.nodes:
+            before = self._before(node) if isinstance(node, KernelNode) else None
+            if before is not None:
+                found[node] = before
+        if not found:
+            return
+        gone = set(found.values())
+        self.nodes = {
+            replace(node, prologue=found[node], sources=(*found[node].sources, *node.sources))
+            if node in found else node: None
+            for node in self.nodes if node not in gone
+        }
+
+    def _before(self, node: KernelNode) -> KernelNode | None:
+        """The element-wise kernel whose work a kernel can do where it loads its operand."""
+        loads = family_of(node).input_loads
+        if not loads:
+            return None
+        access = node.operands["input"]
+        before, profile = self.producers.get(access.value), self.profile
+        if (
+            before is None
+            or not isinstance(before.lowering, Elementwise)
+            or before.lowering.blockwise
+            or before.taps
+            or not self._read_once(access.value)
+            or access.value in {side.value for side in node.sides}
+            or not (access.is_dense and access.shape == before.output.shape)
+            or not self.graph.apart.isdisjoint((*before.sources, *node.sources))
+            or not set(before.reads).isdisjoint(node.writes)
+        ):
+            return None
+        size, data_type = access.size, access.data_type
+        if data_type not in FLOAT_TYPES or size < rules(profile).computes_from:
+            return None
+        made = (*before.results, *(step.output for step in before.epilogue))
+        values = [*(value.descriptor for value in before.reads), *made]
+        operators = before.operator, *(step.operator for step in before.epilogue)
+        flops = sum(operator.lowering.flops for operator in operators)
+        # Absent operands are bound too, and the parameters.
+        buffers = len(before.reads) + len(node.operator.operands) + len(node.sides) + 3
+        limits = profile.max_storage_buffers_per_stage, profile.max_storage_buffers_per_set
+        fits = (
+            all(v.data_type == data_type for v in values)
+            and all(v.byte_length <= profile.max_storage_buffer_range for v in values)
+            and flops * loads <= MAX_FLOPS_BEFORE
+            and buffers <= min(limits)
+        )
+        return before if fits else None
 
     def _met(self, node: KernelNode) -> Iterator[tuple[tuple[KernelNode, ...], KernelNode]]:
         """The element-wise kernels whose results the last step of a fused one reads, as steps

@@ -55,6 +55,8 @@ class KernelNode:
     in_place: frozenset[int] = frozenset()
     #: Where results on the way are stored too, by the number of steps after which they come out.
     taps: Mapping[int, Access] = field(default_factory=dict)
+    #: An element-wise kernel's work that computes the operand ``input`` where it is loaded.
+    prologue: KernelNode | None = None
 
     @classmethod
     def of(cls, node: Node) -> KernelNode:
@@ -105,8 +107,11 @@ class KernelNode:
     @property
     def reads(self) -> tuple[Value, ...]:
         """The values read, each once."""
-        accesses = (*self.operands.values(), *self.sides)
-        return tuple(dict.fromkeys(access.value for access in accesses))
+        values = [access.value for access in (*self.operands.values(), *self.sides)]
+        if self.prologue is not None:
+            computed = self.operands["input"].value
+            values = [*self.prologue.reads, *(value for value in values if value is not computed)]
+        return tuple(dict.fromkeys(values))
 
     @property
     def writes(self) -> tuple[Value, ...]:
@@ -120,7 +125,8 @@ class KernelNode:
     def titles(self) -> tuple[str, ...]:
         """``("matmul [q]", "add", "gelu")``: for reports and messages."""
         parts = [(self.operator, self.label)] + [(s.operator, s.label) for s in self.epilogue]
-        return tuple(operator.title(label) for operator, label in parts)
+        before = () if self.prologue is None else self.prologue.titles
+        return before + tuple(operator.title(label) for operator, label in parts)
 
     @property
     def title(self) -> str:
@@ -132,6 +138,8 @@ class KernelNode:
         only the elements that the output's access names are set."""
 
         def read(access: Access) -> np.ndarray:
+            if self.prologue is not None and access is self.operands["input"]:
+                return view(self.prologue.evaluate(lookup)[0], access)
             return view(lookup(access.value), access)
 
         operands: dict[str, Any] = {}
@@ -309,15 +317,21 @@ def _line(node: KernelNode | Node, names: Mapping[Value, str]) -> str:
             for a in step.operands.values() if a is not None
         ]
 
+    before = node.prologue
+    names = names if before is None else {**names, before.output.value: "#"}
     operands = [f"{key}={named(a)}" for key, a in node.operands.items()]
+    if before is not None:
+        computed = _line(before, names).removeprefix(f"#: {before.output.value.descriptor} = ")
+        operands[0] = f"input=({computed})"
     arguments = [f"{key}={value!r}" for key, value in node.arguments.items()]
+    own = node.titles[0 if before is None else len(before.titles):]
     steps = [
         f" |> {title}({', '.join(sides(step))})"
-        for title, step in zip(node.titles[1:], node.epilogue, strict=True)
+        for title, step in zip(own[1:], node.epilogue, strict=True)
     ]
     steps += [f" stored after {count}: {named(a)}" for count, a in node.taps.items()]
     results = ", ".join(
         f"{named(a)}: {a.value.descriptor}" for a in node.outputs
     )
-    head = node.titles[0]
+    head = own[0]
     return f"{results} = {head}({', '.join(operands + arguments)}){''.join(steps)}"

@@ -77,6 +77,7 @@ class Norm(Family):
 
     name = "norm"
     fuses = True
+    input_loads = 3
 
     def problem(self, node: KernelNode) -> Normalization:
         shape, lowering = node.operands["input"].shape, node.lowering

@@ -56,6 +56,7 @@ class PoolFamily(Family):
 
     name = "pool"
     fuses = True
+    input_loads = 3
 
     def problem(self, node: KernelNode) -> Pooling | Reduction:
         x, arguments = node.operands["input"], node.arguments

@@ -68,6 +68,7 @@ class ReduceFamily(Family):
 
     name = "reduce"
     fuses = True
+    input_loads = 1
 
     def problem(self, node: KernelNode) -> Reduction:
         lowering = node.lowering

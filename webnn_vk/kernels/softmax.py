@@ -30,6 +30,7 @@ class Softmax(Family):
 
     name = "softmax"
     fuses = True
+    input_loads = 3
 
     def problem(self, node: KernelNode) -> Rows:
         x, axis = node.operands["input"], node.arguments["axis"]

@@ -230,7 +230,7 @@ def _dispatches(
     node, packed = _packed(p, schedule, device)
     if schedule not in family.candidates(packed, profile):
         raise Unsupported("not with its constants packed")
-    planned = family.lower(node, packed, schedule, profile)
+    planned = family.lowered(node, packed, schedule, profile)
     for dispatch in (*planned, *packing_of(planned, profile)):
         if not available(dispatch.spec):
             raise Unsupported(f"no shader for {dispatch.kernel}")
@@ -244,7 +244,7 @@ def _measure(
     """The schedules measured in turns, those alone whose results are the plain kernel's."""
     profile = device.profile
     family = family_of(p.node)
-    plain = family.lower(p.node, p.problem, p.candidates[0], profile)
+    plain = family.lowered(p.node, p.problem, p.candidates[0], profile)
     size = max(1, sum(access.size for access in p.node.outputs))
     fan = max(1.0, sum(dispatch.flops for dispatch in plain) / (2 * size))
     bench = Workbench(device, p.node, fan)

@@ -57,3 +57,34 @@ def test_tile_of_eight_dimensions() -> None:
     # The innermost pair moves as one element.
     assert [d.variant for d in plan(node, device_profile())] == ["strided 16d 16 bit"]
     assert_same_bits(node, arrays, device_profile())
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_storage_buffer_range": 4096}], ids=["whole", "parts"])
+@pytest.mark.parametrize(("shape", "permutation"), [
+    ((33, 70), (1, 0)), ((3, 17, 33), (0, 2, 1)), ((2, 40, 65, 3), (0, 2, 1, 3)),
+    ((2, 19, 20, 21), (3, 1, 2, 0)), ((2, 16, 48, 2, 40), (1, 0, 4, 3, 2)),
+    ((1, 3, 96, 40), (0, 2, 3, 1)),
+], ids=str)
+def test_transposes_through_shared_memory(
+    shape: tuple[int, ...], permutation: tuple[int, ...], limits: dict[str, int]
+) -> None:
+    """On a GPU; what has too few rows or columns for a tile moves as elsewhere."""
+    profile = device_profile(device_type="discrete", **limits)
+    x = random_bits(np.random.default_rng(3), "float32", shape)
+    node, arrays = node_of("transpose", x, permutation=permutation)
+    assert_same_bits(node, arrays, profile)
+
+
+def test_only_gpus_use_tiles_and_only_where_a_tile_is_half_full() -> None:
+    gpu = device_profile(device_type="discrete")
+
+    def kernels(profile: object, shape: tuple[int, ...], data_type: str = "float32") -> set[str]:
+        x = random_bits(np.random.default_rng(3), data_type, shape)
+        node, _ = node_of("transpose", x, permutation=(0, 2, 1))
+        return {dispatch.kernel for dispatch in plan(node, profile)}
+
+    assert kernels(gpu, (3, 16, 40)) == kernels(gpu, (3, 16, 40), "int32") == {"transpose"}
+    assert kernels(device_profile(), (3, 16, 40)) == {"copy"}
+    assert kernels(gpu, (3, 15, 400)) == kernels(gpu, (3, 16, 40), "float16") == {"copy"}
+    few = device_profile(device_type="discrete", max_workgroup_invocations=128)
+    assert kernels(few, (3, 16, 40)) == {"copy"}

@@ -24,6 +24,9 @@ class Rules:
     #: Whether a product with few outputs leaves much of the device idle, so that cutting its inner
     #: dimension into parts may be worth it (``split_k``).
     cuts_products = False
+    #: From how many elements on kernels compute an operand where they load it, by a kernel compiled
+    #: for that, and don't have it stored by another one.
+    computes_from = 0
 
     def __init__(self, seed: Seed) -> None:
         self.seed = seed
@@ -52,6 +55,12 @@ class Rules:
     ) -> Schedule:
         """Many invocations of one vector each."""
         return candidates[0]
+
+    def copy(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        """Transposes by tiles in shared memory."""
+        return candidates[-1]
 
     def softmax(
         self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile

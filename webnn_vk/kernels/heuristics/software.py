@@ -20,11 +20,19 @@ class Software(Rules):
     seed: SoftwareSeed
     merges_epilogues = True
     stores_on_the_way = False
+    # Another kernel to compile takes as long as storing this many once and a few more times.
+    computes_from = 1 << 20
 
     def workgroup(self, count: int) -> int:
         """Invocations per workgroup where ``count`` of them work independently: small enough that
         few invocations still occupy all the cores."""
         return 16 if count < 512 else 64
+
+    def copy(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        """Shared memory is memory like the other."""
+        return candidates[0]
 
     def elementwise(
         self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
