@@ -57,7 +57,7 @@ def crossings(graph: RandomGraph, operators: frozenset[str]) -> tuple[int, int]:
     needed = set(graph.outputs)
     for i in reversed(range(len(graph.steps))):
         if first + i in needed:
-            needed.update(graph.steps[i].operands)
+            needed.update(graph.steps[i].reads())
     steps = [(first + i, s) for i, s in enumerate(graph.steps) if first + i in needed]
     on_cpu = {i for i, s in steps if s.operator in operators}
     # A view on the device is its source's memory.
@@ -66,11 +66,11 @@ def crossings(graph: RandomGraph, operators: frozenset[str]) -> tuple[int, int]:
         if i not in on_cpu and isinstance(OPERATORS[s.operator].lowering, View):
             root[i] = root[s.operands[0]]
     read_by_cpu = {
-        root[k] for i, s in steps if i in on_cpu for k in s.operands
+        root[k] for i, s in steps if i in on_cpu for k in s.reads()
         if root[k] not in on_cpu and root[k] not in graph.constant
     }
     read_by_device = {
-        root[k] for i, s in steps if i not in on_cpu and root[i] == i for k in s.operands
+        root[k] for i, s in steps if i not in on_cpu and root[i] == i for k in s.reads()
     } | {root[k] for k in graph.outputs}
     return len(read_by_cpu), len(read_by_device & on_cpu)
 
