@@ -167,6 +167,10 @@ def test_the_meaning_is_kept(operator, data_type):
         feeds = random_feeds(graph, seed)
         conv, norm = graph.nodes
         done = fold(graph)
+        if done is graph:
+            # A channel would vanish: numbers between -1 and 1 don't do that in float32.
+            assert data_type == "float16"
+            return
         (joined,) = done.nodes
         assert joined.origins == (operator, "batch_normalization")
         # The bound: a few roundings of what is summed, all terms taken positive.

@@ -212,4 +212,4 @@ def test_the_meaning_is_kept(kind):
             np.testing.assert_array_equal(array, expected[name])
 
     check()
-    assert folds == 0 if kind == "average_pool2d" else folds > 5
+    assert (folds > 0) == (kind != "average_pool2d")
