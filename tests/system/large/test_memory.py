@@ -74,17 +74,17 @@ def test_an_import_needs_its_weights_once(megabytes, monkeypatch):
         assert figures.steady < 1.15 * weights + first_graph, (name, figures)
 
 
-@pytest.mark.parametrize("name, on_device", [
-    ("MobileNetV2", 1.02), ("BERT, 2 layers", 1.02), ("ResNet-50", 1.7),
+@pytest.mark.parametrize("name, on_device, compilers", [
+    # Weights so small that half of them hides nothing.
+    ("MobileNetV2", 1.02, COMPILER), ("BERT, 2 layers", 1.02, 0), ("ResNet-50", 1.3, 0),
 ])
-def test_a_build_takes_half_as_much_again_as_the_weights(name, on_device, monkeypatch):
+def test_a_build_takes_half_as_much_again_as_the_weights(name, on_device, compilers, monkeypatch):
     """On a software driver the weights on the device are resident too: while it is built a model
     takes one and a half times those that it was given, beside what any first graph needs (kernels,
-    the driver's compiler). Filters of ResNet-50's 3x3 layers lie there transformed, for most of
-    their bytes by small tiles."""
+    the driver's compiler). Filters of some of ResNet-50's 3x3 layers lie there transformed."""
     require_vulkan()
     monkeypatch.setenv("WEBNN_VK_VALIDATE", "0")
     figures = model_in_a_process("vulkan", name)
     assert figures.given > 13e6
     assert figures.given <= figures.weights < on_device * figures.given, figures
-    assert figures.peak < 1.5 * figures.given + FIRST_GRAPH + COMPILER, figures
+    assert figures.peak < 1.5 * figures.given + FIRST_GRAPH + compilers, figures

@@ -55,7 +55,7 @@ def _kernels(profile: DeviceProfile, x: tuple[int, ...], w: tuple[int, ...], **a
     (56, "4x4 8x64", 4),
     (28, "4x4 8x64", 4),
     (14, "2x2 8x64", 2),  # large tiles would save a quarter of the multiplications only
-    (7, "2x2 8x64", 2),  # and here there are 4 of them
+    (9, "2x2 8x64", 2),  # here too, and there are 9 of them
 ])
 def test_tiles_of_winograd_weigh_the_filter(side: int, variant: str, tile: int) -> None:
     """A filter that is transformed for large tiles takes twice the memory of one for small tiles:
@@ -93,6 +93,9 @@ def test_constant_filters_on_software_devices() -> None:
     # Float16 would lose too much, few channels would gain too little.
     assert _kernels(software, x, w, data_type="float16") == ["conv"]
     assert _kernels(software, (1, 8, 56, 56), (64, 8, 3, 3)) == ["conv_wide"]
+    # So few pixels are not worth a filter of twice the size.
+    assert _kernels(software, (1, 512, 7, 7), (512, 512, 3, 3), padding=[1] * 4) == ["conv_wide"]
+    assert _kernels(software, (2, 512, 7, 7), (512, 512, 3, 3), padding=[1] * 4) == winograd
     assert _kernels(software, x, (64, 32, 3, 3), groups=2) == ["conv_wide"]
     assert _kernels(software, (1, 3, 56, 56), (30, 3, 3, 3)) == ["conv"]
 

@@ -63,8 +63,8 @@ class SoftwareSeed(Seed):
     more to compile each distinct tile size.
 
     winograd_channels, winograd_pixels: channels from which on Winograd's transforms cost less than
-    the multiplications they save, and pixels below which reading a filter twice as large costs
-    more.
+    the multiplications they save, and pixels below which a tenth of a model's time is not worth
+    the memory of filters twice as large (ResNet-50's 7x7 layers: 38 MB).
     large_convolution: multiply-adds from which on tiles of 16 channels, a third faster, are worth
     twice the time that tiles of 8 take to compile (0.4 s).
     small_convolution: multiply-adds below which tiles of 8 channels by 4 pixels, which take a third
@@ -115,7 +115,7 @@ _SLOW_GATHERS = SoftwareSeed(
     # Powers of 2 would leave a part of the usual 7, 14, 28 ... rows idle.
     depthwise_rows=(7, 4, 1),
     winograd_channels=16,
-    winograd_pixels=32,
+    winograd_pixels=64,
     small_convolution=1 << 24,
     large_convolution=1 << 25,
     large_product=1 << 30,
