@@ -6,7 +6,12 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.running import device_profile
+from webnn_vk.codegen.spec import KernelSpec
+from webnn_vk.data_types import MLOperandDescriptor
 from webnn_vk.device_profile import CooperativeMatrix, DeviceProfile, FlexibleMatrix
+from webnn_vk.graph import Emitter, Graph, Value
+from webnn_vk.kernels import lower_graph
+from webnn_vk.passes import Compilation
 
 #: Shapes (m, n, k) of fragments and sizes of subgroups, as devices have them.
 SHAPES = {
@@ -50,3 +55,24 @@ def emulating_flexible(
         flexible_matrices=flexible(16, 16, 16, invocations, results), max_flexible_dimension=256,
         **changes,
     )
+
+
+def fused_products(profile: DeviceProfile, kernel: str) -> list[KernelSpec]:
+    """Kernels of halves with element-wise operators of several types behind the product, all of
+    which the device computes by ``kernel``."""
+    specs = []
+    for finish in (
+        lambda b, v, c: b.relu(b.add(v, c)),
+        lambda b, v, c: b.cast(b.gelu(v), "uint8"),
+        lambda b, v, c: b.cast(v, "int64"),
+        lambda b, v, c: b.cast(b.add(v, c), "float32"),
+    ):
+        emit = Emitter()
+        x = Value(MLOperandDescriptor("float16", (2, 128, 256)), name="x")
+        product = emit.matmul(x, emit.constant([[0.5] * 384] * 256, "float16"))
+        out = finish(emit, product, emit.constant([1.0] * 384, "float16"))
+        graph = Graph({"x": x}, {"out": out}, tuple(emit.nodes))
+        (work,) = lower_graph(graph, Compilation(profile)).works
+        assert [d.kernel for d in work.dispatches] == [kernel]
+        specs += [dispatch.spec for dispatch in work.dispatches]
+    return specs

@@ -15,6 +15,7 @@ This is the form for CPUs; ``winograd_tiled`` has that for GPUs.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -33,7 +34,15 @@ from .node import KernelNode
 from .portions import Bound, bound, dispatch
 from .rows import check_iterations
 from .schedule import Schedule
-from .winograd_tiles import TILES, WinogradFilter, filter_spec, points, suits, tile_counts
+from .winograd_tiles import (
+    TILES,
+    WinogradFilter,
+    filter_spec,
+    points,
+    sizes,
+    suits,
+    tile_counts,
+)
 
 _INPUT = ("N", "IC", "H", "W", "TY", "TX", "PH", "PW", "xc", "xw")
 _PRODUCT = ("points", "tiles", "IC", "OC")
@@ -44,23 +53,14 @@ def candidates(g: Any, profile: DeviceProfile) -> list[Schedule]:
     """The schedules by which the device could compute a convolution (``conv.Geometry``) so."""
     if not suits(g):
         return []
+    limit = profile.max_storage_buffer_range
     return [
         Schedule("winograd", (("TILE", tile), ("LX", 8), ("TM", rows), ("TN", columns)), load)
         for load in ("storage", *["texel"] * has_texels(profile))
         for tile in TILES
         for rows, columns in ((4, 4), (4, 8), (8, 4), (8, 8))
-        if 4 * max(_sizes(g, tile)) <= profile.max_storage_buffer_range
+        if 4 * max(sizes(g, tile, g.N * math.prod(tile_counts(g, tile)))) <= limit
     ]
-
-
-def _sizes(g: Any, tile: int) -> tuple[int, ...]:
-    """Elements of the transformed input, the products, the filter, and of input and output."""
-    down, across = tile_counts(g, tile)
-    tiles = points(tile) * g.N * down * across
-    return (
-        tiles * g.IC, tiles * g.OC, (points(tile) + 5) * g.IC * g.OC, g.N * g.IC * g.H * g.W,
-        g.N * g.OC * g.OH * g.OW,
-    )
 
 
 def lower(
@@ -72,7 +72,7 @@ def lower(
     packed = Packed(kernel.value, WinogradFilter(tile, g.OC, g.IC, g.fo, g.fc, g.fw))
     down, across = tile_counts(g, tile)
     tiles = g.N * down * across
-    x, products = (Scratch(4 * size) for size in _sizes(g, tile)[:2])
+    x, products = (Scratch(4 * size) for size in sizes(g, tile, tiles)[:2])
     numbers = {
         **dict(g.numbers), "TY": down, "TX": across, "tiles": tiles, "points": points(tile),
     }

@@ -30,7 +30,7 @@ from .product import Product
 from .product_dispatch import between, tile_shape
 from .rows import check_iterations
 from .schedule import Schedule
-from .winograd_tiles import TILES, WinogradFilter, points, suits, tile_counts
+from .winograd_tiles import TILES, WinogradFilter, points, sizes, suits, tile_counts
 
 KERNEL = "winograd_tiled"
 _INPUT = ("N", "IC", "H", "W", "TY", "TX", "PH", "PW", "xc", "xw", "tiles")
@@ -44,7 +44,7 @@ def candidates(g: Any, profile: DeviceProfile) -> list[Schedule]:
     return [
         Schedule(KERNEL, (("TILE", tile), *tiling.numbers))
         for tile in TILES
-        if 4 * max(_sizes(g, tile)) <= profile.max_storage_buffer_range
+        if 4 * max(sizes(g, tile, columns(g, tile))) <= profile.max_storage_buffer_range
         for tiling in MATMUL.candidates(product(g, tile), profile)
         if tiling.kernel == "matmul_tiled" and tiling.parts == 1
     ]
@@ -72,15 +72,6 @@ def product(g: Any, tile: int) -> Product:
     )
 
 
-def _sizes(g: Any, tile: int) -> tuple[int, ...]:
-    """Elements of the transformed input, the products, the filter, and of input and output."""
-    tiles = points(tile) * columns(g, tile)
-    return (
-        tiles * g.IC, tiles * g.OC, (points(tile) + 5) * g.IC * g.OC, g.N * g.IC * g.H * g.W,
-        g.N * g.OC * g.OH * g.OW,
-    )
-
-
 def lower(
     node: KernelNode, g: Any, schedule: Schedule, profile: DeviceProfile
 ) -> list[Dispatch]:
@@ -89,7 +80,7 @@ def lower(
     check_iterations(g.IC / 4, profile)
     packed = Packed(kernel.value, WinogradFilter(tile, g.OC, g.IC, g.fo, g.fc, g.fw))
     down, across = tile_counts(g, tile)
-    x, products = (Scratch(4 * size) for size in _sizes(g, tile)[:2])
+    x, products = (Scratch(4 * size) for size in sizes(g, tile, columns(g, tile))[:2])
     numbers = {**dict(g.numbers), "TY": down, "TX": across, "tiles": columns(g, tile)}
     lanes, variant = workgroup(profile, 64), f"{tile}x{tile}"
     along = "channels" if g.channels_last else "tiles"

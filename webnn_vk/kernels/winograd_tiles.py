@@ -40,6 +40,16 @@ def tile_counts(g: Any, tile: int) -> tuple[int, int]:
     return ceil_divide(g.OH, tile), ceil_divide(g.OW, tile)
 
 
+def sizes(g: Any, tile: int, tiles: int) -> tuple[int, ...]:
+    """Elements of the transformed input, the products, the filter, and of input and output, of so
+    many tiles."""
+    numbers = points(tile) * tiles
+    return (
+        numbers * g.IC, numbers * g.OC, (points(tile) + 5) * g.IC * g.OC, g.N * g.IC * g.H * g.W,
+        g.N * g.OC * g.OH * g.OW,
+    )
+
+
 @dataclass(frozen=True)
 class WinogradFilter:
     """A filter of 3x3 taps, one group, transformed for tiles of ``tile`` outputs a side:

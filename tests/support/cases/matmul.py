@@ -6,6 +6,8 @@ import numpy as np
 
 from tests.support.comparing import random_array
 from tests.support.running import node_of
+from webnn_vk.data_types import MLOperandDescriptor
+from webnn_vk.kernels import KernelNode
 
 SIZES = (1, 2, 3, 4, 5, 8, 12, 16, 20, 31, 33, 64, 68)
 
@@ -31,3 +33,11 @@ def gemm_node(rng: np.random.Generator, data_type: str) -> tuple:
     c = None if shape is None else random_array(rng, data_type, shape)
     alpha, beta = (float(f) for f in rng.choice((1.0, 0.5, -2.0, 0.0), 2))
     return node_of("gemm", a, b, c=c, alpha=alpha, beta=beta, a_transpose=ta, b_transpose=tb)
+
+
+def product_node(m: int, n: int, k: int, data_type: str = "float16", **arguments) -> KernelNode:
+    """A product of operands that are no constants; with arguments a gemm."""
+    a_transpose, b_transpose = (arguments.get(f"{name}_transpose") for name in "ab")
+    a = MLOperandDescriptor(data_type, (k, m) if a_transpose else (m, k))
+    b = MLOperandDescriptor(data_type, (n, k) if b_transpose else (k, n))
+    return node_of("gemm" if arguments else "matmul", a, b, **arguments)[0]

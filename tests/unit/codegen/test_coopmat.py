@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.kernels import compile_spec
+from tests.support.matrices import fused_products
 from tests.support.profiles import stored_profile
 from tests.support.running import node_of
 from tests.support.spirv_validator import fault, validator
@@ -17,9 +18,7 @@ from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.spirv import capabilities
 from webnn_vk.codegen.store import MATRIX_EXTENSION
 from webnn_vk.data_types import FLOAT_TYPES, MLOperandDescriptor
-from webnn_vk.graph import Emitter, Graph, Value
-from webnn_vk.kernels import MATRIX_FEATURES, catalogue, coopmat, lower_graph, plan
-from webnn_vk.passes import Compilation
+from webnn_vk.kernels import MATRIX_FEATURES, catalogue, coopmat, plan
 from webnn_vk.tools import pack
 
 NVIDIA = stored_profile("nvidia_h200")
@@ -30,26 +29,6 @@ def _products(data_type: str) -> list[KernelSpec]:
         spec for spec in catalogue(MATRIX_FEATURES | {"float16"})
         if spec.template == "matmul_coopmat.comp.j2" and spec.option("operand") == data_type
     ]
-
-
-def _fused() -> list[KernelSpec]:
-    """Kernels with element-wise operators of several types behind the product."""
-    specs = []
-    for finish in (
-        lambda b, v, c: b.relu(b.add(v, c)),
-        lambda b, v, c: b.cast(b.gelu(v), "uint8"),
-        lambda b, v, c: b.cast(v, "int64"),
-        lambda b, v, c: b.cast(b.add(v, c), "float32"),
-    ):
-        emit = Emitter()
-        x = Value(MLOperandDescriptor("float16", (2, 128, 256)), name="x")
-        product = emit.matmul(x, emit.constant([[0.5] * 384] * 256, "float16"))
-        out = finish(emit, product, emit.constant([1.0] * 384, "float16"))
-        graph = Graph({"x": x}, {"out": out}, tuple(emit.nodes))
-        (work,) = lower_graph(graph, Compilation(NVIDIA)).works
-        assert [d.kernel for d in work.dispatches] == [coopmat.KERNEL]
-        specs += [dispatch.spec for dispatch in work.dispatches]
-    return specs
 
 
 @pytest.mark.sample(0.5)
@@ -68,7 +47,7 @@ def test_every_variant_is_valid(data_type: str, addend: bool) -> None:
 
 def test_fused_kernels_are_valid() -> None:
     program = validator()
-    for spec in _fused():
+    for spec in fused_products(NVIDIA, coopmat.KERNEL):
         module = compile_spec(spec)
         spirv_check.check(module)
         assert not fault(program, module), spec.key()

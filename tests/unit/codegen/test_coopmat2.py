@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.kernels import compile_spec
+from tests.support.matrices import fused_products
 from tests.support.profiles import MATRICES2, stored_profile
 from tests.support.spirv_validator import compiler2, fault, validator2
 from webnn_vk.codegen import compiler as compilers
@@ -26,17 +27,13 @@ from webnn_vk.codegen.store import (
     ShaderStore,
     build_pack,
 )
-from webnn_vk.data_types import MLOperandDescriptor
-from webnn_vk.graph import Emitter, Graph, Value
 from webnn_vk.kernels import (
     MATRIX2_FEATURES,
     MATRIX_FEATURES,
     catalogue,
     coopmat,
     coopmat2,
-    lower_graph,
 )
-from webnn_vk.passes import Compilation
 from webnn_vk.tools import pack
 
 NVIDIA = stored_profile(MATRICES2)
@@ -45,26 +42,6 @@ TEMPLATE = "matmul_coopmat2.comp.j2"
 
 def _products() -> list[KernelSpec]:
     return [s for s in catalogue(MATRIX2_FEATURES | MATRIX_FEATURES) if s.template == TEMPLATE]
-
-
-def _fused() -> list[KernelSpec]:
-    """Kernels with element-wise operators of several types behind the product."""
-    specs = []
-    for finish in (
-        lambda b, v, c: b.relu(b.add(v, c)),
-        lambda b, v, c: b.cast(b.gelu(v), "uint8"),
-        lambda b, v, c: b.cast(v, "int64"),
-        lambda b, v, c: b.cast(b.add(v, c), "float32"),
-    ):
-        emit = Emitter()
-        x = Value(MLOperandDescriptor("float16", (2, 128, 256)), name="x")
-        product = emit.matmul(x, emit.constant([[0.5] * 384] * 256, "float16"))
-        out = finish(emit, product, emit.constant([1.0] * 384, "float16"))
-        graph = Graph({"x": x}, {"out": out}, tuple(emit.nodes))
-        (work,) = lower_graph(graph, Compilation(NVIDIA)).works
-        assert [d.kernel for d in work.dispatches] == [coopmat2.KERNEL]
-        specs += [dispatch.spec for dispatch in work.dispatches]
-    return specs
 
 
 def _module(spec: KernelSpec) -> bytes:
@@ -84,7 +61,7 @@ def test_every_variant_is_valid() -> None:
 
 def test_fused_kernels_are_valid() -> None:
     program = validator2()
-    for spec in _fused():
+    for spec in fused_products(NVIDIA, coopmat2.KERNEL):
         module = _module(spec)
         spirv_check.check(module)
         assert not fault(program, module, MATRIX2_TARGET), spec.key()

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from tests.support.cases.matmul import product_node
 from tests.support.matrices import shape
 from tests.support.profiles import NAMES, stored_profile
 from tests.support.running import node_of, schedules_of
@@ -22,20 +23,13 @@ NVIDIA, AMD = stored_profile("nvidia_h200"), stored_profile("amd_rdna3")
 CHOOSE = {"nvidia_h200", "amd_rdna3"}
 
 
-def _product(m: int, n: int, k: int, data_type: str = "float16", **arguments):
-    a_transpose, b_transpose = (arguments.get(f"{name}_transpose") for name in "ab")
-    a = MLOperandDescriptor(data_type, (k, m) if a_transpose else (m, k))
-    b = MLOperandDescriptor(data_type, (n, k) if b_transpose else (k, n))
-    return node_of("gemm" if arguments else "matmul", a, b, **arguments)[0]
-
-
 def _planned(profile: DeviceProfile, *sizes: int, **arguments) -> Dispatch:
-    (dispatch,) = plan(_product(*sizes, **arguments), profile)
+    (dispatch,) = plan(product_node(*sizes, **arguments), profile)
     return dispatch
 
 
 def _tilings(profile: DeviceProfile, *sizes: int, **arguments) -> list[Schedule]:
-    schedules = schedules_of(_product(*(sizes or (512, 512, 512)), **arguments), profile)
+    schedules = schedules_of(product_node(*(sizes or (512, 512, 512)), **arguments), profile)
     return [s for s in schedules if s.kernel == coopmat.KERNEL and s.parts == 1]
 
 
@@ -48,7 +42,7 @@ def test_large_halves_go_by_matrices_where_those_are_known_to_be_fast(name: str)
         assert _planned(profile, *sizes, data_type="float32").kernel != coopmat.KERNEL
     # What fills no tile, and a matrix times a vector.
     for sizes in ((8, 1024, 1024), (1024, 1024, 8), (1, 1024, 1024), (1024, 1, 1024)):
-        assert coopmat.KERNEL not in {d.kernel for d in plan(_product(*sizes), profile)}
+        assert coopmat.KERNEL not in {d.kernel for d in plan(product_node(*sizes), profile)}
 
 
 def test_software_never_chooses_them() -> None:
@@ -62,7 +56,7 @@ def test_software_never_chooses_them() -> None:
         assert _planned(software, *sizes).kernel == "matmul"
 
 
-def test_the_plan_of_a_large_product() -> None:
+def test_the_plan_of_a_largeproduct_node() -> None:
     dispatch = _planned(NVIDIA, 4096, 2048, 1024)
     assert dispatch.constants == {
         "LX": 128, "SUBGROUP": 32, "BM": 128, "BN": 128, "BK": 32, "FM": 16, "FN": 16, "FK": 16,
@@ -91,7 +85,7 @@ def test_what_does_not_divide_by_vectors_goes_element_by_element() -> None:
         assert [(b.data_type, b.width) for b in found] == buffers
 
 
-def test_a_pointwise_convolution_is_such_a_product() -> None:
+def test_a_pointwise_convolution_is_such_aproduct_node() -> None:
     x = MLOperandDescriptor("float16", (1, 56, 56, 128))
     w = MLOperandDescriptor("float16", (256, 1, 1, 128))
     node, _ = node_of("conv2d", x, w, input_layout="nhwc", filter_layout="ohwi")
@@ -141,7 +135,7 @@ def test_limits_of_the_device_are_kept(name: str) -> None:
                    {"max_workgroup_size": (64, 64, 64)}, {"max_shared_memory": 4096}):
         profile = stored_profile(name).replace(**change)
         for a_transpose in (False, True):
-            node = _product(512, 512, 512, a_transpose=a_transpose, b_transpose=a_transpose)
+            node = product_node(512, 512, 512, a_transpose=a_transpose, b_transpose=a_transpose)
             problem = MATMUL.problem(KernelNode.of(node))
             for tiling in coopmat.schedules(problem, profile):
                 assert coopmat.shared_bytes(problem, tiling) <= profile.max_shared_memory

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.cases.matmul import product_node
 from tests.support.matrices import flexible
 from tests.support.profiles import MATRICES2, NAMES, stored_profile
-from tests.support.running import node_of, schedules_of
+from tests.support.running import schedules_of
 from webnn_vk.access import Access
 from webnn_vk.data_types import MLOperandDescriptor
 from webnn_vk.device_profile import DeviceProfile
@@ -23,20 +24,13 @@ from webnn_vk.passes import Compilation
 NVIDIA = stored_profile(MATRICES2)
 
 
-def _product(m: int, n: int, k: int, data_type: str = "float16", **arguments):
-    a_transpose, b_transpose = (arguments.get(f"{name}_transpose") for name in "ab")
-    a = MLOperandDescriptor(data_type, (k, m) if a_transpose else (m, k))
-    b = MLOperandDescriptor(data_type, (n, k) if b_transpose else (k, n))
-    return node_of("gemm" if arguments else "matmul", a, b, **arguments)[0]
-
-
 def _planned(profile: DeviceProfile, *sizes: int, **arguments) -> Dispatch:
-    (dispatch,) = plan(_product(*sizes, **arguments), profile)
+    (dispatch,) = plan(product_node(*sizes, **arguments), profile)
     return dispatch
 
 
 def _tilings(profile: DeviceProfile, *sizes: int, **arguments) -> list[Schedule]:
-    schedules = schedules_of(_product(*(sizes or (512, 512, 512)), **arguments), profile)
+    schedules = schedules_of(product_node(*(sizes or (512, 512, 512)), **arguments), profile)
     return [s for s in schedules if s.kernel == coopmat2.KERNEL and s.parts == 1]
 
 
@@ -51,7 +45,7 @@ def test_large_halves_go_by_them_before_those_of_subgroups() -> None:
             coopmat.KERNEL, coopmat2.KERNEL)
         assert _planned(NVIDIA.masked(["cooperative_matrix2"]), *sizes).kernel == coopmat.KERNEL
     for sizes in ((8, 1024, 1024), (1024, 1024, 8), (1, 1024, 1024), (1024, 1, 1024)):
-        assert coopmat2.KERNEL not in {d.kernel for d in plan(_product(*sizes), NVIDIA)}
+        assert coopmat2.KERNEL not in {d.kernel for d in plan(product_node(*sizes), NVIDIA)}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -62,7 +56,7 @@ def test_devices_without_them_never_get_one(name: str) -> None:
     assert not _tilings(NVIDIA.replace(flexible_matrices=()))
 
 
-def test_the_plan_of_a_large_product() -> None:
+def test_the_plan_of_a_largeproduct_node() -> None:
     dispatch = _planned(NVIDIA, 4096, 2048, 1024)
     assert dispatch.constants == {"LX": 256, "BM": 128, "BN": 256, "BK": 64}
     assert dispatch.groups == (32 * 8, 1, 1) and dispatch.variant == "nn vv 128x256"
@@ -113,7 +107,7 @@ def test_a_mask_switches_them_off(mask: str) -> None:
 
 def test_tensor_layouts_have_to_fit() -> None:
     """Every matrix begins at 16 bytes, and rows don't overlap."""
-    node = KernelNode.of(_product(64, 64, 64))
+    node = KernelNode.of(product_node(64, 64, 64))
     problem = MATMUL.problem(node)
     assert coopmat2.schedules(problem, NVIDIA)
     for change, fits in (
@@ -133,7 +127,7 @@ def test_tensor_layouts_have_to_fit() -> None:
 
 
 def test_how_the_result_is_stored() -> None:
-    problem = MATMUL.problem(KernelNode.of(_product(64, 64, 64)))
+    problem = MATMUL.problem(KernelNode.of(product_node(64, 64, 64)))
     (tiling,) = [t for t in _tilings(NVIDIA) if (t["BM"], t["BN"]) == (64, 64)]
 
     def stores(base: int = 0, out_type: str = "float16", profile=NVIDIA, **change) -> bool:
@@ -173,7 +167,7 @@ def test_a_packed_weight_lies_in_panels_of_the_tile() -> None:
 
 def test_long_inner_dimensions_are_cut() -> None:
     """Sums of the parts are float32, stored as a tensor."""
-    part, total = plan(_product(128, 128, 8192), NVIDIA)
+    part, total = plan(product_node(128, 128, 8192), NVIDIA)
     assert (part.kernel, total.kernel) == (coopmat2.KERNEL, "matmul_sum")
     assert part.spec.buffers[2].data_type == "float32" and part.spec.option("out_tensor")
     assert not part.spec.option("half_result")
@@ -184,7 +178,7 @@ def test_plans_are_in_the_catalogue() -> None:
     for sizes in ((64, 64, 64), (65, 64, 64), (64, 65, 64), (64, 64, 65), (128, 128, 8192)):
         for transposes in ({}, {"a_transpose": True}, {"b_transpose": True},
                            {"a_transpose": True, "b_transpose": True}):
-            for dispatch in plan(_product(*sizes, **transposes), NVIDIA):
+            for dispatch in plan(product_node(*sizes, **transposes), NVIDIA):
                 assert dispatch.spec in known
     without = catalogue(NVIDIA.features - {"cooperative_matrix2"})
     assert not any(spec.template == "matmul_coopmat2.comp.j2" for spec in without)
@@ -223,7 +217,7 @@ def test_what_is_tried_of_a_kernel() -> None:
 
 def test_operands_that_begin_in_a_view_go_by_others() -> None:
     """A slice that begins at no multiple of 16 bytes."""
-    node = KernelNode.of(_product(512, 512, 512))
+    node = KernelNode.of(product_node(512, 512, 512))
     a = node.operands["a"]
     shifted = replace(node, operands={**node.operands, "a": Access(
         a.value, a.shape, a.strides, a.offset + 3)})
