@@ -50,8 +50,8 @@ def files() -> dict[Path, str]:
     specs = [*plain, *products, nanoseconds.spec(), *roofline.specs()]
     fused = {spec.template: spec for spec in specs if spec.option("epilogue_type")}
     specs += [_storing(spec) for spec in fused.values()]
-    computing = {f.name for f in kernels.FAMILIES.values() if f.input_loads}
-    specs += [_computing(spec) for t, spec in fused.items() if t.split(".")[0] in computing]
+    computing = tuple(f.name for f in kernels.FAMILIES.values() if f.input_loads)
+    specs += [_computing(spec) for t, spec in fused.items() if t.startswith(computing)]
     strided = next(
         spec for spec in plain if spec.template == "elementwise.comp.j2"
         and ("x0", True) in spec.option("operands")

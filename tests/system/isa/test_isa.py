@@ -132,7 +132,8 @@ def test_stems_mostly_multiply(chip, radv):
     loop = stem["mix"]["loop"]
     # 3 channels of 2 pixels for 16 outputs.
     assert loop["multiply_adds"] == 3 * 2 * 16 and loop["loads"] == {"4": 3 * 2}
-    assert not loop["lds"] and loop["fma_share"] >= 0.8
+    # The loop over taps is the only one: where a tap lies in the image is found in it.
+    assert not loop["lds"] and loop["fma_share"] >= 0.65
 
 
 @pytest.mark.parametrize("chip", CHIPS)
