@@ -129,8 +129,11 @@ _RULES = _rules()
 
 
 def multiplies_integers(profile: DeviceProfile) -> bool:
-    """Whether sums of integers pay on the device: where dot products of four are in hardware. On
-    software Vulkan they are many instructions each."""
+    """Whether sums of integers pay on the device: where dot products of four are in hardware.
+
+    On software Vulkan they are many instructions each: 128 × 768 × 768 took lavapipe 93 ms of CPU
+    time as integers, and 9 as floats.
+    """
     wanted = {"integer_dot_product", "integer_dot_product_accelerated"}
     return not profile.is_software and wanted <= profile.features
 
