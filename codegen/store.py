@@ -38,6 +38,8 @@ _LARGEST = 64 << 20
 _DEFAULT = "default"
 #: What kernels with cooperative matrices ask of a compiler: glslang from 14 on has it.
 MATRIX_EXTENSION = "GL_KHR_cooperative_matrix"
+#: What kernels with integer dot products ask of it: an instruction by its number.
+INTRINSICS_EXTENSION = "GL_EXT_spirv_intrinsics"
 #: What those of VK_NV_cooperative_matrix2 ask of it: glslang from 15.1 on, for Vulkan 1.3.
 MATRIX2_EXTENSION, MATRIX2_TARGET = "GL_NV_cooperative_matrix2", "vulkan1.3"
 #: Modules that a store remembers, some 14 kB each.
@@ -107,8 +109,8 @@ class ShaderStore:
         self._compiler = find_compiler() if compiler == _DEFAULT else compiler
         self._memo: OrderedDict[str, bytes] = OrderedDict()
         self._lock = threading.Lock()
-        # Whether the compiler knows cooperative matrices, once it was asked.
-        self._knows_matrices: bool | None = None
+        # Whether the compiler knows an extension, once it was asked.
+        self._knows: dict[str, bool] = {}
         # What compiles those of NV2, once that was looked for.
         self._matrix2_compiler: Compiler | None = None
         self._matrix2_sought = False
@@ -162,19 +164,24 @@ class ShaderStore:
 
     def _compiles(self, spec: KernelSpec) -> bool:
         """Whether there is a compiler that knows what a kernel needs: older ones know no
-        cooperative matrices. One that can't be asked may be tried with, as for other kernels."""
+        cooperative matrices, or no instructions by number. One that can't be asked may be tried
+        with, as for other kernels."""
         if self._compiler is None:
             return False
         if spec.target == MATRIX2_TARGET:
             return self._for_matrix2() is not None
-        if "cooperative_matrix" not in spec.features:
+        if "cooperative_matrix" in spec.features:
+            extension = MATRIX_EXTENSION
+        elif "integer_dot_product" in spec.features:
+            extension = INTRINSICS_EXTENSION
+        else:
             return True
-        if self._knows_matrices is None:
+        if extension not in self._knows:
             try:
-                self._knows_matrices = knows(self._compiler, MATRIX_EXTENSION)
+                self._knows[extension] = knows(self._compiler, extension)
             except CompilerUnavailable:
                 return True
-        return self._knows_matrices
+        return self._knows[extension]
 
     def _for_matrix2(self) -> Compiler | None:
         """What compiles cooperative matrices NV2: the compiler, or another of this machine."""

@@ -47,6 +47,8 @@ def files() -> dict[Path, str]:
         replace(spec, features=frozenset()) if "cooperative_matrix2" in spec.features else spec
         for spec in matrices if spec.template.startswith("matmul_coopmat")
     ]
+    dots = kernels.catalogue(frozenset({"integer_dot_product"}))
+    products += [spec for spec in dots if spec.template == "matmul_dot.comp.j2"]
     specs = [*plain, *products, nanoseconds.spec(), *roofline.specs()]
     fused = {spec.template: spec for spec in specs if spec.option("epilogue_type")}
     specs += [_storing(spec) for spec in fused.values()]

@@ -15,6 +15,7 @@ from .copy import Copy
 from .elementwise import ElementwiseFamily
 from .family import Family
 from .gather import GatherFamily
+from .integer_product import IntegerProductFamily
 from .matmul import Matmul
 from .node import KernelNode
 from .norm import Norm
@@ -31,8 +32,8 @@ FAMILIES: Mapping[str, Family] = MappingProxyType({
     family.name: family
     for family in (
         AttentionFamily(), BatchNorm(), Conv(), Copy(), ElementwiseFamily(), GatherFamily(),
-        Matmul(), Norm(), Pad(), PoolFamily(), ReduceFamily(), ResampleFamily(), Scan(),
-        ScatterFamily(), Softmax(), Triangular(),
+        IntegerProductFamily(), Matmul(), Norm(), Pad(), PoolFamily(), ReduceFamily(),
+        ResampleFamily(), Scan(), ScatterFamily(), Softmax(), Triangular(),
     )
 })
 

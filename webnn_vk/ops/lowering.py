@@ -108,6 +108,15 @@ class QuantizedProduct(Product):
 
 
 @dataclass(frozen=True)
+class IntegerProduct:
+    """A product of integers of 8 bits, summed up exactly (`ops/quantized.py`). ``expand``: the same
+    by the specification's operators, as `Decompose` has it."""
+
+    expand: Callable[..., Any]
+    family: ClassVar[str] = "integer_product"
+
+
+@dataclass(frozen=True)
 class Attention:
     """softmax(query · keyᵀ) · value with what `ops/attention.py` says. ``expand``: the same by the
     specification's operators, as `Decompose` has it, for devices whose limits forbid the kernel."""
@@ -214,5 +223,6 @@ class Scatter:
 Kernel = (
     Elementwise | Move | Join | Pad | Triangular | Product | Convolution | Reduce | Pool | Scan
     | Softmax | Normalize | BatchNormalize | Resample | Gather | Scatter | Attention
+    | IntegerProduct
 )
 Lowering = Kernel | View | Decompose

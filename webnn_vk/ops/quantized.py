@@ -8,13 +8,18 @@ from typing import Any
 import numpy as np
 
 from ..data_types import FLOAT_TYPES, MLOperandDescriptor
+from ..integers import round_up
 from .arguments import U32, Bool, Double, Operand, SequenceOf
 from .convolution import Conv2dFilterLayout, InputLayout, conv2d, convolved
-from .lowering import QuantizedConvolution, QuantizedProduct
+from .lowering import IntegerProduct, QuantizedConvolution, QuantizedProduct
 from .record import Check, Inferred, Limits, compiler_operator
 
 #: Data types of weights that products read as they are.
 WEIGHT_TYPES = ("int8", "uint8")
+#: The longest inner dimension whose sums of products of 8-bit differences all fit in int32.
+LONGEST_INTEGER_SUM = (2**31 - 1) // (255 * 255)
+#: Elements along the inner dimension of which b of `integer_matmul` has whole ones.
+INTEGER_STEP = 16
 
 
 @compiler_operator(
@@ -84,6 +89,73 @@ def _expand(emit: Any, operands: Any, arguments: Any, outputs: Any) -> Any:
 
 
 quantized_matmul.lowers_to(QuantizedProduct((("b", "b_transpose"),), _expand))
+
+
+@compiler_operator(
+    a=Limits(WEIGHT_TYPES, (2, 8)), b=Limits(("int8",), (2, 2)), sums=Limits(("int32",), (1, 1)),
+    zero_points=Limits(("int32",), (1, 1)), output=Limits(("float32",)),
+)
+def integer_matmul(
+    check: Check,
+    a: Operand,
+    b: Operand,
+    sums: Operand,
+    *,
+    zero_points: Operand = None,
+    a_zero_point: Double = 0.0,
+) -> MLOperandDescriptor:
+    """Σ (a − ``a_zero_point``) · (b − ``zero_points``[n]), exact in int32 and given in float32:
+    [.., M, K] by [N, K rounded up to 16] gives [.., M, N]; what b has past K is not looked at.
+    ``sums`` [N] has to be Σ (b − ``zero_points``), each sum over K; zero points of b are of its
+    type, none stand for zeros. What the sum is to be scaled by is left to who made it."""
+    inner, (columns, wide) = a.shape[-1], b.shape
+    check.that(
+        wide == round_up(inner, INTEGER_STEP),
+        f"a is {a} and b is {b}; b needs {round_up(inner, INTEGER_STEP)} columns, the "
+        f"{inner} of a rounded up to {INTEGER_STEP}",
+    )
+    check.that(
+        inner <= LONGEST_INTEGER_SUM,
+        f"a is {a}; sums of {inner} products may not fit in int32, {LONGEST_INTEGER_SUM} at most",
+    )
+    for name, operand in (("sums", sums), ("zero_points", zero_points)):
+        check.that(
+            operand is None or operand.shape == (columns,),
+            f"{name} is {operand}; [{columns}] is expected, one for each row of b {b}",
+        )
+    _check_zero_point(check, a_zero_point)
+    return MLOperandDescriptor("float32", (*a.shape[:-1], columns))
+
+
+@integer_matmul.reference
+def _(
+    out: MLOperandDescriptor, a: np.ndarray, b: np.ndarray, sums: np.ndarray,
+    zero_points: np.ndarray | None, a_zero_point: float,
+) -> np.ndarray:
+    # Whole numbers of this size are exact in float64, in which NumPy multiplies by a library.
+    weights = b[:, : a.shape[-1]].astype(np.float64)
+    if zero_points is not None:
+        weights -= zero_points[:, None]
+    return np.matmul(a.astype(np.float64) - a_zero_point, weights.T).astype(np.float32)
+
+
+def _expand_integers(emit: Any, operands: Any, arguments: Any, outputs: Any) -> Any:
+    """The operators of the specification that it stands for."""
+    a, b, zero_points = operands["a"], operands["b"], operands["zero_points"]
+    left = emit.cast(a, "float32")
+    if arguments["a_zero_point"]:
+        left = emit.sub(left, emit.constant(arguments["a_zero_point"], "float32"))
+    columns, inner = b.shape[0], a.shape[-1]
+    if inner != b.shape[1]:
+        b = emit.slice(b, (0, 0), (columns, inner))
+    right = emit.cast(b, "float32")
+    if zero_points is not None:
+        zeros = emit.reshape(emit.cast(zero_points, "float32"), (columns, 1))
+        right = emit.sub(right, zeros)
+    return emit.matmul(left, emit.transpose(right, permutation=(1, 0)))
+
+
+integer_matmul.lowers_to(IntegerProduct(_expand_integers))
 
 
 @compiler_operator(

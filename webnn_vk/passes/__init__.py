@@ -8,6 +8,7 @@ from .dump import Dump
 from .fold import FOLD, fold_constants
 from .fold_batch_norm import FOLD_BATCH_NORM
 from .fold_pad import FOLD_PAD
+from .integer_products import INTEGER_PRODUCTS
 from .join_products import JOIN_PRODUCTS, join_products
 from .layout import LAYOUT, assign_layouts
 from .norms import FUSE_NORMS
@@ -21,8 +22,9 @@ from .rewrite import Rewrite, apply_rewrites, rewrite, rewrite_pass
 # results stay a reference for what the other passes do.
 DEVICE_PASSES = (
     # Before what it would compute is folded to floats, and where scales have been folded first.
-    DEAD_CODE, FUSE_DEQUANTIZE, FOLD, FUSE_DEQUANTIZE, DECOMPOSE, FOLD, LAYOUT, FOLD_PAD,
-    FOLD_BATCH_NORM, FUSE_NORMS, FUSE_ACTIVATIONS, FUSE_ATTENTION, JOIN_PRODUCTS, PLACE,
+    DEAD_CODE, INTEGER_PRODUCTS, FUSE_DEQUANTIZE, FOLD, INTEGER_PRODUCTS, FUSE_DEQUANTIZE,
+    DECOMPOSE, FOLD, LAYOUT, FOLD_PAD, FOLD_BATCH_NORM, FUSE_NORMS, FUSE_ACTIVATIONS,
+    FUSE_ATTENTION, JOIN_PRODUCTS, PLACE,
 )
 HOST_PASSES = (DEAD_CODE, FOLD, PLACE)
 
@@ -38,6 +40,7 @@ __all__ = [
     "FUSE_DEQUANTIZE",
     "FUSE_NORMS",
     "HOST_PASSES",
+    "INTEGER_PRODUCTS",
     "JOIN_PRODUCTS",
     "LAYOUT",
     "ORDER",

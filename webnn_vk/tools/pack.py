@@ -42,7 +42,7 @@ def specs(matrices: bool = True, matrices2: bool = False) -> list[KernelSpec]:
             united = frozenset().union(*features)
             distinct.update(dict.fromkeys(kernels.catalogue(united)))
             distinct.update(dict.fromkeys(kernels.common(united)))
-    for features in (SUBGROUPS, SUBGROUPS | {"float16"}):
+    for features in (SUBGROUPS, SUBGROUPS | {"float16"}, frozenset({"integer_dot_product"})):
         distinct.update(dict.fromkeys(kernels.catalogue(features)))
     if matrices:
         distinct.update(dict.fromkeys(kernels.catalogue(MATRICES)))

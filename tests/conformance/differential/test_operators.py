@@ -24,7 +24,9 @@ BATCH = 8
 #: 16-bit and 64-bit types masked, and with bindings so small that most tensors need several.
 LEAST = {"native": 200, "masked": 80, "portions": 80}
 #: Of operators with so many pipelines that their compilation would take minutes.
-SHARES = {"attention": 0.2, "quantized_matmul": 0.4, "quantized_conv2d": 0.2}
+SHARES = {
+    "attention": 0.2, "integer_matmul": 0.4, "quantized_matmul": 0.4, "quantized_conv2d": 0.2,
+}
 MASK = ("float16", "int8", "int16", "int64")
 
 

@@ -86,6 +86,9 @@ PROBLEMS: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
     )),
 ]
 _INDEXED = {
+    "integer_matmul": (
+        [("uint8", (128, 768)), ("int8", (768, 768)), ("int32", (768,))], {"a_zero_point": 128.0},
+    ),
     "gather": ([("float32", (30522, 384)), ("int32", (4, 32))], {}),
     "gather_elements": ([("float32", (64, 64)), ("int32", (8, 64))], {}),
     "gather_nd": ([("float16", (8, 16, 4)), ("int64", (5, 2))], {}),

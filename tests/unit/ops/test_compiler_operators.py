@@ -43,8 +43,8 @@ def test_users_do_not_meet_it(record):
             Target(stored_profile(), force_cpu=[NAME]),
         )
     own = {
-        "attention", "gelu_tanh", "quantized_conv2d", "quantized_matmul", "rms_normalization",
-        "swish",
+        "attention", "gelu_tanh", "integer_matmul", "quantized_conv2d", "quantized_matmul",
+        "rms_normalization", "swish",
     }
     assert set(ALL_OPERATORS) == set(OPERATORS) | own | {NAME}
 

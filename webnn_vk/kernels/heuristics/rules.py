@@ -62,6 +62,17 @@ class Rules:
         """Transposes by tiles in shared memory."""
         return candidates[-1]
 
+    def integer_product(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        """The largest tiles that still make enough invocations."""
+        for schedule in reversed(candidates):
+            rows, columns = schedule["LY"] * schedule["TM"], schedule["LX"] * schedule["TN"]
+            groups = ceil_divide(problem.m, rows) * ceil_divide(problem.n, columns)
+            if groups * schedule["LX"] * schedule["LY"] >= self.fill:
+                return schedule
+        return candidates[0]
+
     def softmax(
         self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
     ) -> Schedule:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from tests.conformance.differential.drafting import Draft
 from tests.conformance.differential.example import Example
@@ -42,6 +45,26 @@ def _(d: Draft) -> Example:
     if given["b_transpose"] and not k % block and d.flag():
         scale = (n, k // block)
     return d.example({"a": (*batch, m, k), "b": b, "scale": scale}, given)
+
+
+@relation("integer_matmul")
+def _(d: Draft) -> Example:
+    m, k, n = (d.choose(_LENGTHS) for _ in range(3))
+    batch = tuple(d.choose((1, 2, 3)) for _ in range(d.integer(0, 3)))
+    wide = -(-k // 16) * 16
+    zero_points = (n,) if d.flag() else None
+    made = d.example(
+        {"a": (*batch, m, k), "b": (n, wide), "sums": (n,), "zero_points": zero_points},
+        {"a_zero_point": float(d.integer(-128, 255))},
+    )
+    # Zero points are of b's type, and the sums follow from the others.
+    operands = dict(made.operands)
+    weights = operands["b"][:, :k].astype(np.int64)
+    if zero_points:
+        operands["zero_points"] = np.clip(operands["zero_points"], -128, 127)
+        weights -= operands["zero_points"][:, None]
+    operands["sums"] = weights.sum(axis=1).astype(np.int32)
+    return replace(made, operands=operands)
 
 
 @relation("attention")
