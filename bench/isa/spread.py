@@ -32,6 +32,10 @@ UNCHOSEN = ("winograd", "winograd_tiled", "conv_wide")
 def plans(profile: DeviceProfile) -> list[Kernel]:
     """The distinct kernels of all problems on a device, of large ones also as if it bound no more
     than it has to, and of those that constant filters get (`UNCHOSEN`)."""
+    if "integer_dot_product" in profile.features:
+        # The pack has the products of integers for whoever has the instruction, fast or slow.
+        fast = profile.features | {"integer_dot_product_accelerated"}
+        profile = profile.replace(features=fast)
     cut = profile.replace(max_storage_buffer_range=SMALLEST_BINDING)
     # The pack has the kernels that read texels for every device.
     texels = cut.replace(
@@ -114,7 +118,17 @@ def _problems(b: Any, data_type: str) -> Mapping[str, Any]:
             return lambda: b.quantize_linear(x(*shape), x(*small), x(*small, of=of))
         return lambda: b.dequantize_linear(x(*shape, of=of), x(*small), x(*small, of=of))
 
+    def integers(size: int) -> Any:
+        """Of two dequantised tensors, as integers where the device has dot products of them."""
+        scale, zero = np.ones((1, 1), data_type), np.zeros((1, 1), np.int8)
+        weights = np.ones((size, size), np.int8)
+        of_one = b.constant(scale), b.constant(zero)
+        left = b.dequantize_linear(x(size, size, of="int8"), *of_one)
+        return b.matmul(left, b.dequantize_linear(b.constant(weights), *of_one))
+
     problems = {
+        "matmul of integers 64": lambda: integers(64),
+        "matmul of integers 1024": lambda: integers(1024),
         "matmul 64": lambda: b.matmul(x(64, 64), x(64, 64)),
         "matmul 512": lambda: b.matmul(x(512, 512), x(512, 512)),
         "matmul 1024": lambda: b.matmul(x(1024, 1024), x(1024, 1024)),

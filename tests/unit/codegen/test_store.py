@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from webnn_vk.codegen.pack import Pack, PackError, write_pack
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.codegen.spirv import capabilities
 from webnn_vk.codegen.store import (
+    INTRINSICS_EXTENSION,
     MATRIX_EXTENSION,
     ShaderStore,
     ShaderUnavailable,
@@ -26,7 +28,7 @@ from webnn_vk.codegen.store import (
     build_pack,
     quick_name,
 )
-from webnn_vk.kernels import MATRIX_FEATURES
+from webnn_vk.kernels import FAMILIES, MATRIX_FEATURES
 from webnn_vk.kernels.matmul import MATMUL
 
 
@@ -359,6 +361,30 @@ class KnowsNoMatrices(Counting):
             if MATRIX_EXTENSION in source.text else result
             for source, result in zip(sources, super().compile(sources), strict=True)
         ]
+
+
+class KnowsNoIntrinsics(Counting):
+    """A compiler without instructions by their numbers."""
+
+    def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
+        return [
+            GlslError(source.name, "extension not supported", source.text)
+            if INTRINSICS_EXTENSION in source.text else result
+            for source, result in zip(sources, super().compile(sources), strict=True)
+        ]
+
+
+def test_a_compiler_that_knows_no_intrinsics_offers_no_integer_dot_products(tmp_path):
+    old, new = (
+        ShaderStore(tmp_path, pack=None, compiler=compiler)
+        for compiler in (KnowsNoIntrinsics(), Counting())
+    )
+    features = frozenset({"integer_dot_product"})
+    by_dots = next(FAMILIES["integer_product"].catalogue(features))
+    assert by_dots.features == features
+    assert old.available(_spec()) and not old.available(by_dots)
+    assert new.available(by_dots)
+    assert old.available(replace(by_dots, features=frozenset()))
 
 
 def test_a_compiler_that_knows_no_cooperative_matrices_offers_no_kernel_with_them(tmp_path):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
 from tests.support.profiles import stored_profile
 from webnn_vk.graph import Emitter, Graph, Value
+from webnn_vk.kernels import lower_graph
 from webnn_vk.passes import INTEGER_PRODUCTS, Compilation, remove_dead_code, run_passes
 from webnn_vk.program import Target, compile_program
 
@@ -193,6 +194,24 @@ def test_it_is_one_kernel_with_what_follows(name: str) -> None:
     y = emit.relu(emit.add(
         emit.matmul(a, weights(emit)), emit.constant(np.ones(12, np.float32))
     ))
-    program, *_ = compile_program(graph_of(emit, {"y": y}, x), Target(stored_profile(name)))
+    program, _ = compile_program(graph_of(emit, {"y": y}, x), Target(stored_profile(name)))
     (step,) = program.report.steps
     assert step.operators == ("integer_matmul", "mul", "add", "relu")
+
+
+def test_without_its_shader_the_product_is_one_of_floats() -> None:
+    """A compiler that knows no instructions by their numbers."""
+    emit = Emitter()
+    x, a = activations(emit)
+    y = emit.relu(emit.matmul(a, weights(emit, zero=5)))
+    graph = graph_of(emit, {"y": y}, x)
+
+    def kernels(available: Any) -> list[str]:
+        compilation = Compilation(profile=GPU, available=available)
+        placed = run_passes([INTEGER_PRODUCTS], graph, compilation, remove_dead_code)
+        lowered = lower_graph(placed, compilation)
+        return [d.kernel for work in lowered.works for d in getattr(work, "dispatches", ())]
+
+    assert kernels(lambda spec: True) == ["matmul_dot"]
+    floats = kernels(lambda spec: "integer_dot_product" not in spec.features)
+    assert "matmul_tiled" in floats and "matmul_dot" not in floats
