@@ -8,15 +8,13 @@ larger than one binding are computed in slices of the output's elements.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
 
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 
-from ..access import Access, collapse, strides
+from ..access import Access, collapse
 from ..data_types import ALL_TYPES, DATA_TYPES, MLOperandDescriptor
 from ..device_profile import DeviceProfile
 from ..graph import Value
@@ -25,6 +23,7 @@ from ..integers import VECTOR_BYTES, ceil_divide, padded, round_up
 from ..ops import ALL_OPERATORS, Operator
 from ..ops.arguments import DataTypeName
 from ..ops.lowering import Elementwise
+from .addressing import ALIGNMENT, Mode, Operand, Part, layouts_of, slices, width
 from .dispatch import Binding, Dispatch, Unsupported, grid, workgroup
 from .expression import Chain, lowering, needs_int64, reciprocal, used_features
 from .family import Family
@@ -33,65 +32,22 @@ from .node import KernelNode, Step
 from .portions import check_bindings
 from .schedule import Schedule
 
-# Slices begin at multiples of this many elements: 256 bytes or more in every data type.
-_ALIGNMENT = 256
 # A part of a tensor can lie in place where it begins at a multiple of so many bytes, mostly.
 _PLACED = 256
 
 
-class Mode(IntEnum):
-    """How an operand is read; the numbers are those of the template."""
-
-    FLAT = 0
-    SCALAR = 1
-    VECTOR = 2
-    SPLAT = 3
-    GATHER = 4
-
-
-@dataclass(frozen=True)
-class _Operand:
-    """An operand ``x<n>``; ``broadcasts`` tells whether its shape may differ from the output's,
-    ``blockwise`` whether its elements are repeated in blocks."""
-
-    name: str
-    access: Access
-    broadcasts: bool
-    blockwise: bool = False
-
-
-@dataclass(frozen=True)
-class _Part:
-    """The part of an operand that a slice reads: element ``base``, multiple of the alignment, to
-    ``stop``; the whole operand when ``stop`` is None."""
-
-    base: int = 0
-    stop: int | None = None
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """How an operand is addressed: its strides over the collapsed dimensions of the output, from
-    element ``offset`` on. ``by_strides``: they can't be told from which dimensions are repeated."""
-
-    mode: Mode
-    strides: tuple[int, ...] = ()
-    offset: int = 0
-    by_strides: bool = False
-
-
-def _structure(node: KernelNode) -> tuple[Chain, list[_Operand]]:
+def _structure(node: KernelNode) -> tuple[Chain, list[Operand]]:
     """The statements and the distinct operands of a node with its epilogue."""
     chain = Chain()
     kind = lowering(node.operator)
-    operands: list[_Operand] = []
+    operands: list[Operand] = []
     named: dict[str, tuple[str, Any]] = {}
     alone = len(node.operator.operands) == 1
     for p in node.operator.operands:
         access = node.operands[p.name]
         blockwise = p.name in kind.blockwise
         broadcasts = blockwise or not (alone or kind.blockwise) or not access.is_dense
-        operands.append(_Operand(f"x{len(operands)}", access, broadcasts, blockwise))
+        operands.append(Operand(f"x{len(operands)}", access, broadcasts, blockwise))
         named[p.name] = (operands[-1].name, access)
     came_out: list[tuple[str, Any]] = [
         (chain.apply(node.operator, named, node.arguments, node.results[0]), node.results[0])
@@ -107,7 +63,7 @@ def _structure(node: KernelNode) -> tuple[Chain, list[_Operand]]:
                 named[p.name] = came_out[-1 if access is None else access]
                 continue
             if access not in sides:
-                operands.append(_Operand(f"x{len(operands)}", access, True))
+                operands.append(Operand(f"x{len(operands)}", access, True))
                 sides[access] = (operands[-1].name, access)
             named[p.name] = sides[access]
         text = chain.apply(step.operator, named, step.arguments, step.output)
@@ -115,11 +71,7 @@ def _structure(node: KernelNode) -> tuple[Chain, list[_Operand]]:
     return chain, operands
 
 
-def _width(data_type: str) -> int:
-    return 4 if DATA_TYPES[data_type].size < 8 else 1
-
-
-def _capacities(operands: Sequence[_Operand]) -> tuple[int, ...]:
+def _capacities(operands: Sequence[Operand]) -> tuple[int, ...]:
     """Numbers of dimensions that modules are made for: a block splits a dimension in two."""
     if not any(o.broadcasts for o in operands):
         return (0,)
@@ -128,7 +80,7 @@ def _capacities(operands: Sequence[_Operand]) -> tuple[int, ...]:
 
 def _spec(
     chain: Chain,
-    operands: Sequence[_Operand],
+    operands: Sequence[Operand],
     out: str,
     capacity: int,
     features: frozenset[str],
@@ -140,16 +92,16 @@ def _spec(
     operands that are addressed so."""
     types = {o.name: o.access.data_type for o in operands}
     buffers = [
-        Buffer(name, kind, width=_width(kind), load=load if kind == "float32" else "storage")
+        Buffer(name, kind, width=width(kind), load=load if kind == "float32" else "storage")
         for name, kind in types.items()
     ]
-    buffers.append(Buffer("out", out, "w", width=_width(out)))
+    buffers.append(Buffer("out", out, "w", width=width(out)))
     buffers += [
-        Buffer(f"s{number}", kind, "w", width=_width(kind)) for number, (_, kind) in enumerate(taps)
+        Buffer(f"s{number}", kind, "w", width=width(kind)) for number, (_, kind) in enumerate(taps)
     ]
     params = [Param("low"), Param("high")]
     constants = [Constant("ITEMS"), Constant("WHOLE", default=0)]
-    if _width(out) == 4:
+    if width(out) == 4:
         constants.append(Constant("PARTIAL", default=0))
     broadcasting = [o.name for o in operands if o.broadcasts]
     if broadcasting:
@@ -181,171 +133,6 @@ def _spec(
     )
 
 
-# -- addressing -----------------------------------------------------------------------------------
-def _layouts(
-    operands: Sequence[_Operand], shape: tuple[int, ...]
-) -> tuple[tuple[int, ...], list[_Layout]]:
-    """The collapsed dimensions, and each operand's layout over them."""
-    fine = _split(shape, [o.access.shape for o in operands if o.blockwise])
-    flat = [s if d > 1 else 0 for s, d in zip(strides(fine), fine, strict=True)]
-    simple: list[_Layout | None] = []
-    strided: list[tuple[int, ...]] = []
-    for o in operands:
-        steps = _fine_strides(o, shape, fine)
-        if o.broadcasts and not any(steps) and not o.access.offset:
-            simple.append(_Layout(Mode.SCALAR))
-        elif not o.broadcasts or (list(steps) == flat and not o.access.offset):
-            simple.append(_Layout(Mode.FLAT))
-        else:
-            simple.append(None)
-            strided.append(steps)
-    dims, merged = collapse(fine, *strided)
-    rest = iter(merged)
-    layouts = []
-    for o, layout in zip(operands, simple, strict=True):
-        if layout is None:
-            steps = next(rest)
-            offset = o.access.offset
-            mode = _mode(dims, steps, _width(o.access.data_type), offset)
-            layout = _Layout(mode, steps, offset, bool(offset) or not _in_order(dims, steps))
-        layouts.append(layout)
-    return dims, layouts
-
-
-def _split(shape: tuple[int, ...], blocks: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Each dimension as (number of blocks, block size); blockwise operands have one shape."""
-    if not blocks:
-        return shape
-    (counts,) = set(blocks)
-    return tuple(n for d, c in zip(shape, counts, strict=True) for n in (c, d // c))
-
-
-def _fine_strides(
-    operand: _Operand, shape: tuple[int, ...], fine: tuple[int, ...]
-) -> tuple[int, ...]:
-    """Strides over the dimensions of ``fine``, 0 where a dimension is repeated or of size 1."""
-    access = operand.access
-    if operand.blockwise:
-        return tuple(
-            n
-            for s, d in zip(access.strides, access.shape, strict=True)
-            for n in (s if d > 1 else 0, 0)
-        )
-    steps = access.broadcast(shape).strides
-    if len(fine) == len(shape):
-        return tuple(s if d > 1 else 0 for s, d in zip(steps, shape, strict=True))
-    split = (n for s, b in zip(steps, fine[1::2], strict=True) for n in (s * b, s))
-    return tuple(s if d > 1 else 0 for s, d in zip(split, fine, strict=True))
-
-
-def _mode(dims: tuple[int, ...], steps: tuple[int, ...], width: int, offset: int) -> Mode:
-    if dims[-1] % 4 == 0:
-        if steps[-1] == 0:
-            return Mode.SPLAT
-        if width == 4 and steps[-1] == 1 and all(s % 4 == 0 for s in (*steps[:-1], offset)):
-            return Mode.VECTOR
-    return Mode.GATHER
-
-
-def _in_order(dims: tuple[int, ...], steps: tuple[int, ...]) -> bool:
-    """Whether elements lie in order over those dimensions along which they aren't repeated."""
-    kept = [n for n, s in zip(dims, steps, strict=True) if s]
-    return tuple(s for s in steps if s) == strides(kept)
-
-
-# -- slices ---------------------------------------------------------------------------------------
-def _slices(
-    operands: Sequence[_Operand],
-    out: MLOperandDescriptor,
-    dims: tuple[int, ...],
-    layouts: Sequence[_Layout],
-    limit: int,
-) -> Iterator[tuple[int, int, list[_Part]]]:
-    """(start, stop, part of each operand) so that no binding exceeds ``limit`` bytes."""
-    flat = [o.access.data_type for o, layout in zip(operands, layouts, strict=True)
-            if layout.mode is Mode.FLAT]
-    size = max(DATA_TYPES[t].size for t in (out.data_type, *flat))
-    chunk = limit // size // _ALIGNMENT * _ALIGNMENT
-    if not chunk:
-        raise Unsupported(f"bindings of {limit} bytes are too small to slice {out}")
-    start = 0
-    while start < out.size:
-        begin = start // _ALIGNMENT * _ALIGNMENT
-        stop = min(out.size, begin + chunk)
-        while True:
-            parts = [
-                _part(o, layout, dims, begin, start, stop, out.size, limit)
-                for o, layout in zip(operands, layouts, strict=True)
-            ]
-            if None not in parts:
-                break
-            stop = _earlier(dims, layouts, start, stop)
-        yield start, stop, parts
-        start = stop
-
-
-def _part(
-    operand: _Operand,
-    layout: _Layout,
-    dims: tuple[int, ...],
-    begin: int,
-    start: int,
-    stop: int,
-    total: int,
-    limit: int,
-) -> _Part | None:
-    """What elements ``start`` … ``stop`` read of an operand; None when that exceeds a binding."""
-    descriptor = operand.access.value.descriptor
-    if layout.mode is Mode.FLAT:
-        return _Part(begin, None if stop == total else stop)
-    if layout.mode is Mode.SCALAR or descriptor.byte_length <= limit:
-        return _Part()
-    low, high = _span(dims, layout.strides, start, stop)
-    low, high = low + layout.offset, high + layout.offset
-    base = low // _ALIGNMENT * _ALIGNMENT
-    end = round_up(high + 1, 4)
-    if (end - base) * DATA_TYPES[descriptor.data_type].size > limit:
-        return None
-    return _Part(base, min(end, descriptor.size))
-
-
-def _coordinates(dims: tuple[int, ...], index: int) -> list[int]:
-    coordinates = []
-    for size in reversed(dims):
-        index, c = divmod(index, size)
-        coordinates.append(c)
-    return coordinates[::-1]
-
-
-def _span(
-    dims: tuple[int, ...], steps: tuple[int, ...], start: int, stop: int
-) -> tuple[int, int]:
-    """The lowest and highest element that output elements ``start`` … ``stop`` read."""
-    first, last = _coordinates(dims, start), _coordinates(dims, stop - 1)
-    axis = next((i for i, (a, b) in enumerate(zip(first, last, strict=True)) if a != b), len(dims))
-    low = sum(c * s for c, s in zip(first[: axis + 1], steps, strict=False))
-    high = sum(c * s for c, s in zip(last[: axis + 1], steps, strict=False))
-    # Below the first differing dimension every coordinate may occur.
-    return low, high + sum((d - 1) * s for d, s in zip(dims[axis + 1 :], steps[axis + 1 :],
-                                                        strict=True))
-
-
-def _earlier(
-    dims: tuple[int, ...], layouts: Sequence[_Layout], start: int, stop: int
-) -> int:
-    """A smaller end of a slice whose parts are too large: a border of the outermost dimension
-    it crosses where an operand is repeated along it, else about half."""
-    first, last = _coordinates(dims, start), _coordinates(dims, stop - 1)
-    axis = next(i for i, (a, b) in enumerate(zip(first, last, strict=True)) if a != b)
-    block = math.prod(dims[axis + 1 :])
-    repeated = any(layout.strides and layout.strides[axis] == 0 for layout in layouts)
-    if block > 1 and (repeated or last[axis] - first[axis] == 1):
-        return (stop - 1) // block * block
-    half = (start + (stop - start) // 2) // _ALIGNMENT * _ALIGNMENT
-    return half if half > start else start + max(1, (stop - start) // 2)
-
-
-# -- the family -----------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Pointwise:
     """Statements computed for each of ``size`` elements, from operands read in these modes. The
@@ -389,7 +176,7 @@ class ElementwiseFamily(Family):
 
     def problem(self, node: KernelNode) -> Pointwise:
         chain, operands = _structure(node)
-        _, layouts = _layouts(operands, node.output.shape)
+        _, layouts = layouts_of(operands, node.output.shape)
         modes = tuple(layout.mode for layout in layouts)
         values = [o.access.value for o in operands]
         longest = max((padded(v.descriptor.byte_length) for v in values
@@ -410,7 +197,7 @@ class ElementwiseFamily(Family):
         """One dispatch per slice."""
         chain, operands = _structure(node)
         out = MLOperandDescriptor(node.out_type, node.output.shape)
-        dims, layouts = _layouts(operands, out.shape)
+        dims, layouts = layouts_of(operands, out.shape)
         capacity = next(c for c in _capacities(operands) if c == 0 or c >= len(dims))
         strided = [
             o.name for o, layout in zip(operands, layouts, strict=True) if layout.by_strides
@@ -439,11 +226,11 @@ class ElementwiseFamily(Family):
         limit = profile.max_storage_buffer_range
         if node.taps and any(v.descriptor.byte_length > limit for v in node.writes):
             raise Unsupported("several results that are larger than a binding")
-        for start, stop, parts in _slices(operands, out, dims, layouts, limit):
-            begin = start // _ALIGNMENT * _ALIGNMENT
+        for start, stop, parts in slices(operands, out, dims, layouts, limit):
+            begin = start // ALIGNMENT * ALIGNMENT
             count = stop - begin
             last = stop == out.size
-            if _width(out.data_type) == 4:
+            if width(out.data_type) == 4:
                 constants["PARTIAL"] = int(start > begin or (stop % 4 != 0 and not last))
             # Not on a CPU: another pipeline costs more there than the comparisons.
             constants["WHOLE"] = int(
@@ -464,7 +251,7 @@ class ElementwiseFamily(Family):
                     params[f"s_{name}"] = layout_of[name].strides + padding
             bindings = [_binding(o.access.value, w) for o, w in zip(operands, parts, strict=True)]
             for stored in (node.output, *node.taps.values()):
-                bindings.append(_binding(stored.value, _Part(begin, None if last else stop)))
+                bindings.append(_binding(stored.value, Part(begin, None if last else stop)))
             share = (stop - start) / out.size
             moved = sum(v.descriptor.byte_length for v in (*node.reads, *node.writes))
             groups = grid(ceil_divide(count, per_group), profile)
@@ -488,7 +275,7 @@ class ElementwiseFamily(Family):
                             yield _spec(chain, operands, node.out_type, capacity, features, load)
 
 
-def _binding(value: Value, part: _Part) -> Binding:
+def _binding(value: Value, part: Part) -> Binding:
     size = DATA_TYPES[value.data_type].size
     if part.stop is None or part.stop >= value.descriptor.size:
         return Binding(value, part.base * size)

@@ -16,7 +16,7 @@ from webnn_vk.codegen.spirv import capabilities
 from webnn_vk.data_types import MLOperandDescriptor
 from webnn_vk.graph import Node, Value
 from webnn_vk.kernels import FAMILIES, Unsupported, plan
-from webnn_vk.kernels.elementwise import Mode
+from webnn_vk.kernels.addressing import Mode
 from webnn_vk.kernels.expression import reciprocal
 
 
