@@ -203,9 +203,12 @@ class Child:
 # -- what the parent does
 def ended_by_others(said: str) -> bool:
     """Whether a child without memory ended in code that is not ours and does not look at what its
-    allocator returns: the C library, for a thread's variables; protobuf, by SIGSEGV, in a call that
-    ``onnx`` made or ``graph/onnx.py`` did (docs/failures.md)."""
+    allocator returns: the C library, for a thread's variables; by SIGSEGV protobuf, in a call that
+    ``onnx`` made or ``graph/onnx.py`` did, and the driver, on a thread of its own, which runs no
+    Python (docs/failures.md)."""
     if "cannot allocate memory for thread-local data" in said:
+        return True
+    if "Fatal Python error: Segmentation fault" in said and "Current thread" not in said:
         return True
     crash = re.search(r'Fatal Python error: Segmentation fault.*?Current thread [^\n]*\n  File '
                       r'"([^"]*)"', said, re.DOTALL)
@@ -245,7 +248,10 @@ class Shortage:
                                   timeout=3 * PATIENCE, env=environment)
             ended = self._kind == "memory" and ended_by_others(done.stderr)
             if done.returncode and not ended:
-                raise Failure(f"{' '.join(command)}: {done.returncode}\n{done.stderr[-4000:]}")
+                said = done.stderr  # how it ended stands first
+                if len(said) > 6000:
+                    said = f"{said[:3000]}\n…\n{said[-3000:]}"
+                raise Failure(f"{' '.join(command)}: {done.returncode}\n{said}")
             self._next = time.monotonic() + PAUSE
             return True
         finally:

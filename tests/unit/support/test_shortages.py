@@ -25,6 +25,11 @@ def test_where_it_crashed_decides(path, others):
     assert ended_by_others(CRASH.format(path)) == others
 
 
+def test_a_thread_of_the_driver_is_none_of_ours():
+    """It has no Python, and faulthandler names none as the current one then."""
+    assert ended_by_others(CRASH.replace("Current thread", "Thread").format("/source/a.py"))
+
+
 @pytest.mark.parametrize(("said", "others"), [
     ("", False), ("MemoryError", False), ("Fatal Python error: Aborted", False),
     ("cannot allocate memory for thread-local data: ABORT", True),
