@@ -162,8 +162,11 @@ def normalized_convolutions(draw, operator, data_type):
 @pytest.mark.parametrize("data_type", ["float32", "float16"])
 @pytest.mark.parametrize("operator", ["conv2d", "conv_transpose2d"])
 def test_the_meaning_is_kept(operator, data_type):
+    folds = 0
+
     @given(normalized_convolutions(operator, data_type), st.integers(0, 5))
     def check(graph, seed):
+        nonlocal folds
         feeds = random_feeds(graph, seed)
         conv, norm = graph.nodes
         done = fold(graph)
@@ -171,6 +174,7 @@ def test_the_meaning_is_kept(operator, data_type):
             # A channel would vanish: numbers between -1 and 1 don't do that in float32.
             assert data_type == "float16"
             return
+        folds += 1
         (joined,) = done.nodes
         assert joined.origins == (operator, "batch_normalization")
         # The bound: a few roundings of what is summed, all terms taken positive.
@@ -197,3 +201,4 @@ def test_the_meaning_is_kept(operator, data_type):
         assert (np.abs(before - after) <= bound).all()
 
     check()
+    assert folds > 5

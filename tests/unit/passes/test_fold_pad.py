@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.support.graphs import assert_text, evaluate, graph_input, graph_of, random_feeds
@@ -201,6 +201,8 @@ def _pair(low: int, high: int):
 def test_the_meaning_is_kept(kind):
     folds = 0
 
+    # Of fewer, too few may be what the pass folds.
+    @settings(max_examples=max(100, settings.default.max_examples))
     @given(padded_windows(kind), st.integers(0, 5))
     def check(graph, seed):
         nonlocal folds
@@ -212,4 +214,4 @@ def test_the_meaning_is_kept(kind):
             np.testing.assert_array_equal(array, expected[name])
 
     check()
-    assert (folds > 0) == (kind != "average_pool2d")
+    assert folds == 0 if kind == "average_pool2d" else folds > 5
