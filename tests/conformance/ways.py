@@ -20,7 +20,9 @@ import numpy as np
 from tests.conformance.wpt.conformance import ALL_PASSES
 from tests.support.contexts import open_context
 from tests.support.forced import Forced, pretended_gpu
+from tests.support.running import device_profile
 from webnn_vk import MLContext, MLGraph
+from webnn_vk.device_profile import DeviceProfile
 
 Arrays = dict[str, np.ndarray]
 
@@ -43,14 +45,29 @@ WAYS = {
 DEVICES: dict[str, dict[str, Any]] = {"software": {}, "gpu": pretended_gpu()}
 
 
+def limits_of(device: str, profile: DeviceProfile) -> dict[str, Any]:
+    """Fields that make one of `DEVICES` of the test device, whose profile it is. A GPU has what
+    integer dot products there are in hardware."""
+    limits = DEVICES[device]
+    if device == "software":
+        return limits
+    return {**limits, "features": profile.features | {"integer_dot_product_accelerated"}}
+
+
+def as_device(device: str, profile: DeviceProfile) -> DeviceProfile:
+    """The profile that one of `DEVICES` has on a device with this one."""
+    return profile.replace(**limits_of(device, profile))
+
+
 @contextmanager
 def contexts(device: str, folder: Path) -> Iterator[dict[str, MLContext]]:
     """A context for each of `WAYS` on one of `DEVICES`. Tuned schedules go to ``folder``, where
     other tests find nothing of them."""
+    limits = limits_of(device, device_profile())
     with ExitStack() as stack:
         yield {
             name: stack.enter_context(open_context(
-                limits=DEVICES[device], skip_passes=way.skipped, tune=way.forced,
+                limits=limits, skip_passes=way.skipped, tune=way.forced,
                 **({"cache": folder} if way.forced else {}),
             ))
             for name, way in WAYS.items()

@@ -189,6 +189,17 @@ def _dequantised(d: _Drawing, inner: int, columns: int, blocks: bool) -> int:
     return d.step("dequantize_linear", integers, scale, zero)
 
 
+def _from_integers(d: _Drawing, shape: tuple[int, ...]) -> int:
+    """Rows that come as integers, and their product with dequantised weights."""
+    kind, low = d.choose((("int8", -128), ("uint8", 0)))
+    integers = d.source(d.rng.integers(low, low + 256, shape).astype(kind), False)
+    ones = (1,) * len(shape)
+    scale = d.source(np.full(ones, 2 / 128, d.data_type), True)
+    zero = d.source(np.full(ones, low + d.choose((0, 100, 128)), kind), True)
+    rows = d.step("dequantize_linear", integers, scale, zero)
+    return _dense(d, rows, d.choose(_CHANNELS), "dequantised")
+
+
 def _attention(d: _Drawing, x: int) -> int:
     """Of the rows among themselves, as heads; keys perhaps shared by two heads each."""
     rows, channels = d.shape(x)
@@ -387,7 +398,8 @@ def networks(draw: Callable[[Any], Any]) -> RandomGraph:
             x = follow(x, _rows_block)
     else:
         lead = d.choose(((), (), (2,)))
-        x = d.floats((*lead, d.choose((1, 5, 16, 33)), d.choose((16, 64, 64, 256))))
+        shape = (*lead, d.choose((1, 5, 16, 33)), d.choose((16, 64, 64, 256)))
+        x = _from_integers(d, shape) if draw(st.integers(0, 3)) == 0 else d.floats(shape)
         x = follow(x, _rows_block)
     if d.steps and x not in ends:
         ends.append(x)
