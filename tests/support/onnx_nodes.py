@@ -57,6 +57,7 @@ class Node:
     outputs: int = 1
     domain: str = "com.microsoft"
     bound: float = 1e-5
+    opset: int = 17
 
     def model(self) -> ModelProto:
         names = [f"i{i}" if x is not None else "" for i, x in enumerate(self.inputs)]
@@ -70,15 +71,19 @@ class Node:
         return model(
             [node], [info("i0", first.shape, helper.np_dtype_to_tensor_dtype(first.dtype))],
             [ValueInfoProto(name=name) for name in outputs], constants,
-            opset=17, microsoft=True,
+            opset=self.opset, microsoft=self.domain != "",
         )
+
+    def here(self, context: Any) -> list[np.ndarray]:
+        """What comes of the node on a context."""
+        return Session(self.model(), context).run(None, {"i0": self.inputs[0]})
 
     def results(
         self, context: Any, threads: int = 0
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """What comes of the node here, and with ONNX Runtime on so many threads (0: its choice)."""
-        proto, feeds = self.model(), {"i0": self.inputs[0]}
-        return Session(proto, context).run(None, feeds), runtime(proto, threads).run(None, feeds)
+        feeds = {"i0": self.inputs[0]}
+        return self.here(context), runtime(self.model(), threads).run(None, feeds)
 
 
 def runtime(proto: ModelProto, threads: int = 0) -> Any:

@@ -221,28 +221,33 @@ def heads_of(c: NodeContext, x: Any, heads: int) -> MLOperand:
 
 def attend(
     c: NodeContext, q: MLOperand, k: MLOperand, v: MLOperand, added: list[Any], scale: float,
-    causal: bool, filter_value: float, *, softcap: float = 0.0, window: int = 0,
+    past: int | None = None, *, softcap: float = 0.0, window: int = 0,
     seen: MLOperand | None = None, sink: MLOperand | None = None,
 ) -> MLOperand:
     """softmax(q·kᵀ·scale + added)·v of [batch, heads, steps, size], as [batch, steps, hidden].
 
-    ``softcap`` bounds the scores smoothly; a causal query sees the last ``window`` keys (all when
-    0), or those that ``seen`` (uint8, broadcast to the scores) says; ``sink`` ([1, heads, 1, 1]):
+    ``softcap`` bounds the scores smoothly. Causal where ``past`` is given: a query sees that many
+    keys and one more for each query up to itself, of these the last ``window`` (all when 0); or
+    where ``seen`` (uint8, broadcast to the scores) says what is seen. ``sink`` ([1, heads, 1, 1]):
     one more score of the softmax, which counts for nothing."""
     scores = c.b.mul(c.b.matmul(q, c.transpose(k, [0, 1, 3, 2])), scale)
     if softcap:
         scores = c.b.mul(c.b.tanh(c.b.div(scores, softcap)), softcap)
     for term in added:
         scores = c.b.add(scores, c.cast(term, scores.data_type))
-    if causal and seen is None:
+    if past is not None and seen is None:
         rows, columns = q.shape[2], k.shape[2]
         check_made(rows, columns)
-        before = np.tri(rows, columns, columns - rows, dtype=bool)
+        before = np.tri(rows, columns, past, dtype=bool)
         if window:
-            before &= ~np.tri(rows, columns, columns - rows - window, dtype=bool)
+            before &= ~np.tri(rows, columns, past - window, dtype=bool)
+        # As ONNX Runtime has it: nothing is after the last query, more keys than queries or not.
+        before[-1, past + rows :] = True
         seen = c.constant(before[None, None], "uint8")
     if seen is not None:
-        low = max(filter_value, -65504.0) if scores.data_type == "float16" else filter_value
+        # The lowest number there is: less than what padding is given, so that in a row of which
+        # the padding is all that is seen, the padding counts.
+        low = np.finfo(scores.data_type).min
         scores = c.b.where(seen, scores, c.constant(low, scores.data_type))
     if sink is not None:
         one_more = c.b.expand(c.cast(sink, scores.data_type), [*scores.shape[:3], 1])
@@ -272,7 +277,7 @@ def mask_term(
             raise Unsupported(f"a mask of shape {list(mask.shape)}")
         view = [batch, 1, 1, columns]
     else:
-        seen = c.b.not_equal(mask, 0)
+        seen = c.b.greater(mask, 0)
         view = {
             2: [*mask.shape[:1], 1, 1, *mask.shape[1:]],
             3: [mask.shape[0], 1, *mask.shape[1:]],
@@ -322,7 +327,9 @@ def _attention(
     past: Tensor | None, attention_bias: Tensor | None, scale: float, causal: bool,
     filter_value: float,
 ) -> list[MLOperand | None]:
+    before = 0
     if past is not None and past.size:
+        before = past.shape[3]
         before_k, before_v = (
             c.reshape(c.slice(past, 0, i, 1), past.shape[1:]) for i in (0, 1)
         )
@@ -338,7 +345,7 @@ def _attention(
     if attention_bias is not None:
         added.append(attention_bias)
     factor = scale or 1 / math.sqrt(q.shape[3])
-    return [attend(c, q, k, v, added, factor, causal, filter_value), present]
+    return [attend(c, q, k, v, added, factor, before if causal else None), present]
 
 
 @onnx_operator("QAttention", domain=MICROSOFT)
@@ -419,7 +426,9 @@ def multi_head_attention(
             for t, b in zip(parts, pieces, strict=True)
         ]
     q, k, v = (t if len(t.shape) == 4 else heads_of(c, t, n) for t in parts)
+    past = 0
     if past_key is not None and past_value is not None and past_key.size:
+        past = past_key.shape[2]
         k, v = c.b.concat([past_key, k], 2), c.b.concat([past_value, v], 2)
     added: list[Any] = []
     if key_padding_mask is not None:
@@ -430,5 +439,5 @@ def multi_head_attention(
     if attention_bias is not None:
         added.append(attention_bias)
     factor = scale or 1 / math.sqrt(q.shape[3])
-    result = attend(c, q, k, v, added, factor, bool(unidirectional), mask_filter_value)
+    result = attend(c, q, k, v, added, factor, past if unidirectional else None)
     return [result, k, v]

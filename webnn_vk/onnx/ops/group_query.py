@@ -94,7 +94,7 @@ def group_query_attention(
         sink = c.constant(np.zeros([1, num_heads, 1, 1]), q.data_type)
     window = max(local_window_size, 0)
     result = attend(
-        c, q, *wide, added, factor, bool(causal), float(np.finfo(q.data_type).min),
+        c, q, *wide, added, factor, wide[0].shape[2] - q.shape[2] if causal else None,
         softcap=softcap, window=window, sink=sink, seen=cache.seen(window, bool(causal)),
     )
     return [result, k, v]

@@ -252,11 +252,12 @@ def lstm_layer(
     )
     layer.rounded = rounded
     plain = layer.native is not None and layer.lengths is None and rounded is None
-    if not plain or layer.clip or input_forget:
+    # ONNX's output gate sees the new state of the cell, WebNN's the old one.
+    if not plain or layer.clip or input_forget or peephole is not None:
         return _outputs(layer, *_unrolled(layer, 2, _lstm_cell(peephole, input_forget)))
     b, rb = _halves(layer, 4)
     options = {
-        "bias": b, "recurrent_bias": rb, "peephole_weight": peephole,
+        "bias": b, "recurrent_bias": rb,
         "initial_hidden_state": layer.states[0], "initial_cell_state": layer.states[1],
     }
     h, state, sequence = c.b.lstm(
