@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 
@@ -63,13 +65,15 @@ class Geometry:
     """Sizes and strides (in elements) of a convolution, named as in the templates: IC and OC are
     channels of one group, the filter's strides are fg (a group), fo, fc (channels), fw (a tap).
     ``constant``: whether the filter can be packed. ``data_types`` are those of input and output.
-    ``zero_point``: what is subtracted from a filter of 8-bit integers; None for other filters."""
+    ``zero_point``: what is subtracted from a filter of 8-bit integers; None for other filters.
+    ``whole``: whether a constant filter holds whole numbers only."""
 
     numbers: tuple[tuple[str, int], ...]
     transposed: bool
     channels_last: bool
     data_types: tuple[str, str]
     zero_point: float | None = None
+    whole: bool = field(default=False, repr=False)
 
     def __getattr__(self, name: str) -> int:
         for key, number in self.numbers:
@@ -107,7 +111,17 @@ def geometry(node: KernelNode) -> Geometry:
     }
     data_types = node.operands["input"].data_type, node.out_type
     zero_point = arguments["zero_point"] if quantized else None
-    return Geometry(tuple(numbers.items()), transposed, last, data_types, zero_point)
+    whole = bool(numbers["constant"]) and _is_whole(kernel.value.data)
+    return Geometry(tuple(numbers.items()), transposed, last, data_types, zero_point, whole)
+
+
+def _is_whole(elements: np.ndarray | None) -> bool:
+    """Whether known elements are whole numbers, not all 0; few are looked at where they aren't."""
+    if elements is None or elements.dtype.kind != "f":
+        return False
+    flat = elements.reshape(-1)
+    whole = (bool((part == np.rint(part)).all()) for part in (flat[:64], flat))
+    return all(whole) and bool(flat.any())
 
 
 class Conv(Family):

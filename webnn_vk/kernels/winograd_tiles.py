@@ -22,10 +22,11 @@ _FILTER = ("IC", "OC", "fo", "fc", "fw")
 
 
 def suits(g: Any) -> bool:
-    """Whether a convolution (``conv.Geometry``) can be computed so."""
+    """Whether a convolution (``conv.Geometry``) can be computed so. Not where a filter of whole
+    numbers promises exact sums: transforms have fractions."""
     taps = g.KH, g.KW, g.SH, g.SW, g.DH, g.DW
     return not (
-        g.transposed or g.G > 1 or taps != (3, 3, 1, 1, 1, 1) or not g.constant
+        g.transposed or g.whole or g.G > 1 or taps != (3, 3, 1, 1, 1, 1) or not g.constant
         or g.IC % 4 or g.OC % 4 or g.data_types[0] != "float32"
     )
 

@@ -201,18 +201,6 @@ class NodeContext:
         before, after = ([p[i] for p in padding] for i in (0, 1))
         return self.b.pad(operand, before, after, value=number)
 
-    def in_float(
-        self, value: Any, function: Callable[[MLOperand], MLOperand], exact: bool = False
-    ) -> MLOperand:
-        """``function`` applied in float32 where the operand is an integer, the result cast back.
-        With ``exact``, types whose values float32 does not hold are refused."""
-        operand = self.operand(value)
-        if operand.data_type in ("float32", "float16"):
-            return function(operand)
-        if exact and operand.data_type not in ("int8", "uint8"):
-            raise Unsupported(f"{operand.data_type} values would be rounded to float32")
-        return self.b.cast(function(self.b.cast(operand, "float32")), operand.data_type)
-
     def constant(self, array: Any, data_type: str) -> MLOperand:
         """A constant of a WebNN data type."""
         return self.conversion.tensor(np.asarray(array).astype(numpy_type(data_type))).operand

@@ -12,10 +12,11 @@ from ..context import NodeContext, check_made
 from ..errors import Unsupported
 from ..records import MICROSOFT, onnx_operator
 from ..values import Tensor
+from . import byte_products
+from .byte_products import centred
 from .elementwise import tanh_gelu
 from .linear import matmul
 from .normalization import rms_norm, scaled_layer_norm
-from .quantized import centred
 
 
 # -- normalisation and activations ---------------------------------------------------------------
@@ -370,8 +371,7 @@ def qattention(
 ) -> list[MLOperand | None]:
     if do_rotary or past_present_share_buffer:
         raise Unsupported("rotary positions and shared buffers inside of QAttention")
-    columns = [1, weight.shape[-1]]
-    total = matmul(c, centred(c, x, x_zero, []), centred(c, weight, weight_zero, columns))
+    total = c.cast(byte_products.product(c, x, x_zero, weight, weight_zero), "float32")
     factor = c.b.mul(
         c.reshape(x_scale, []),
         c.reshape(weight_scale, [] if weight_scale.size == 1 else [weight_scale.size]),

@@ -13,6 +13,7 @@ from ..errors import Unsupported
 from ..records import onnx_operator
 from ..types import STORAGE_ONLY, numpy_type, type_name
 from ..values import Tensor
+from . import integers
 
 _UNARY = {
     "Ceil": "ceil", "Cos": "cos", "Erf": "erf", "Exp": "exp", "Floor": "floor", "HardSwish":
@@ -99,9 +100,7 @@ def is_inf(
 def variadic(c: NodeContext, *inputs: Tensor) -> MLOperand:
     name = {"Max": "max", "Min": "min"}.get(c.operator, "add")
     total = reduce(getattr(c.b, name), [x.operand for x in inputs])
-    if c.operator == "Mean":
-        return c.b.mul(total, 1 / len(inputs))
-    return total
+    return c.b.div(total, len(inputs)) if c.operator == "Mean" else total
 
 
 @onnx_operator("Pow")
@@ -112,8 +111,7 @@ def power(c: NodeContext, a: Tensor, b: Tensor) -> MLOperand:
     if base.data_type.startswith("float"):
         return c.b.pow(base, c.cast(exponent, base.data_type))
     if exponent.data_type.startswith("float"):
-        result = c.b.pow(c.b.cast(base, "float32"), c.cast(exponent, "float32"))
-        return c.b.cast(result, base.data_type)
+        return integers.power(c, base, exponent)
     return c.b.pow(base, c.b.cast(exponent, base.data_type))
 
 
@@ -264,11 +262,11 @@ def mish(c: NodeContext, x: Tensor) -> MLOperand:
 
 @onnx_operator("Shrink")
 def shrink(c: NodeContext, x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> MLOperand:
-    def of(operand: MLOperand) -> MLOperand:
-        high = c.b.where(c.b.greater(operand, lambd), c.b.sub(operand, bias), 0.0)
-        return c.b.where(c.b.lesser(operand, -lambd), c.b.add(operand, bias), high)
-
-    return c.in_float(x, of)
+    operand = x.operand
+    if not operand.data_type.startswith("float"):
+        return integers.shrink(c, operand, bias, lambd)
+    high = c.b.where(c.b.greater(operand, lambd), c.b.sub(operand, bias), 0.0)
+    return c.b.where(c.b.lesser(operand, -lambd), c.b.add(operand, bias), high)
 
 
 # -- conversion ----------------------------------------------------------------------------------

@@ -13,13 +13,12 @@ from ..errors import Unsupported
 from ..records import MICROSOFT, onnx_operator
 from ..types import numpy_type, type_name
 from ..values import Tensor
-from .convolution import convolve, paddings
-from .linear import matmul
+from . import byte_products
+from .byte_products import centred
+from .convolution import paddings
 from .pooling import average_pool
 from .recurrent import lstm_layer
 
-#: Products of bytes that float32 sums without rounding: 2²⁴ / 255².
-_EXACT_TERMS = 258
 _RANGES = {
     "int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1), "uint2": (0, 3),
     "int16": (-(2**15), 2**15 - 1), "uint16": (0, 2**16 - 1),
@@ -114,17 +113,6 @@ def dequantize_linear(
 
 
 # -- whole numbers in float32 --------------------------------------------------------------------
-def centred(c: NodeContext, x: Tensor, zero_point: Tensor | None, view: list[int]) -> MLOperand:
-    """x − zero point as float32, exact for bytes; ``view`` is a per-channel zero point's shape."""
-    data = c.cast(x, "float32")
-    if zero_point is None:
-        return data
-    if zero_point.array is not None and not zero_point.array.any():
-        return data
-    shape = [] if zero_point.size == 1 else view
-    return c.b.sub(data, c.cast(c.reshape(zero_point, shape), "float32"))
-
-
 def _scale(c: NodeContext, scale: Tensor, view: list[int]) -> MLOperand:
     return c.cast(c.reshape(scale, [] if scale.size == 1 else view), "float32")
 
@@ -158,24 +146,7 @@ def _row_view(x: Tensor) -> list[int]:
 def matmul_integer(
     c: NodeContext, a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: Tensor | None = None
 ) -> MLOperand:
-    left = centred(c, a, a_zero, _row_view(a))
-    right = centred(c, b, b_zero, [1, b.shape[-1]])
-    return _exact_product(c, left, right)
-
-
-def _exact_product(c: NodeContext, left: MLOperand, right: MLOperand) -> MLOperand:
-    """int32: sums of parts that float32 holds exactly."""
-    depth = left.shape[-1]
-    total = None
-    for start in range(0, depth, _EXACT_TERMS):
-        count = min(_EXACT_TERMS, depth - start)
-        rows = len(right.shape) - (2 if len(right.shape) > 1 else 1)
-        part = matmul(
-            c, c.slice(left, len(left.shape) - 1, start, count), c.slice(right, rows, start, count)
-        )
-        part = c.b.cast(part, "int32")
-        total = part if total is None else c.b.add(total, part)
-    return total
+    return c.cast(byte_products.product(c, a, a_zero, b, b_zero), "int32")
 
 
 @onnx_operator("QLinearMatMul")
@@ -184,7 +155,7 @@ def qlinear_matmul(
     b_zero: Tensor, y_scale: Tensor, y_zero: Tensor,
 ) -> MLOperand:
     rows, columns = _row_view(a), [1, b.shape[-1]]
-    total = matmul(c, centred(c, a, a_zero, rows), centred(c, b, b_zero, columns))
+    total = c.cast(byte_products.product(c, a, a_zero, b, b_zero), "float32")
     factor = c.b.mul(_scale(c, a_scale, rows), _scale(c, b_scale, columns))
     return _requantized(c, total, c.b.div(factor, _scale(c, y_scale, columns)), y_zero)
 
@@ -210,7 +181,7 @@ def dynamic_quantize_matmul(
     columns = [1, b.shape[-1]]
     left, scale = _in_bytes(c, a.operand, list(range(a.rank)))
     scale = c.reshape(scale, [])
-    total = matmul(c, left, centred(c, b, b_zero, columns))
+    total = c.cast(byte_products.product_with(c, left, 255, b, b_zero), "float32")
     result = c.b.mul(total, c.b.mul(_scale(c, b_scale, columns), scale))
     return result if bias is None else c.b.add(result, bias)
 
@@ -221,7 +192,7 @@ def matmul_integer_to_float(
     a_zero: Tensor | None = None, b_zero: Tensor | None = None, bias: Tensor | None = None,
 ) -> MLOperand:
     rows, columns = _row_view(a), [1, b.shape[-1]]
-    total = matmul(c, centred(c, a, a_zero, rows), centred(c, b, b_zero, columns))
+    total = c.cast(byte_products.product(c, a, a_zero, b, b_zero), "float32")
     result = c.b.mul(total, c.b.mul(_scale(c, a_scale, rows), _scale(c, b_scale, columns)))
     return result if bias is None else c.b.add(result, bias)
 
@@ -244,32 +215,10 @@ def conv_integer(
     rank = x.rank - 2
     strides, dilations = strides or [1] * rank, dilations or [1] * rank
     padding = paddings(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
-    data = centred(c, x, x_zero, [])
-    weight = centred(c, w, w_zero, [w.shape[0], *[1] * (w.rank - 1)])
-    channels = max(1, _EXACT_TERMS // math.prod(w.shape[2:]))
-
-    def exact(data: MLOperand, weight: MLOperand, groups: int) -> MLOperand:
-        total = None
-        for start in range(0, weight.shape[1], channels):
-            count = min(channels, weight.shape[1] - start)
-            whole = count == weight.shape[1]
-            part = convolve(
-                c, data if whole else c.slice(data, 1, start, count),
-                weight if whole else c.slice(weight, 1, start, count), None, padding, strides,
-                dilations, groups,
-            )
-            part = c.b.cast(part, "int32")
-            total = part if total is None else c.b.add(total, part)
-        return total
-
-    if group == 1 or w.shape[1] <= channels:
-        return exact(data, weight, group)
-    parts = [
-        exact(d, v, 1)
-        for d, v in zip(c.b.split(data, group, axis=1), c.b.split(weight, group, axis=0),
-                        strict=True)
-    ]
-    return c.b.concat(parts, 1)
+    total = byte_products.convolution(
+        c, x, x_zero, w, w_zero, padding, strides, dilations, group
+    )
+    return c.cast(total, "int32")
 
 
 @onnx_operator("QLinearConv")
@@ -296,10 +245,9 @@ def qlinear_conv(
     strides, dilations = strides or [1] * rank, dilations or [1] * rank
     padding = paddings(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
     view = [1, w.shape[0], *[1] * rank]
-    weight = centred(c, w, w_zero, [w.shape[0], *[1] * (w.rank - 1)])
-    offset = None if bias is None else c.cast(bias, "float32")
-    total = convolve(
-        c, centred(c, x, x_zero, []), weight, offset, padding, strides, dilations, group
+    total = byte_products.with_bias(
+        c, byte_products.convolution(c, x, x_zero, w, w_zero, padding, strides, dilations, group),
+        bias, view,
     )
     factor = c.b.mul(_scale(c, x_scale, []), _scale(c, w_scale, view))
     return _requantized(c, total, c.b.div(factor, _scale(c, y_scale, [])), y_zero)
@@ -392,15 +340,16 @@ def qgemm(
     b_zero: Tensor, bias: Tensor | None = None, y_scale: Tensor | None = None,
     y_zero: Tensor | None = None, *, alpha: float = 1.0, transA: int = 0, transB: int = 0,
 ) -> MLOperand:
-    columns = [b.shape[0], 1] if transB else [1, b.shape[1]]
-    options: dict[str, Any] = {}
-    if bias is not None:
-        options["c"] = c.cast(bias, "float32")
-    total = c.b.gemm(
-        centred(c, a, a_zero, []), centred(c, b, b_zero, columns), a_transpose=bool(transA),
-        b_transpose=bool(transB), **options,
+    left, right = (
+        c.typed(c.transpose(x, [1, 0]), x.type) if t and x.array is None else
+        c.conversion.tensor(x.array.T) if t else x
+        for x, t in ((a, transA), (b, transB))
     )
-    row = [1, max(columns)]
+    total = byte_products.with_bias(
+        c, byte_products.product(c, left, a_zero, right, b_zero), bias,
+        [1] * (2 - bias.rank) + list(bias.shape) if bias is not None else [],
+    )
+    row = [1, right.shape[1]]
     factor = c.b.mul(c.b.mul(_scale(c, a_scale, []), _scale(c, b_scale, row)), alpha)
     if y_scale is None:
         return c.b.mul(total, factor)

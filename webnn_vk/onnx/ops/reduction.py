@@ -7,6 +7,7 @@ from ..context import NodeContext
 from ..errors import Unsupported
 from ..records import onnx_operator
 from ..values import Tensor
+from .integers import REDUCTIONS
 
 _NAMES = {
     "ReduceL1": "reduce_l1", "ReduceL2": "reduce_l2", "ReduceLogSum": "reduce_log_sum",
@@ -14,7 +15,6 @@ _NAMES = {
     "ReduceMin": "reduce_min", "ReduceProd": "reduce_product", "ReduceSum": "reduce_sum",
     "ReduceSumSquare": "reduce_sum_square",
 }
-_FLOAT_ONLY = {"ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean"}
 # From this opset on the axes are an input.
 _AXES_INPUT = {name: 13 if name == "ReduceSum" else 18 for name in _NAMES}
 
@@ -23,14 +23,14 @@ def _reduce(
     c: NodeContext, x: Tensor, axes: list[int] | None, keepdims: int, noop: int
 ) -> MLOperand | Tensor:
     if not axes:
-        if noop:
+        if noop and x.operand.data_type.startswith("float"):
             return _of_single_elements(c, x)
-        axes = list(range(x.rank))
+        axes = [] if noop else list(range(x.rank))
     options = {"axes": c.axes(axes, x.rank), "keep_dimensions": bool(keepdims)}
     method = getattr(c.b, _NAMES[c.operator])
-    if c.operator in _FLOAT_ONLY:
-        return c.in_float(x, lambda v: method(v, **options))
     operand = x.operand
+    if c.operator in REDUCTIONS and not operand.data_type.startswith("float"):
+        return REDUCTIONS[c.operator](c, operand, options)
     if operand.data_type in ("int8", "uint8") and c.operator not in ("ReduceMax", "ReduceMin"):
         return c.b.cast(method(c.b.cast(operand, "int32"), **options), operand.data_type)
     return method(operand, **options)

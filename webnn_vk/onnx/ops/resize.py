@@ -10,6 +10,8 @@ from ..errors import Unsupported
 from ..records import onnx_operator
 from ..values import Tensor
 
+#: What resample2d takes.
+_RESAMPLED = ("float32", "float16", "int8", "uint8")
 #: Gathers that one axis becomes at most, on either side.
 _MAX_TAPS = 128
 
@@ -129,7 +131,8 @@ def _native(
     # Enlarged by a whole number, the nearest element is the same by all ways of rounding.
     whole = all(n % x.shape[a] == 0 for n, a in zip(new, pair, strict=True))
     floor = transform == "asymmetric" and nearest == "floor"
-    if mode == "nearest" and ((plain and nearest == "round_prefer_floor") or (floor and whole)):
+    same = (plain and nearest == "round_prefer_floor") or (floor and whole)
+    if mode == "nearest" and same and x.data_type in _RESAMPLED:
         return c.b.resample2d(x, mode="nearest-neighbor", sizes=new, axes=pair)
     return None
 

@@ -70,7 +70,10 @@ def arange(
     step = np.ones((), first.dtype)
     if delta is not None:
         step = c.array(delta, "delta").reshape(())
-    count = max(0, int(np.ceil((last.astype(float) - first.astype(float)) / float(step))))
+    if first.dtype.kind in "iu":
+        count = len(range(int(first), int(last), int(step)))
+    else:
+        count = max(0, int(np.ceil((last.astype(float) - first.astype(float)) / float(step))))
     check_made(count)
     steps = np.arange(count).astype(first.dtype)
     return (first + steps * step.astype(first.dtype)).astype(first.dtype)
