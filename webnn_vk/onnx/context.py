@@ -201,6 +201,17 @@ class NodeContext:
         before, after = ([p[i] for p in padding] for i in (0, 1))
         return self.b.pad(operand, before, after, value=number)
 
+    def widened(
+        self, value: Any, function: Callable[[MLOperand], MLOperand], *numbers: float
+    ) -> MLOperand:
+        """``function`` of the operand in float32: what is made of several operators loses digits
+        of float16 with each, and more of its range. With ``numbers`` only where float16 would round
+        one of them: ONNX's attributes are float32, WebNN's numbers of the operand's type."""
+        operand = self.operand(value)
+        if numbers and not any(np.float16(n) != np.float32(n) for n in numbers):
+            return function(operand)
+        return self.cast(function(self.cast(operand, "float32")), operand.data_type)
+
     def constant(self, array: Any, data_type: str) -> MLOperand:
         """A constant of a WebNN data type."""
         return self.conversion.tensor(np.asarray(array).astype(numpy_type(data_type))).operand

@@ -113,7 +113,7 @@ def _(out: MLOperandDescriptor, input: np.ndarray, alpha: float, beta: float) ->
 
 def _hard_swish(x: np.ndarray) -> np.ndarray:
     bounded = np.maximum(_scalar(x, 0), np.minimum(_scalar(x, 6), x + _scalar(x, 3)))
-    return x * bounded / _scalar(x, 6)
+    return x * (bounded / _scalar(x, 6))
 
 
 hard_swish = unary(
@@ -122,7 +122,7 @@ hard_swish = unary(
     "x max(0, min(6, x + 3)) / 6.",
     FLOAT_TYPES,
     Elementwise(
-        "w_div(w_mul({input}, w_max(w_min(w_add({input}, 3.0), 6.0), 0.0)), 6.0)", flops=5
+        "w_mul({input}, w_div(w_max(w_min(w_add({input}, 3.0), 6.0), 0.0), 6.0))", flops=5
     ),
     _hard_swish,
 )

@@ -71,25 +71,34 @@ _CUBED = (
     _product("x", _product(_TINY, _SQUARE)),
     _product("x", _product("x", _product("x", _TINY))),
 )
-_ROOT_2_PI = number(math.sqrt(2 / math.pi))
-#: x + 0.044715 x³, times √(2 / π).
-_OF_TANH = (
-    *(_product(Op("add", a="x", b=part, commutative=True), _ROOT_2_PI) for part in _CUBED),
-    *(
-        pattern
-        for square in (_SQUARE, Op("pow", a="x", b=number(2)))
-        for scaled in (_product(square, _TINY), _product("x", _product("x", _TINY)))
-        for pattern in (
-            _product(_product("x", _ROOT_2_PI), _plus_one(scaled)),
-            _product("x", _product(_plus_one(scaled), _ROOT_2_PI)),
-            _product(_product("x", _plus_one(scaled)), _ROOT_2_PI),
-        )
-    ),
-)
+
+
+def _of_tanh(factor: float) -> OneOf:
+    """x + 0.044715 x³, times the factor."""
+    root = number(factor)
+    return OneOf(
+        *(_product(Op("add", a="x", b=part, commutative=True), root) for part in _CUBED),
+        *(
+            pattern
+            for square in (_SQUARE, Op("pow", a="x", b=number(2)))
+            for scaled in (_product(square, _TINY), _product("x", _product("x", _TINY)))
+            for pattern in (
+                _product(_product("x", root), _plus_one(scaled)),
+                _product("x", _product(_plus_one(scaled), root)),
+                _product(_product("x", _plus_one(scaled)), root),
+            )
+        ),
+    )
+
+
+_ROOT_2_PI = math.sqrt(2 / math.pi)
 GELU = _rewrites("gelu", _forms(Op("erf", input=OneOf(
     Op("div", a="x", b=number(_ROOT)), _product("x", number(1 / _ROOT))
 ))))
-GELU_TANH = _rewrites("gelu_tanh", _forms(Op("tanh", input=OneOf(*_OF_TANH))))
+GELU_TANH = _rewrites("gelu_tanh", (
+    *_forms(Op("tanh", input=_of_tanh(_ROOT_2_PI))),
+    _product("x", Op("sigmoid", input=_of_tanh(2 * _ROOT_2_PI))),
+))
 
 
 @rewrite(_product("x", Op("sigmoid", input="x")))

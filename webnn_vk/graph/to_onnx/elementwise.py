@@ -169,7 +169,7 @@ def hard_swish(w: Writer, input: Tensor) -> Tensor:
     # x/6 + 1/2 loses bits where x + 3 does not.
     x = w.cast(input, "float32")
     bounded = w.op("Clip", w.op("Add", x, w.scalar(3, x)), w.scalar(0, x), w.scalar(6, x))
-    return w.cast(w.op("Div", w.op("Mul", x, bounded), w.scalar(6, x)), input.data_type)
+    return w.cast(w.op("Mul", x, w.op("Div", bounded, w.scalar(6, x))), input.data_type)
 
 
 @rule("leaky_relu")

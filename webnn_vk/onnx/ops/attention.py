@@ -142,7 +142,7 @@ def gelu(c: NodeContext, x: Tensor) -> MLOperand:
 
 @onnx_operator("QuickGelu", domain=MICROSOFT)
 def quick_gelu(c: NodeContext, x: Tensor, *, alpha: float = 1.702) -> MLOperand:
-    return c.b.mul(x, c.b.sigmoid(c.b.mul(x, alpha)))
+    return c.widened(x, lambda v: c.b.mul(v, c.b.sigmoid(c.b.mul(v, alpha))))
 
 
 @onnx_operator("BiasSoftmax", domain=MICROSOFT)

@@ -186,19 +186,19 @@ def where(c: NodeContext, condition: Tensor, a: Tensor, b: Tensor) -> MLOperand:
 # -- activations ---------------------------------------------------------------------------------
 @onnx_operator("Elu")
 def elu(c: NodeContext, x: Tensor, *, alpha: float = 1.0) -> MLOperand:
-    return c.b.elu(x, alpha=alpha)
+    return c.widened(x, lambda v: c.b.elu(v, alpha=alpha), alpha)
 
 
 @onnx_operator("LeakyRelu")
 def leaky_relu(c: NodeContext, x: Tensor, *, alpha: float = 0.01) -> MLOperand:
-    return c.b.leaky_relu(x, alpha=alpha)
+    return c.widened(x, lambda v: c.b.leaky_relu(v, alpha=alpha), alpha)
 
 
 @onnx_operator("HardSigmoid")
 def hard_sigmoid(
     c: NodeContext, x: Tensor, *, alpha: float = 0.2, beta: float = 0.5
 ) -> MLOperand:
-    return c.b.hard_sigmoid(x, alpha=alpha, beta=beta)
+    return c.widened(x, lambda v: c.b.hard_sigmoid(v, alpha=alpha, beta=beta), alpha, beta)
 
 
 @onnx_operator("PRelu", last=6)
@@ -225,10 +225,15 @@ def gelu(c: NodeContext, x: Tensor, *, approximate: str = "none") -> MLOperand:
 
 
 def tanh_gelu(c: NodeContext, x: MLOperand) -> MLOperand:
-    """The approximation of gelu by tanh: x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))."""
-    cube = c.b.mul(c.b.mul(x, x), x)
-    inner = c.b.mul(c.b.add(x, c.b.mul(cube, 0.044715)), float(np.sqrt(2 / np.pi)))
-    return c.b.mul(c.b.mul(x, 0.5), c.b.add(c.b.tanh(inner), 1.0))
+    """The approximation of gelu by tanh: x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))), as x times a
+    sigmoid, which loses no digits where tanh is close to −1."""
+
+    def of(v: MLOperand) -> MLOperand:
+        cube = c.b.mul(c.b.mul(v, v), v)
+        inner = c.b.mul(c.b.add(v, c.b.mul(cube, 0.044715)), 2 * float(np.sqrt(2 / np.pi)))
+        return c.b.mul(v, c.b.sigmoid(inner))
+
+    return c.widened(x, of)
 
 
 @onnx_operator("Selu")
@@ -236,28 +241,34 @@ def selu(
     c: NodeContext, x: Tensor, *, alpha: float = 1.6732632423543772, gamma: float =
     1.0507009873554805
 ) -> MLOperand:
-    return c.b.mul(c.b.elu(x, alpha=alpha), gamma)
+    return c.widened(x, lambda v: c.b.mul(c.b.elu(v, alpha=alpha), gamma))
 
 
 @onnx_operator("Celu")
 def celu(c: NodeContext, x: Tensor, *, alpha: float = 1.0) -> MLOperand:
-    return c.b.mul(c.b.elu(c.b.mul(x, 1 / alpha)), alpha)
+    def of(v: MLOperand) -> MLOperand:
+        below = c.b.mul(c.b.elu(c.b.div(v, alpha)), alpha)
+        return c.b.where(c.b.greater(v, 0.0), v, below)
+
+    return c.widened(x, of)
 
 
 @onnx_operator("ThresholdedRelu")
 def thresholded_relu(c: NodeContext, x: Tensor, *, alpha: float = 1.0) -> MLOperand:
-    return c.b.where(c.b.greater(x, alpha), x, 0.0)
+    return c.widened(x, lambda v: c.b.where(c.b.greater(v, alpha), v, 0.0), alpha)
 
 
 @onnx_operator("Swish")
 def swish(c: NodeContext, x: Tensor, *, alpha: float = 1.0) -> MLOperand:
-    inner = x.operand if alpha == 1.0 else c.b.mul(x, alpha)
-    return c.b.mul(x, c.b.sigmoid(inner))
+    def of(v: MLOperand) -> MLOperand:
+        return c.b.mul(v, c.b.sigmoid(v if alpha == 1.0 else c.b.mul(v, alpha)))
+
+    return c.widened(x, of)
 
 
 @onnx_operator("Mish")
 def mish(c: NodeContext, x: Tensor) -> MLOperand:
-    return c.b.mul(x, c.b.tanh(c.b.softplus(x)))
+    return c.widened(x, lambda v: c.b.mul(v, c.b.tanh(c.b.softplus(v))))
 
 
 @onnx_operator("Shrink")
@@ -265,8 +276,12 @@ def shrink(c: NodeContext, x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) 
     operand = x.operand
     if not operand.data_type.startswith("float"):
         return integers.shrink(c, operand, bias, lambd)
-    high = c.b.where(c.b.greater(operand, lambd), c.b.sub(operand, bias), 0.0)
-    return c.b.where(c.b.lesser(operand, -lambd), c.b.add(operand, bias), high)
+
+    def of(v: MLOperand) -> MLOperand:
+        high = c.b.where(c.b.greater(v, lambd), c.b.sub(v, bias), 0.0)
+        return c.b.where(c.b.lesser(v, -lambd), c.b.add(v, bias), high)
+
+    return c.widened(operand, of, bias, lambd)
 
 
 # -- conversion ----------------------------------------------------------------------------------

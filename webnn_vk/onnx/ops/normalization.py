@@ -168,8 +168,33 @@ def lp_normalization(c: NodeContext, x: Tensor, *, axis: int = -1, p: int = 2) -
     if p not in (1, 2):
         raise Unsupported(f"p={p}; 1 and 2 are defined")
     options = {"axes": [c.axis(axis, x.rank)], "keep_dimensions": True}
-    norm = c.b.reduce_l1(x, **options) if p == 1 else c.b.reduce_l2(x, **options)
-    return c.b.div(x, c.b.where(c.b.equal(norm, 0), c.constant(1, norm.data_type), norm))
+
+    def of(v: MLOperand) -> MLOperand:
+        # Of the largest size 1 first: sums and squares are finite then.
+        most = c.b.reduce_max(c.b.abs(v), **options)
+        empty = c.b.equal(most, 0.0)
+        scaled = c.b.div(v, c.b.where(empty, c.constant(1, "float32"), most))
+        norm = (c.b.reduce_l1 if p == 1 else c.b.reduce_l2)(scaled, **options)
+        return c.b.div(scaled, c.b.where(empty, c.constant(1, "float32"), norm))
+
+    return c.widened(x, of)
+
+
+@onnx_operator("MeanVarianceNormalization", first=9)
+def mean_variance_normalization(
+    c: NodeContext, x: Tensor, *, axes: list[int] | None = None
+) -> MLOperand:
+    options = {"axes": c.axes([0, 2, 3] if axes is None else axes, x.rank),
+               "keep_dimensions": True}
+
+    def of(v: MLOperand) -> MLOperand:
+        centred = c.b.sub(v, c.b.reduce_mean(v, **options))
+        # Once more: the mean of large numbers was rounded.
+        centred = c.b.sub(centred, c.b.reduce_mean(centred, **options))
+        variance = c.b.reduce_mean(c.b.mul(centred, centred), **options)
+        return c.b.div(centred, c.b.add(c.b.sqrt(variance), 1e-9))
+
+    return c.widened(x, of)
 
 
 @onnx_operator("LRN")

@@ -11,8 +11,9 @@ from ..values import Tensor
 
 # Coefficients of odd polynomials around 0, in rising order.
 _ATAN = (1.0, -3.33329491539e-1, 1.99777106478e-1, -1.38776856032e-1, 8.05374449538e-2)
-_ASINH = (1.0, -1 / 6, 3 / 40, -15 / 336, 105 / 3456)
 _ATANH = (1.0, 1 / 3, 1 / 5, 1 / 7, 1 / 9)
+#: Up to here an odd function that is x near 0 is x, −0 and denormal numbers with it.
+_TINY = 2.0**-13
 
 
 def _odd(c: NodeContext, x: MLOperand, coefficients: tuple[float, ...]) -> MLOperand:
@@ -22,6 +23,21 @@ def _odd(c: NodeContext, x: MLOperand, coefficients: tuple[float, ...]) -> MLOpe
     for coefficient in reversed(coefficients[:-2]):
         total = c.b.add(c.b.mul(total, square), coefficient)
     return c.b.mul(total, x)
+
+
+def _signed(c: NodeContext, x: MLOperand, size: MLOperand, value: MLOperand) -> MLOperand:
+    """An odd function of x, from its value at |x|."""
+    turned = c.b.where(c.b.lesser(x, 0.0), c.b.neg(value), value)
+    return c.b.where(c.b.lesser(size, _TINY), x, turned)
+
+
+def _log_one_more(c: NodeContext, y: MLOperand) -> MLOperand:
+    """log(1 + y) of a finite y ≥ 0: what rounding 1 + y loses or adds goes by as a factor."""
+    total = c.b.add(y, 1.0)
+    kept = c.b.sub(total, 1.0)
+    return c.b.where(
+        c.b.equal(kept, 0.0), y, c.b.mul(c.b.log(total), c.b.div(y, kept))
+    )
 
 
 def arc_tangent(c: NodeContext, x: MLOperand) -> MLOperand:
@@ -36,57 +52,92 @@ def arc_tangent(c: NodeContext, x: MLOperand) -> MLOperand:
             middle, c.constant(math.pi / 4, x.data_type), c.constant(0, x.data_type)
         ),
     )
-    return c.b.mul(c.b.sign(x), c.b.add(offset, _odd(c, reduced, _ATAN)))
+    return _signed(c, x, size, c.b.add(offset, _odd(c, reduced, _ATAN)))
 
 
 @onnx_operator("Atan")
 def atan(c: NodeContext, x: Tensor) -> MLOperand:
-    return arc_tangent(c, x.operand)
+    return c.widened(x, lambda v: arc_tangent(c, v))
 
 
 @onnx_operator("Asin")
 def asin(c: NodeContext, x: Tensor) -> MLOperand:
-    # 2 · atan(x / (1 + √((1 − x)(1 + x)))), without cancellation near ±1
-    root = c.b.sqrt(c.b.mul(c.b.linear(x, alpha=-1.0, beta=1.0), c.b.add(x, 1.0)))
-    return c.b.mul(arc_tangent(c, c.b.div(x, c.b.add(root, 1.0))), 2.0)
+    def of(v: MLOperand) -> MLOperand:
+        # 2 · atan(x / (1 + √((1 − x)(1 + x)))), without cancellation near ±1
+        root = c.b.sqrt(c.b.mul(c.b.linear(v, alpha=-1.0, beta=1.0), c.b.add(v, 1.0)))
+        return c.b.mul(arc_tangent(c, c.b.div(v, c.b.add(root, 1.0))), 2.0)
+
+    return c.widened(x, of)
 
 
 @onnx_operator("Acos")
 def acos(c: NodeContext, x: Tensor) -> MLOperand:
-    ratio = c.b.div(c.b.linear(x, alpha=-1.0, beta=1.0), c.b.add(x, 1.0))
-    return c.b.mul(arc_tangent(c, c.b.sqrt(ratio)), 2.0)
+    def of(v: MLOperand) -> MLOperand:
+        ratio = c.b.div(c.b.linear(v, alpha=-1.0, beta=1.0), c.b.add(v, 1.0))
+        return c.b.mul(arc_tangent(c, c.b.sqrt(ratio)), 2.0)
+
+    return c.widened(x, of)
+
+
+def _exponentials(c: NodeContext, size: MLOperand, method: str) -> MLOperand:
+    """(e^size ± e^−size) / 2, finite where e^size is not."""
+    up, root = c.b.exp(size), c.b.exp(c.b.mul(size, 0.5))
+    both = getattr(c.b, method)(up, c.b.exp(c.b.neg(size)))
+    large = c.b.greater(size, 88.0)
+    return c.b.where(large, c.b.mul(c.b.mul(root, 0.5), root), c.b.mul(both, 0.5))
 
 
 @onnx_operator("Cosh")
 def cosh(c: NodeContext, x: Tensor) -> MLOperand:
-    return c.b.mul(c.b.add(c.b.exp(x), c.b.exp(c.b.neg(x))), 0.5)
+    return c.widened(x, lambda v: _exponentials(c, c.b.abs(v), "add"))
 
 
 @onnx_operator("Sinh")
 def sinh(c: NodeContext, x: Tensor) -> MLOperand:
-    # tanh · cosh near 0, where the difference of exponentials cancels
-    up, down = c.b.exp(x), c.b.exp(c.b.neg(x))
-    near = c.b.mul(c.b.tanh(x), c.b.mul(c.b.add(up, down), 0.5))
-    small = c.b.lesser(c.b.abs(x), 1.0)
-    return c.b.where(small, near, c.b.mul(c.b.sub(up, down), 0.5))
+    def of(v: MLOperand) -> MLOperand:
+        # tanh · cosh near 0, where the difference of exponentials cancels
+        size = c.b.abs(v)
+        near = c.b.mul(c.b.tanh(size), _exponentials(c, size, "add"))
+        value = c.b.where(c.b.lesser(size, 1.0), near, _exponentials(c, size, "sub"))
+        return _signed(c, v, size, value)
+
+    return c.widened(x, of)
+
+
+def _asinh_of(c: NodeContext, size: MLOperand) -> MLOperand:
+    """asinh of a number that is not negative."""
+    large = c.b.greater(size, 2.0**14)
+    near = c.b.where(large, c.constant(1, size.data_type), size)
+    square = c.b.mul(near, near)
+    more = c.b.div(square, c.b.add(c.b.sqrt(c.b.add(square, 1.0)), 1.0))
+    far = c.b.add(c.b.log(size), math.log(2))
+    return c.b.where(large, far, _log_one_more(c, c.b.add(near, more)))
 
 
 @onnx_operator("Asinh")
 def asinh(c: NodeContext, x: Tensor) -> MLOperand:
-    size = c.b.abs(x)
-    root = c.b.sqrt(c.b.add(c.b.mul(size, size), 1.0))
-    far = c.b.mul(c.b.sign(x), c.b.log(c.b.add(size, root)))
-    return c.b.where(c.b.lesser(size, 0.25), _odd(c, x.operand, _ASINH), far)
+    def of(v: MLOperand) -> MLOperand:
+        size = c.b.abs(v)
+        return _signed(c, v, size, _asinh_of(c, size))
+
+    return c.widened(x, of)
 
 
 @onnx_operator("Acosh")
 def acosh(c: NodeContext, x: Tensor) -> MLOperand:
-    root = c.b.mul(c.b.sqrt(c.b.sub(x, 1.0)), c.b.sqrt(c.b.add(x, 1.0)))
-    return c.b.log(c.b.add(x, root))
+    # 2 · asinh(√((x − 1) / 2)), without cancellation near 1
+    return c.widened(x, lambda v: c.b.mul(
+        _asinh_of(c, c.b.sqrt(c.b.mul(c.b.sub(v, 1.0), 0.5))), 2.0
+    ))
 
 
 @onnx_operator("Atanh")
 def atanh(c: NodeContext, x: Tensor) -> MLOperand:
-    ratio = c.b.div(c.b.add(x, 1.0), c.b.linear(x, alpha=-1.0, beta=1.0))
-    far = c.b.mul(c.b.log(ratio), 0.5)
-    return c.b.where(c.b.lesser(c.b.abs(x), 0.25), _odd(c, x.operand, _ATANH), far)
+    def of(v: MLOperand) -> MLOperand:
+        size = c.b.abs(v)
+        ratio = c.b.div(c.b.add(size, 1.0), c.b.linear(size, alpha=-1.0, beta=1.0))
+        far = c.b.mul(c.b.log(ratio), 0.5)
+        near = _odd(c, size, _ATANH)
+        return _signed(c, v, size, c.b.where(c.b.lesser(size, 0.25), near, far))
+
+    return c.widened(x, of)
