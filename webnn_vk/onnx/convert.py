@@ -16,7 +16,7 @@ from . import folding, functions, records
 from .context import NodeContext
 from .errors import InvalidModelError, NeedsValue, Problem, Unsupported
 from .nodes import NodeCall, decode_node, sparse_array
-from .reading import Model, subgraphs
+from .reading import Model, port_type, subgraphs
 from .scope import Scope
 from .types import STORAGE_ONLY, carrier, to_carrier
 from .values import Missing, Tensor, TensorList, Value
@@ -107,7 +107,24 @@ class Conversion:
         scope.values |= inputs
         names = [v.name for v in graph.output] if outputs is None else outputs
         self.body(graph.node, scope, names)
+        self._check_types(graph, scope)
         return {name: scope.find(name) for name in names}
+
+    def _check_types(self, graph: GraphProto, scope: Scope) -> None:
+        """What nodes make has the type that the graph says it has, as ONNX Runtime wants it."""
+        for declared in (*graph.output, *graph.value_info):
+            value = scope.values.get(declared.name)
+            if isinstance(value, Tensor) and declared.type.WhichOneof("value") == "tensor_type":
+                kind = port_type(declared.type.tensor_type.elem_type)
+                if kind not in (value.type, "undefined"):
+                    maker = next((n for n in graph.node if declared.name in n.output), None)
+                    by = "" if maker is None else (
+                        f" by {sanitize(maker.op_type)} {sanitize(maker.name)!r}"
+                    )
+                    raise InvalidModelError(
+                        f"{sanitize(declared.name)!r} is declared {kind}, and made{by} as "
+                        f"{value.type}{list(value.shape)}"
+                    )
 
     def _initializer(self, proto: Any, name: str, read: Callable[..., np.ndarray]) -> Value:
         arrays = self.model.arrays

@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    TypeProto,
+)
 
 from .. import headroom
 from ..errors import sanitize
@@ -190,6 +198,16 @@ def _check_body(
             known.add(name)
 
 
+def port_type(elem_type: int) -> str:
+    """What a declared ``TensorProto.DataType`` is called, whether it exists or not."""
+    if elem_type == TensorProto.UNDEFINED:
+        return "undefined"
+    try:
+        return type_name(elem_type)
+    except Unsupported:
+        return f"type {elem_type}"
+
+
 def _port(info: Any) -> Port:
     if not info.HasField("type"):
         return Port(info.name, "unknown", None)
@@ -197,10 +215,7 @@ def _port(info: Any) -> Port:
     if kind != "tensor_type":
         return Port(info.name, (kind or "unknown").removesuffix("_type"), None)
     tensor: TypeProto.Tensor = info.type.tensor_type
-    try:
-        name = type_name(tensor.elem_type)
-    except Unsupported:
-        name = f"type {tensor.elem_type}"
+    name = port_type(tensor.elem_type)
     if not tensor.HasField("shape"):
         return Port(info.name, name, None)
     dims = tuple(
