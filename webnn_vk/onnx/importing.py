@@ -217,6 +217,7 @@ def output_operands(
 ) -> dict[str, MLOperand]:
     """Operands that may be outputs: each made by a node, and none twice."""
     made: dict[str, MLOperand] = {}
+    taken: set[int] = set()
     problems = []
     for name, value in values.items():
         try:
@@ -224,8 +225,9 @@ def output_operands(
         except Unsupported as error:
             problems.append(Problem(name, "output", str(error)))
             continue
-        if not is_computed(operand) or operand in made.values():
+        if not is_computed(operand) or id(operand) in taken:
             operand = builder.identity(operand)
+        taken.add(id(operand))
         made[name] = operand
     if problems:
         raise UnsupportedModelError(problems)
