@@ -16,17 +16,19 @@ from . import folding, functions, records
 from .context import NodeContext
 from .errors import InvalidModelError, NeedsValue, Problem, Unsupported
 from .nodes import NodeCall, decode_node, sparse_array
-from .reading import Model, subgraphs
+from .reading import Model, entries_of, port_type, subgraphs
 from .scope import Scope
 from .types import STORAGE_ONLY, carrier, to_carrier
 from .values import Missing, Tensor, TensorList, Value
 from .weights import to_array
 
-#: Nodes after expanding functions and unrolling loops; a model that asks for more is refused.
+#: Nodes and initializers that expanding functions and unrolling loops may add to the file's.
 MAX_NODES = 60_000
 MAX_CALL_DEPTH = 40
-#: Calls of the builder: operators that become loops (depths of a filter, steps of a network) count.
+#: Calls of the builder beyond a few for each node of the file: operators that become loops (depths
+#: of a filter, steps of a network) count.
 MAX_CALLS = 200_000
+_CALLS_OF_A_NODE = 8
 
 #: Makes the constant operand of an array in its WebNN data type.
 MakeConstant = Callable[[MLGraphBuilder, np.ndarray], MLOperand]
@@ -49,8 +51,10 @@ class Conversion:
         self._make_constant = make_constant
         self._scalars: dict[tuple[str, Any], MLOperand] = {}
         self._sources: frozenset[str] = frozenset()
-        self._nodes = 0
-        self._calls = 0
+        # How many more are allowed.
+        own = entries_of(model)
+        self._nodes = MAX_NODES + own
+        self._calls = MAX_CALLS + _CALLS_OF_A_NODE * own
         self._depth = 0
 
     # -- values ----------------------------------------------------------------------------------
@@ -64,9 +68,12 @@ class Conversion:
 
     def count_call(self) -> None:
         """Before every call of the builder."""
-        self._calls += 1
-        if self._calls > MAX_CALLS:
-            raise InvalidModelError(f"the model becomes more than {MAX_CALLS} operators")
+        self._calls -= 1
+        if self._calls < 0:
+            own = entries_of(self.model)
+            raise InvalidModelError(
+                f"the model becomes more than {MAX_CALLS + _CALLS_OF_A_NODE * own} operators"
+            )
 
     def scalar(self, data_type: str, number: Any) -> MLOperand:
         """A scalar constant, made once."""
@@ -99,6 +106,7 @@ class Conversion:
         outputs: Sequence[str] | None = None,
     ) -> dict[str, Value]:
         """A graph's outputs by name; ``scope`` is fresh, its parent the graph around."""
+        self._spend(len(graph.initializer) + len(graph.sparse_initializer))
         for proto in graph.initializer:
             scope.stored[proto.name] = partial(self._initializer, proto, proto.name, to_array)
         for sparse in graph.sparse_initializer:
@@ -107,7 +115,34 @@ class Conversion:
         scope.values |= inputs
         names = [v.name for v in graph.output] if outputs is None else outputs
         self.body(graph.node, scope, names)
+        self._check_types(graph, scope)
         return {name: scope.find(name) for name in names}
+
+    def _spend(self, entries: int) -> None:
+        """Before nodes, also those that no output needs, or initializers are looked at."""
+        self._nodes -= entries
+        if self._nodes < 0:
+            raise InvalidModelError(
+                f"more than {MAX_NODES} nodes and initializers are added when functions are "
+                "expanded and loops unrolled"
+            )
+
+    def _check_types(self, graph: GraphProto, scope: Scope) -> None:
+        """What nodes make has the type that the graph says it has, as ONNX Runtime wants it."""
+        inner = graph.value_info if scope.parent is None else ()
+        for declared in (*graph.output, *inner):
+            value = scope.values.get(declared.name)
+            if isinstance(value, Tensor) and declared.type.WhichOneof("value") == "tensor_type":
+                kind = port_type(declared.type.tensor_type.elem_type)
+                if kind not in (value.type, "undefined"):
+                    maker = next((n for n in graph.node if declared.name in n.output), None)
+                    by = "" if maker is None else (
+                        f" by {sanitize(maker.op_type)} {sanitize(maker.name)!r}"
+                    )
+                    raise InvalidModelError(
+                        f"{sanitize(declared.name)!r} is declared {kind}, and made{by} as "
+                        f"{value.type}{list(value.shape)}"
+                    )
 
     def _initializer(self, proto: Any, name: str, read: Callable[..., np.ndarray]) -> Value:
         arrays = self.model.arrays
@@ -123,6 +158,7 @@ class Conversion:
     def body(self, nodes: Iterable[NodeProto], scope: Scope, outputs: Iterable[str]) -> None:
         """Convert the nodes that ``outputs`` depend on."""
         nodes = list(nodes)
+        self._spend(len(nodes))
         scope.live = {name for name in outputs if name}
         wanted: list[NodeProto] = []
         for node in reversed(nodes):
@@ -130,9 +166,6 @@ class Conversion:
                 scope.live.update(_uses(node))
                 wanted.append(node)
         for node in reversed(wanted):
-            self._nodes += 1
-            if self._nodes > MAX_NODES:
-                raise InvalidModelError(f"more than {MAX_NODES} nodes when functions are expanded")
             external = self.model.external
             try:
                 decoded = decode_node(node, scope.opsets, external, scope.attributes)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import background
+from .. import background, notices
 from ..builder import MLGraphBuilder, MLOperand, ShapeBuilder, constant_of, is_computed
 from ..context import MLContext
 from ..data_types import MLOperandDescriptor, check_dimensions, to_shape
@@ -113,7 +113,7 @@ def requirements(
             ]
     conversion = Conversion(read, ShapeBuilder(), constant_of, narrow_double)
     try:
-        convert(conversion, trial, None)
+        convert(conversion, trial, None, guessed=True)
         values: frozenset[str] = frozenset()
     except UnsupportedModelError as error:
         values = error.values_needed
@@ -130,9 +130,11 @@ def requirements(
 
 
 def convert(
-    conversion: Conversion, inputs: Mapping[str, Any], outputs: Iterable[str] | None
+    conversion: Conversion, inputs: Mapping[str, Any], outputs: Iterable[str] | None,
+    *, guessed: bool = False,
 ) -> dict[str, Tensor]:
-    """The model's outputs as values on the conversion's builder, or UnsupportedModelError."""
+    """The model's outputs as values on the conversion's builder, or UnsupportedModelError.
+    Of ``guessed`` shapes of inputs it is not said that outputs have others than declared."""
     model = conversion.model
     unknown = inputs.keys() - model.inputs.keys() - {t.name for t in model.graph.initializer}
     if unknown:
@@ -163,6 +165,15 @@ def convert(
             conversion.problems.append(Problem(name, "output", "it is a sequence, not a tensor"))
     if conversion.problems:
         raise UnsupportedModelError(conversion.problems)
+    for name in () if guessed else wanted:
+        port, value = model.outputs.get(name), made[name]
+        if port is not None and port.shape is not None and isinstance(value, Tensor):
+            if not _matches(value.shape, port.shape):
+                # No error, as for ONNX Runtime: exporters leave such behind.
+                notices.say_once(
+                    f"the model declares output {sanitize(name)!r} with shape "
+                    f"{_shown(port.shape)}; it is {list(value.shape)}"
+                )
     return {name: made[name] for name in wanted}  # type: ignore[misc]
 
 
@@ -206,6 +217,7 @@ def output_operands(
 ) -> dict[str, MLOperand]:
     """Operands that may be outputs: each made by a node, and none twice."""
     made: dict[str, MLOperand] = {}
+    taken: set[int] = set()
     problems = []
     for name, value in values.items():
         try:
@@ -213,8 +225,9 @@ def output_operands(
         except Unsupported as error:
             problems.append(Problem(name, "output", str(error)))
             continue
-        if not is_computed(operand) or operand in made.values():
+        if not is_computed(operand) or id(operand) in taken:
             operand = builder.identity(operand)
+        taken.add(id(operand))
         made[name] = operand
     if problems:
         raise UnsupportedModelError(problems)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    TypeProto,
+)
 
 from .. import headroom
 from ..errors import sanitize
@@ -116,7 +124,7 @@ def _checked(proto: ModelProto, external: ExternalData) -> Model:
         _check_text((function.name, function.domain, *function.input, *function.output))
         _check_body(function.node, set(function.input), "function")
     graph = proto.graph
-    _check_graph(graph, frozenset(), 0)
+    _check_graph(graph, (), 0)
     initializers = {t.name for t in graph.initializer}
     initializers |= {t.values.name for t in graph.sparse_initializer}
     inputs = {v.name: _port(v) for v in graph.input if v.name not in initializers}
@@ -140,10 +148,24 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
             yield from attribute.graphs
 
 
-def _check_graph(graph: GraphProto, outer: frozenset[str], depth: int) -> None:
+def entries_of(model: Model) -> int:
+    """How many nodes and initializers the file has, in its graph, graphs within and functions."""
+    count = 0
+    pending: list[GraphProto | FunctionProto] = [model.graph, *model.functions.values()]
+    while pending:
+        part = pending.pop()
+        count += len(part.node)
+        if isinstance(part, GraphProto):
+            count += len(part.initializer) + len(part.sparse_initializer)
+        for node in part.node:
+            pending += subgraphs(node)
+    return count
+
+
+def _check_graph(graph: GraphProto, outer: Sequence[set[str]], depth: int) -> None:
     if depth > MAX_SUBGRAPH_DEPTH:
         raise InvalidModelError(f"graphs are nested more than {MAX_SUBGRAPH_DEPTH} deep")
-    known = set()
+    known: set[str] = set()
     _check_text(t.name for t in (*graph.initializer, *graph.input, *graph.output))
     _check_text(t.values.name for t in graph.sparse_initializer)
     for kind, names in (
@@ -158,7 +180,7 @@ def _check_graph(graph: GraphProto, outer: frozenset[str], depth: int) -> None:
     known.update(t.values.name for t in graph.sparse_initializer)
     _check_body(graph.node, known, "graph", outer, depth)
     for v in graph.output:
-        if v.name not in known and v.name not in outer:
+        if v.name not in known and not any(v.name in names for names in outer):
             raise InvalidModelError(f"output {sanitize(v.name)!r} is made by no node")
 
 
@@ -169,25 +191,36 @@ def _check_text(names: Iterable[Any]) -> None:
 
 
 def _check_body(
-    nodes: Any, known: set[str], where: str, outer: frozenset[str] = frozenset(), depth: int = 0
+    nodes: Any, known: set[str], where: str, outer: Sequence[set[str]] = (), depth: int = 0
 ) -> None:
-    """Every name is defined before it is used, and once; ``known`` gains the nodes' outputs."""
+    """Every name is defined before it is used, and once; ``known`` gains the nodes' outputs.
+    ``outer``: the names of each graph around."""
     for node in nodes:
         _check_text((node.name, node.op_type, node.domain, node.overload))
         _check_text((*node.input, *node.output, *(a.name for a in node.attribute)))
         what = f"{where}: node {sanitize(node.name)!r} ({sanitize(node.op_type)})"
         for name in node.input:
-            if name and name not in known and name not in outer:
+            if name and name not in known and not any(name in names for names in outer):
                 raise InvalidModelError(
                     f"{what} uses {sanitize(name)!r} before anything makes it: the nodes are "
                     "cyclic, not in order, or one is missing"
                 )
         for graph in subgraphs(node):
-            _check_graph(graph, outer | known, depth + 1)
+            _check_graph(graph, (*outer, known), depth + 1)
         for name in node.output:
             if name and name in known:
                 raise InvalidModelError(f"{what} makes {sanitize(name)!r} a second time")
             known.add(name)
+
+
+def port_type(elem_type: int) -> str:
+    """What a declared ``TensorProto.DataType`` is called, whether it exists or not."""
+    if elem_type == TensorProto.UNDEFINED:
+        return "undefined"
+    try:
+        return type_name(elem_type)
+    except Unsupported:
+        return f"type {elem_type}"
 
 
 def _port(info: Any) -> Port:
@@ -197,10 +230,7 @@ def _port(info: Any) -> Port:
     if kind != "tensor_type":
         return Port(info.name, (kind or "unknown").removesuffix("_type"), None)
     tensor: TypeProto.Tensor = info.type.tensor_type
-    try:
-        name = type_name(tensor.elem_type)
-    except Unsupported:
-        name = f"type {tensor.elem_type}"
+    name = port_type(tensor.elem_type)
     if not tensor.HasField("shape"):
         return Port(info.name, name, None)
     dims = tuple(

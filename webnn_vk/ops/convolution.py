@@ -144,7 +144,9 @@ def convolved(
     )
     begin, end = padding[::2], padding[1::2]
     padded = [sum(sizes) for sizes in zip((height, width), begin, end, strict=True)]
-    check.dimensions(padded, f"input is {input}, padding {list(padding)}: the padded extents")
+    check.laid_out(
+        padded, n * channels, f"input is {input}, padding {list(padding)}: the padded extents"
+    )
     check.dimensions(
         [(t - 1) * d + 1 for t, d in zip((rows, columns), dilations, strict=True)],
         f"filter is {filter}, dilations {list(dilations)}: the dilated extents",
@@ -233,8 +235,9 @@ def conv_transpose2d(
     check.dimensions(
         spatial, f"input {input} and filter {filter} give an output of height and width"
     )
-    check.dimensions(
+    check.laid_out(
         [sum(sizes) for sizes in zip(spatial, padding[::2], padding[1::2], strict=True)],
+        n * outputs,
         f"input is {input}, filter {filter}, strides {list(strides)}, dilations {list(dilations)}: "
         f"the extents before the padding {list(padding)} is cut off",
     )

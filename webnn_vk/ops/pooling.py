@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -71,14 +72,15 @@ def _pooling(
         reach = [(w - 1) * d + 1 for w, d in zip(window, dilations, strict=True)]
         check.dimensions([window[0] * window[1]], f"{given} the elements of a window would be")
         check.dimensions(reach, f"{given} the dilated windows would be")
-        check.dimensions(
+        planes = math.prod(input.shape) // math.prod(spatial)
+        check.laid_out(
             [s + b + e for s, b, e in zip(spatial, padding[::2], padding[1::2], strict=True)],
-            f"{given} the padded extents would be",
+            planes, f"{given} the padded extents would be",
         )
         # Rounded up, the last window may end beyond the padding.
-        check.dimensions(
+        check.laid_out(
             [(n - 1) * s + r for n, s, r in zip(sizes, strides, reach, strict=True)],
-            f"{given} the extents that the windows cover would be",
+            planes, f"{given} the extents that the windows cover would be",
         )
         shape = input.shape[:height] + sizes + input.shape[height + 2 :]
         normal = {

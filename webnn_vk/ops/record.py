@@ -24,6 +24,7 @@ it, the public interface does not.
 from __future__ import annotations
 
 import inspect
+import math
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,6 +44,9 @@ from ..data_types import (
 from ..errors import sanitize
 from .arguments import Argument, Operand, Operands
 from .lowering import Lowering
+
+#: Elements of what no operand holds and an implementation may lay out (a padded input), at most.
+MAX_LAID_OUT = 2**32
 
 # The specification's operators, and the compiler's own, by name.
 OPERATORS: dict[str, Operator] = {}
@@ -143,11 +147,21 @@ class Check:
 
     def dimensions(self, sizes: Sequence[int], what: str) -> None:
         """Sizes that arguments lead to are valid dimensions (§8.5): an output's, and those that
-        no tensor shows, such as a padded extent or a window's, which implementations may bound."""
+        no tensor shows, such as a window's, which implementations may bound."""
         wrong = next((size for size in sizes if not 1 <= size <= MAX_DIMENSION), None)
         if wrong is not None:
             self.fail(
                 f"{what} {list(sizes)}: {wrong} is no valid dimension, which is 1 … {MAX_DIMENSION}"
+            )
+
+    def laid_out(self, sizes: Sequence[int], others: int, what: str) -> None:
+        """The same of a height and a width, of which there are ``others``: with so many elements
+        an implementation may still lay them out."""
+        self.dimensions(sizes, what)
+        count = math.prod(sizes) * others
+        if count > MAX_LAID_OUT:
+            self.fail(
+                f"{what} {list(sizes)}, {others} times: {count} elements; {MAX_LAID_OUT} at most"
             )
 
     def output(self, descriptor: MLOperandDescriptor, max_byte_length: int | None) -> None:

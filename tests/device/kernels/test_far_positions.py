@@ -1,4 +1,4 @@
-"""Padding, strides, dilations and windows of up to billions around small inputs, on both devices:
+"""Padding, strides, dilations and windows of up to a billion around small inputs, on both devices:
 computed without laying out what no tensor holds."""
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import pytest
 
 from webnn_vk import MLContext, MLGraphBuilder
 
-FAR = 10**9
+#: Along one axis, and along both: all that is padded has no more than 2³² elements.
+FAR, WIDE = 5 * 10**8, 3 * 10**4
 X = np.array([[1, 2], [3, 5]], np.float32).reshape(1, 1, 2, 2)
 W = np.arange(1, 10, dtype=np.float32).reshape(1, 1, 3, 3)
 
@@ -38,21 +39,23 @@ def test_conv2d(context: MLContext, layout: str) -> None:
         y = compute(context, "conv2d", x, weights, input_layout=layout, **options)
         return y.reshape(y.size // y.shape[3 if layout == "nchw" else 2], -1).tolist()
 
-    # Places −10⁹, 0 and 10⁹ in both directions: the middle one sees the first element.
-    far = {"padding": [FAR] * 4, "strides": [FAR] * 2}
-    assert convolved(W[:, :, :1, :1] * 3, **far) == [[0, 0, 0], [0, 3, 0], [0, 0, 0]]
-    # Each output sees one element of the input, through the tap in the middle.
-    spread = {"padding": [FAR] * 4, "dilations": [FAR] * 2}
+    # Three places, far apart, in one direction or both: the middle one sees the first element.
+    far = {"padding": [FAR, FAR, 0, 0], "strides": [FAR, 1]}
+    assert convolved(W[:, :, :1, :1] * 3, **far) == [[0, 0], [3, 6], [0, 0]]
+    wide = {"padding": [WIDE] * 4, "strides": [WIDE] * 2}
+    assert convolved(W[:, :, :1, :1] * 3, **wide) == [[0, 0, 0], [0, 3, 0], [0, 0, 0]]
+    # Each output sees one element of the input in either direction, through the tap in the middle.
+    spread = {"padding": [WIDE] * 4, "dilations": [WIDE] * 2}
     assert convolved(W, **spread) == (5 * X[0, 0]).tolist()
-    # Padded it would have 4·10¹⁰ elements; the last output starts at the first element.
-    near = {"padding": [10**5] * 4, "strides": [10**5] * 2}
-    assert convolved(W, **near) == [[0, 0], [0, 1 * 1 + 2 * 2 + 3 * 4 + 5 * 5]]
+    # Padded it would have 3.6·10⁹ elements; the last output starts at the first element.
+    assert convolved(W, **wide) == [[0, 0], [0, 1 * 1 + 2 * 2 + 3 * 4 + 5 * 5]]
 
 
 def test_conv2d_of_several_channels(context: MLContext) -> None:
     x = np.concatenate([X, 10 * X], axis=1)
     w = np.concatenate([W, W[:, :, ::-1]], axis=1)
-    y = compute(context, "conv2d", x, w, padding=[FAR, FAR, 1, 1], dilations=[FAR, 1])
+    far = {"padding": [FAR // 2, FAR // 2, 1, 1], "dilations": [FAR // 2, 1]}
+    y = compute(context, "conv2d", x, w, **far)
     own = np.zeros((2, 2), np.float32)
     padded = np.pad(x[0], ((0, 0), (0, 0), (1, 1)))
     for row, column in np.ndindex(2, 2):
@@ -61,12 +64,15 @@ def test_conv2d_of_several_channels(context: MLContext) -> None:
 
 
 def test_conv_transpose2d(context: MLContext) -> None:
-    # Outputs 10⁹ apart, of which the padding leaves the one of the last element.
-    options = {"strides": [FAR] * 2, "padding": [FAR, 0, FAR, 0]}
-    y = compute(context, "conv_transpose2d", X, W[:, :, :1, :1] * 3, **options)
-    assert y[0, 0].tolist() == [[15]]
-    # Taps 10⁹ apart: the middle ones are left.
-    options = {"dilations": [FAR] * 2, "padding": [FAR] * 4}
+    # Outputs far apart, of which the padding leaves those of the last row, or element.
+    for options, left in (
+        ({"strides": [FAR, 1], "padding": [FAR, 0, 0, 0]}, [[9, 15]]),
+        ({"strides": [WIDE] * 2, "padding": [WIDE, 0, WIDE, 0]}, [[15]]),
+    ):
+        y = compute(context, "conv_transpose2d", X, W[:, :, :1, :1] * 3, **options)
+        assert y[0, 0].tolist() == left
+    # Taps far apart: the middle ones are left.
+    options = {"dilations": [WIDE] * 2, "padding": [WIDE] * 4}
     y = compute(context, "conv_transpose2d", X, W, **options)
     assert y[0, 0].tolist() == (5 * X[0, 0]).tolist()
 
@@ -86,10 +92,10 @@ def test_pooling(
         y = compute(context, operator, x, layout=layout, **options)
         return y.reshape(y.shape[2:] if layout == "nchw" else y.shape[1:3])
 
-    # 1.6·10⁹ elements in a window, and the same input in each.
-    wide = {"window_dimensions": [40_000] * 2, "padding": [39_998] * 4, "strides": [39_998] * 2}
+    # 9·10⁸ elements in a window, and the same input in each.
+    wide = {"window_dimensions": [WIDE] * 2, "padding": [WIDE - 2] * 4, "strides": [WIDE - 2] * 2}
     np.testing.assert_allclose(pooled(**wide), np.full((2, 2), whole), rtol=1e-6)
-    # Through the middle of three taps 10⁹ apart, whole rows at a time.
+    # Through the middle of three taps far apart, whole rows at a time.
     spread = {"window_dimensions": [3, 2], "padding": [FAR, FAR, 0, 0], "dilations": [FAR, 1]}
     np.testing.assert_allclose(pooled(**spread).ravel(), rows, rtol=1e-6)
     far = {"window_dimensions": [1, 2], "padding": [FAR, FAR, 0, 0], "strides": [FAR, 1]}

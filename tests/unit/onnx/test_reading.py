@@ -12,6 +12,7 @@ import pytest
 from google.protobuf.message import DecodeError
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
+from tests.support.counting import calls_of
 from tests.support.onnx_models import classifier, info, model
 from webnn_vk.builder import ShapeBuilder, constant_of
 from webnn_vk.onnx import InvalidModelError, UnsupportedModelError
@@ -168,9 +169,66 @@ def test_functions_that_multiply():
         ]
         functions.append(function(f"F{i}", body))
     start = time.monotonic()
-    with pytest.raises(InvalidModelError, match="nodes when functions are expanded"):
+    with pytest.raises(InvalidModelError, match="are added when functions are expanded"):
         take(function_model(functions, "F0"))
     assert time.monotonic() - start < 120
+
+
+def plain(count, kind):
+    """A model of so many nodes, as exporters write: a chain, outputs of one, or branches."""
+    if kind == "chain":
+        nodes = [node("Neg", [f"v{i}"], [f"v{i + 1}"]) for i in range(count)]
+        outputs = [info(f"v{count}", [2])]
+    elif kind == "outputs":
+        nodes = [node("Neg", ["v0"], [f"y{i}"]) for i in range(count)]
+        outputs = [info(f"y{i}", [2]) for i in range(count)]
+    else:
+        graph = helper.make_graph([node("Neg", ["v0"], ["t"])], "t", [], [info("t", [2])])
+        nodes = [
+            node("If", ["c"], [f"y{i}"], then_branch=graph, else_branch=graph)
+            for i in range(count // 3)
+        ]
+        outputs = [info("y0", [2])]
+    return model(nodes, [info("v0", [2])], outputs, {"c": np.array(True)})
+
+
+def test_plain_nodes_do_not_count_as_expanded():
+    assert take(plain(100_000, "chain"))["v100000"].shape == (2,)
+
+
+@pytest.mark.parametrize("kind", ["chain", "outputs", "branches"])
+def test_importing_takes_work_in_proportion(kind):
+    few, many = (plain(count, kind) for count in (1000, 8000))
+    assert calls_of(lambda: take(many)) < 1.1 * 8 * calls_of(lambda: take(few))
+
+
+def loop_model(body):
+    """A thousand iterations of a body on x."""
+    return model(
+        [node("Loop", ["n", "c", "x"], ["y"], body=body)], [info("x", [2])], [info("y", [2])],
+        {"n": np.array(1000), "c": np.array(True)},
+    )
+
+
+@pytest.mark.parametrize("what", ["nodes", "nodes that nothing needs", "initializers"])
+def test_loops_that_multiply(what):
+    """What a file has once may be looked at a thousand times."""
+    count = 200
+    if what == "nodes":
+        nodes = [node("Neg", [f"v{i}" if i else "a"], [f"v{i + 1}"]) for i in range(count)]
+    else:
+        nodes = [node("Neg", ["a"], [f"v{count}"])]
+        if what == "nodes that nothing needs":
+            nodes += [node("Neg", ["a"], [f"u{i}"]) for i in range(count)]
+    body = helper.make_graph(
+        nodes, "body",
+        [info("i", [], TensorProto.INT64), info("go", [], TensorProto.BOOL), info("a", [2])],
+        [info("go", [], TensorProto.BOOL), info(f"v{count}", [2])],
+        [numpy_helper.from_array(np.zeros(1), f"w{i}") for i in range(count)]
+        if what == "initializers" else [],
+    )
+    with pytest.raises(InvalidModelError, match="are added when functions are expanded and loops"):
+        take(loop_model(body))
 
 
 HUGE = 2**31 - 1

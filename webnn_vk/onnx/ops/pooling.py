@@ -59,9 +59,9 @@ def window_of(
         spatial, kernel, strides, dilations, padding, strict=True
     ):
         room = n + before + after - (k - 1) * d - 1
-        if room < 0:
-            raise Unsupported(f"a window of {k} does not fit into {n} elements and their padding")
         count = (-(-room // s) if ceil_mode else room // s) + 1
+        if count < 1:
+            raise Unsupported(f"a window of {k} does not fit into {n} elements and their padding")
         # A window that would start in the padding behind is left out.
         if ceil_mode and (count - 1) * s >= n + before:
             count -= 1
@@ -92,15 +92,15 @@ def pool(c: NodeContext, kind: str, x: MLOperand, window: Window) -> MLOperand:
     if spatial != 2:
         raise Unsupported(f"{spatial} spatial dimensions; 1 to 3 are supported")
     after = []
-    for i, (b, a) in enumerate(window.padding):
-        # Windows may end before the padding does: WebNN wants one of two sizes.
+    for i, (before, _) in enumerate(window.padding):
+        # What the windows reach, rounded up or down, in each dimension: WebNN rounds both alike.
         reach = (window.sizes[i] - 1) * window.strides[i]
         reach += (window.kernel[i] - 1) * window.dilations[i] + 1
-        after.append(max(0, min(a, reach - x.shape[2 + i] - b)))
+        after.append(max(0, reach - x.shape[2 + i] - before))
     (top, _), (left, _) = window.padding
     return getattr(c.b, kind)(
         x, window_dimensions=window.kernel, strides=window.strides, dilations=window.dilations,
-        padding=[top, after[0], left, after[1]], output_sizes=window.sizes,
+        padding=[top, after[0], left, after[1]],
     )
 
 
