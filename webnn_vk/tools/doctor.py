@@ -12,7 +12,7 @@ import webnn_vk
 from webnn_vk import environment
 from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.glsl import CompilerUnavailable
-from webnn_vk.codegen.pack import PACK_PATH, Pack, PackError
+from webnn_vk.codegen.pack import PACK_PATH, Pack, PackError, find_pack
 from webnn_vk.codegen.store import cache_state
 from webnn_vk.opening import ask_drivers_anew
 
@@ -189,10 +189,10 @@ def _compiler(problems: list[str]) -> dict[str, Any]:
 
 
 def _pack(problems: list[str]) -> dict[str, Any]:
-    named = environment.text("WEBNN_VK_PACK")
-    path = named or str(PACK_PATH)
+    found = find_pack()
+    path = str(found or PACK_PATH)
     nothing = {"available": False, "path": path, "modules": 0, "bytes": 0, "compiler": ""}
-    if not named and not PACK_PATH.exists():
+    if found is None:
         return nothing
     try:
         pack = Pack(path)

