@@ -25,7 +25,9 @@ def _(
     out: MLOperandDescriptor, input: np.ndarray, axes: tuple[int, ...], epsilon: float
 ) -> np.ndarray:
     wide = input.astype(np.float64)
-    return wide / np.sqrt(np.mean(wide * wide, axis=axes, keepdims=True) + epsilon)
+    # Infinite where the operators that this stands for, in float32, would have it so.
+    mean = np.mean(wide * wide, axis=axes, keepdims=True).astype(np.float32)
+    return wide / np.sqrt(mean + epsilon)
 
 
 rms_normalization.lowers_to(

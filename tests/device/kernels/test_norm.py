@@ -7,8 +7,11 @@ import pytest
 
 from tests.support.cases.norm import affine_node
 from tests.support.comparing import WAYS, assert_close, profile_for, random_array, random_shape
+from tests.support.contexts import open_context
 from tests.support.drivers import require_vulkan
+from tests.support.forced import pretended_gpu
 from tests.support.running import device_profile, node_of, run, schedules_of
+from webnn_vk import MLGraphBuilder, MLOperandDescriptor
 from webnn_vk.data_types import FLOAT_TYPES
 from webnn_vk.kernels import KernelNode
 from webnn_vk.kernels.norm import SUBGROUPS
@@ -138,3 +141,73 @@ def test_extreme_variances(way: str) -> None:
         # A denormal variance may be flushed to 0.
         rows = slice(1, None) if epsilon == 0 else slice(None)
         np.testing.assert_allclose(own[rows], expected[rows], rtol=1e-5, atol=1e-9)
+
+
+def _overflowing(length: int) -> tuple[np.ndarray, list[str]]:
+    """Rows whose squares overflow, or that are no numbers, and what becomes of each."""
+    rng = np.random.default_rng(6)
+    ordinary = rng.uniform(-2, 2, (8, length)).astype(np.float32)
+    x = ordinary.copy()
+    x[0] *= np.float32(1e25)
+    x[1] = x[1] * np.float32(1e25) + np.float32(3e35)
+    x[2] *= np.float32(1e36)
+    x[3, 1] = 3e38
+    x[4, length // 2] = np.nan
+    x[5, 0] = np.inf
+    x[6, :2] = np.inf, -np.inf
+    return x, ["0", "0", "0", "0", "nan", "infinite", "infinite", "ordinary"]
+
+
+@pytest.mark.parametrize("way", ["software", "discrete"])
+@pytest.mark.parametrize("name", ["layer", "instance", "rms"])
+def test_variances_that_overflow(name: str, way: str) -> None:
+    """By every schedule: 0 where the squares overflow, as x / √∞ is, and never a number that no
+    row of this length has, above √n; NaN in all of a row that has one."""
+    require_vulkan()
+    profile, seen = profile_for(way), set()
+    for length in (63, 64, 1024):
+        x, kinds = _overflowing(length)
+        node, arrays = {
+            "layer": lambda x: node_of("layer_normalization", x, axes=[1]),
+            "instance": lambda x: node_of("instance_normalization", x[None, :, :, None]),
+            "rms": lambda x: node_of("rms_normalization", x, [1]),
+        }[name](x)
+        (expected,) = node.evaluate(arrays.get)
+        for schedule in schedules_of(node, profile):
+            (own,) = run(node, arrays, profile, schedule)
+            np.testing.assert_allclose(own, expected, rtol=1e-5, atol=1e-5, err_msg=str(schedule))
+            seen.add(schedule.kernel)
+            for row, kind in zip(own.reshape(len(kinds), -1), kinds, strict=True):
+                assert kind != "0" or not row.any(), (kind, schedule)
+                assert kind != "nan" or np.isnan(row).all(), (kind, schedule)
+                assert kind != "infinite" or not row[np.isfinite(row)].any(), (kind, schedule)
+    assert len(seen) > 1
+
+
+@pytest.mark.parametrize("device", [None, pretended_gpu()], ids=["software", "gpu"])
+def test_variances_that_overflow_behind_a_residual(device: dict | None) -> None:
+    """The sum before it and the operators behind it are fused into the kernel."""
+    require_vulkan()
+    x, kinds = _overflowing(64)
+    scale = np.random.default_rng(7).uniform(1, 2, 64).astype(np.float32)
+    rows = np.array(kinds)
+    with open_context(limits=device) as context:
+        for centred in (True, False):
+            builder = MLGraphBuilder(context)
+            a, b = (
+                builder.input(n, MLOperandDescriptor("float32", (8, 64))) for n in ("a", "b")
+            )
+            s, weights = builder.add(a, b), builder.constant(scale)
+            if centred:
+                y = builder.layer_normalization(s, axes=[1], scale=weights)
+            else:
+                mean = builder.reduce_mean(builder.mul(s, s), axes=[1], keep_dimensions=True)
+                root = builder.sqrt(builder.add(mean, builder.constant(np.float32(1e-5))))
+                y = builder.mul(builder.div(s, root), weights)
+            graph = builder.build({"y": builder.abs(y), "s": s}).result()
+            kernels = str(graph.report())
+            assert ("layer_normalization" if centred else "rms_normalization") in kernels
+            y = context.compute(graph, {"a": x / 2, "b": x / 2})["y"]
+            assert (y[rows == "0"] == 0).all() and np.isnan(y[rows == "nan"]).all()
+            assert not y[rows == "infinite"][np.isfinite(y[rows == "infinite"])].any()
+            assert 0.5 < y[rows == "ordinary"].mean() < 3
