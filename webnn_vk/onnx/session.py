@@ -17,9 +17,12 @@ from onnx import TensorProto, helper
 from .. import background
 from ..builder import MLGraphBuilder, MLOperand, constant_of
 from ..context import MLContext
+from ..context_state import context_state
 from ..errors import sanitize
 from ..ml_graph import MLGraph
+from ..runtime import CpuDevice
 from .convert import Conversion
+from .dynamic import DynamicRun, Trial, may_run, opened, plain
 from .errors import Problem, UnsupportedModelError
 from .importing import NO_TENSORS, convert, output_operands
 from .reading import Port, read_model
@@ -28,6 +31,7 @@ from .values import Tensor
 
 #: Elements of a floating-point input that may be bound by value; integers and bools may always.
 _MAX_BOUND_FLOATS = 64
+_UNTRIED = object()
 
 
 @dataclass(frozen=True)
@@ -79,12 +83,17 @@ class Session:
         # The owners of the memory of the model's arrays, of which so many were looked at.
         self._kept: set[int] = set()
         self._seen = 0
+        device = context_state(context).device
+        self._on_host = isinstance(device, CpuDevice)
+        self._aligned: dict[str, np.ndarray] = {}
         self._lock = threading.RLock()
         # A model of fixed shapes has one graph.
         self._shares = any(
             p.shape is None or not all(isinstance(d, int) for d in p.shape)
             for p in self._model.inputs.values()
         )
+        dynamic = self._shares and not narrow_double and may_run(device) and plain(self._model)
+        self._dynamic: DynamicRun | object | None = _UNTRIED if dynamic else None
 
     def get_inputs(self) -> list[NodeArg]:
         """The model's inputs, in its order."""
@@ -108,6 +117,10 @@ class Session:
         if unknown:
             raise ValueError(f"the model has no output {sanitize(str(unknown[0]))!r}")
         arrays = self._checked(feeds)
+        dynamic = self._dynamic_run(arrays)
+        made = None if dynamic is None else dynamic(names, arrays)
+        if made is not None:
+            return made
         compiled = self.compile(arrays, names)
         results = dict(compiled.known)
         if compiled.graph is not None:
@@ -121,6 +134,33 @@ class Session:
     def graph(self, feeds: Mapping[str, Any]) -> MLGraph | None:
         """The graph that ``run`` uses for such feeds; None when all is known at import."""
         return self.compile(self._checked(feeds)).graph
+
+    # -- one engine session for all shapes -------------------------------------------------------
+    def _dynamic_run(self, arrays: Mapping[str, np.ndarray]) -> DynamicRun | None:
+        """Who takes the model in any shapes at once; None where graphs have to."""
+        if self._dynamic is None:
+            return None
+        state = context_state(self._context)
+        state.check()
+        if state.timeline.observer is not None:
+            return None  # a profile looks at graphs
+        if self._dynamic is _UNTRIED:
+            background.shielded(self._try_dynamic, arrays)
+        return self._dynamic if isinstance(self._dynamic, DynamicRun) else None
+
+    def _try_dynamic(self, arrays: Mapping[str, np.ndarray]) -> None:
+        with self._lock:
+            if self._dynamic is not _UNTRIED:
+                return
+            trial = Trial(self._model)
+            try:
+                convert(trial, {n: x if not x.size else x.shape for n, x in arrays.items()}, None)
+            except UnsupportedModelError as error:
+                if error.values_needed:
+                    self._dynamic = None
+                # Other shapes may do: the graphs say what is wrong with these.
+                return
+            self._dynamic = opened(self._model, trial)
 
     # -- compilation -----------------------------------------------------------------------------
     def compile(
@@ -189,7 +229,14 @@ class Session:
         return declared
 
     def _shared_constant(self, builder: MLGraphBuilder, array: np.ndarray) -> MLOperand:
-        return constant_of(builder, array, self._constant_key(array))
+        key = self._constant_key(array)
+        if self._on_host and not array.flags.aligned:
+            # Each graph would have a copy of its own.
+            copied = self._aligned.get(key)
+            if copied is None:
+                copied = self._aligned[key] = array.copy()
+            array = copied
+        return constant_of(builder, array, key)
 
     def _constant_key(self, array: np.ndarray) -> str:
         """What tells an array from others: where it lies, if that is memory that the model keeps,
