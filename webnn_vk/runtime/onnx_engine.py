@@ -262,9 +262,9 @@ def _drop(slots: Sequence[int], arrays: Arrays, memory: Memory) -> None:
 def open_session(
     data: bytes, weights: Mapping[str, np.ndarray], options: Any, in_place: bool = False
 ) -> tuple[Any, Any]:
-    """A session on a model's bytes, and what has to live as long as it does, with the ``weights``,
-    if it reads them: those that the model names as external data. ``in_place``: it has no copy of them in a form of its own, as
-    it would be faster with. Raises what ONNX Runtime does."""
+    """A session on a model's bytes and the ``weights`` that it names as external data, and its
+    references to these. ``in_place``: it has no copy of them in a form of its own, as it would be
+    faster with. Raises what ONNX Runtime does."""
     import onnxruntime
 
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
