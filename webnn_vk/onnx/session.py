@@ -30,7 +30,7 @@ from .feeds import checked, described
 from .importing import convert_any, output_operands
 from .node_args import ModelMetadata, NodeArg, metadata, node_arg, overridable
 from .reading import Model, Port, read_model
-from .types import carrier, numpy_type, to_carrier, type_name
+from .types import numpy_type, to_carrier, type_name
 from .values import Tensor
 
 #: Elements of a floating-point input that may be bound by value; integers and bools may always.
