@@ -15,13 +15,17 @@ except ImportError as error:
         error
     )
 
+from .binding import IOBinding
 from .errors import InvalidModelError, Problem, UnsupportedModelError
 from .exporting import export
 from .importing import Requirement, build_operands, load, requirements
-from .session import NodeArg, Session
+from .node_args import ModelMetadata, NodeArg
+from .session import Session
 
 __all__ = [
+    "IOBinding",
     "InvalidModelError",
+    "ModelMetadata",
     "NodeArg",
     "Problem",
     "Requirement",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import GraphProto, NodeProto
+from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
 
 from ..builder import MLGraphBuilder, MLOperand
 from ..errors import sanitize
@@ -19,12 +19,14 @@ from .nodes import NodeCall, decode_node, sparse_array
 from .reading import Model, entries_of, port_type, subgraphs
 from .scope import Scope
 from .types import STORAGE_ONLY, carrier, to_carrier
-from .values import Missing, Tensor, TensorList, Value
+from .values import Maps, Missing, Tensor, TensorList, Text, Value
 from .weights import to_array
 
 #: Nodes and initializers that expanding functions and unrolling loops may add to the file's.
 MAX_NODES = 60_000
 MAX_CALL_DEPTH = 40
+#: Operators that move text as they move numbers.
+_MOVES = {"ArrayFeatureExtractor", "Reshape", "Squeeze", "Unsqueeze", "Flatten"}
 #: Calls of the builder beyond a few for each node of the file: operators that become loops (depths
 #: of a filter, steps of a network) count.
 MAX_CALLS = 200_000
@@ -83,6 +85,9 @@ class Conversion:
                 array = np.asarray(number).astype(data_type).reshape(())
             self._scalars[key] = self._make_constant(self.builder, array)
         return self._scalars[key]
+
+    def heed(self, node: NodeCall, inputs: Sequence[Value | None]) -> None:
+        """Before each node is converted, those of functions too."""
 
     def _constant(self, tensor: Tensor) -> MLOperand:
         assert tensor.array is not None
@@ -149,11 +154,21 @@ class Conversion:
         if id(proto) not in arrays:
             try:
                 # The message is kept too: while it lives nothing else has its identity.
+                if isinstance(proto, TensorProto) and proto.data_type == TensorProto.STRING:
+                    return self._text(proto)
                 arrays[id(proto)] = proto, read(proto, self.model.external)
             except Unsupported as error:
                 self.problems.append(Problem(name, "initializer", str(error)))
                 return Missing()
         return self.tensor(arrays[id(proto)][1])
+
+    def _text(self, proto: TensorProto) -> Text:
+        words = numpy_helper.to_array(proto)
+        codes = np.arange(words.size, dtype=np.int64).reshape(words.shape)
+        return Text(self.tensor(codes), tuple(
+            w.decode("utf-8", "replace") if isinstance(w, bytes) else str(w)
+            for w in words.reshape(-1)
+        ))
 
     def body(self, nodes: Iterable[NodeProto], scope: Scope, outputs: Iterable[str]) -> None:
         """Convert the nodes that ``outputs`` depend on."""
@@ -179,6 +194,7 @@ class Conversion:
     def _node(self, node: NodeCall, scope: Scope) -> None:
         inputs = [scope.find(name) if name else None for name in node.inputs]
         outer, self._sources = self._sources, _sources(inputs)
+        self.heed(node, inputs)
         try:
             results = self._results(node, scope, inputs)
         except NeedsValue as error:
@@ -248,9 +264,19 @@ class Conversion:
         if not record.raw:
             if record.inputs is None and None in inputs:
                 raise Unsupported("one of its inputs is missing")
+            if inputs and isinstance(inputs[0], Text) and node.operator in _MOVES:
+                codes, words = inputs[0].codes, inputs[0].words
+                moved = self._record(record, node, scope, [codes, *inputs[1:]])
+                return [Text(x, words) if isinstance(x, Tensor) else x for x in moved]
+            if inputs and isinstance(inputs[0], Text) and node.operator == "Cast":
+                if node.attributes.get("to") == TensorProto.STRING:
+                    return [inputs[0]]
             for x in inputs:
                 if isinstance(x, TensorList):
                     raise Unsupported("sequences are not supported here")
+                if isinstance(x, Text | Maps):
+                    raise Unsupported("WebNN has no text and no maps: they may be given out, and "
+                                      "text moved, no more")
                 if x is not None and not x.known and x.type in STORAGE_ONLY and not record.storage:
                     raise Unsupported(f"{x.type} is supported in moves and quantisation only")
         made = record.function(NodeContext(self, scope, node), *inputs, **node.attributes)
@@ -334,6 +360,8 @@ def _free_names(graph: GraphProto) -> set[str]:
 def _sources(inputs: Sequence[Value | None]) -> frozenset[str]:
     found: frozenset[str] = frozenset()
     for value in inputs:
+        if isinstance(value, Text):
+            value = value.codes
         for x in value.items if isinstance(value, TensorList) else (value,):
             if isinstance(x, Tensor):
                 found |= x.sources

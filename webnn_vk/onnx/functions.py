@@ -95,10 +95,7 @@ _REASONS = {
 def why_not(node: NodeCall) -> str:
     """Why an operator without record and body is refused."""
     if node.domain == "ai.onnx.ml":
-        if node.operator == "ZipMap":
-            return (f"WebNN has no maps; its input holds the same numbers (outputs="
-                    f"[{node.inputs[0]!r}])")
-        return "maps, texts and classification by support vectors are not supported"
+        return "maps and texts as inputs, and classification by support vectors are not supported"
     if node.domain.startswith("ai.onnx.preview.training"):
         return "WebNN does not train"
     if node.domain == "" and node.operator in _REASONS:

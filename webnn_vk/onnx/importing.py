@@ -17,6 +17,7 @@ from ..ml_graph import MLGraph
 from ..promise import MLPromise, follow
 from . import ops  # noqa: F401  (fills the table of records)
 from .convert import Conversion, MakeConstant
+from .ends import why_no_tensor
 from .errors import Problem, Unsupported, UnsupportedModelError
 from .reading import Model, Port, read_model
 from .types import carrier
@@ -134,7 +135,22 @@ def convert(
     *, guessed: bool = False,
 ) -> dict[str, Tensor]:
     """The model's outputs as values on the conversion's builder, or UnsupportedModelError.
-    Of ``guessed`` shapes of inputs it is not said that outputs have others than declared."""
+    ``guessed``: shapes of inputs are assumed, so outputs of other shapes than declared are not
+    worth a warning."""
+    made = convert_any(conversion, inputs, outputs, guessed=guessed)
+    for name, value in made.items():
+        if reason := why_no_tensor(value):
+            conversion.problems.append(Problem(name, "output", reason))
+    if conversion.problems:
+        raise UnsupportedModelError(conversion.problems)
+    return made  # type: ignore[return-value]
+
+
+def convert_any(
+    conversion: Conversion, inputs: Mapping[str, Any], outputs: Iterable[str] | None,
+    *, guessed: bool = False,
+) -> dict[str, Value]:
+    """The same, with outputs that are text or maps."""
     model = conversion.model
     unknown = inputs.keys() - model.inputs.keys() - {t.name for t in model.graph.initializer}
     if unknown:
@@ -162,7 +178,7 @@ def convert(
     made = conversion.run(given, wanted)
     for name in wanted:
         if isinstance(made[name], TensorList):
-            conversion.problems.append(Problem(name, "output", "it is a sequence, not a tensor"))
+            conversion.problems.append(Problem(name, "output", why_no_tensor(made[name])))
     if conversion.problems:
         raise UnsupportedModelError(conversion.problems)
     for name in () if guessed else wanted:
@@ -174,7 +190,7 @@ def convert(
                     f"the model declares output {sanitize(name)!r} with shape "
                     f"{_shown(port.shape)}; it is {list(value.shape)}"
                 )
-    return {name: made[name] for name in wanted}  # type: ignore[misc]
+    return {name: made[name] for name in wanted}
 
 
 def _input(

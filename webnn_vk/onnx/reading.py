@@ -54,6 +54,8 @@ class Model:
     opsets: dict[str, int]
     functions: dict[tuple[str, str, str], FunctionProto]
     external: ExternalData
+    #: What was read: its graph is above.
+    proto: ModelProto
     inputs: dict[str, Port]
     outputs: dict[str, Port]
     #: Arrays of the initializers, by identity of the TensorProto, shared by all imports.
@@ -131,7 +133,7 @@ def _checked(proto: ModelProto, external: ExternalData) -> Model:
     outputs = {v.name: _port(v) for v in graph.output}
     if not outputs:
         raise InvalidModelError("the model has no output")
-    return Model(graph, opsets, functions, external, inputs, outputs)
+    return Model(graph, opsets, functions, external, proto, inputs, outputs)
 
 
 def domain_name(domain: str) -> str:

@@ -6,70 +6,98 @@ import hashlib
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper
 
 from .. import background
 from ..builder import MLGraphBuilder, MLOperand, constant_of
 from ..context import MLContext
-from ..errors import sanitize
+from ..context_state import context_state
+from ..errors import InvalidStateError, OperationError, sanitize
 from ..ml_graph import MLGraph
+from ..runtime import CpuDevice
+from .binding import IOBinding
 from .convert import Conversion
-from .errors import Problem, UnsupportedModelError
-from .importing import NO_TENSORS, convert, output_operands
-from .reading import Port, read_model
-from .types import carrier, numpy_type, to_carrier
+from .defaults import default_context, provider_names, title_of
+from .dynamic import DynamicRun, Trial, may_run, opened, plain
+from .ends import End, of_numbers
+from .errors import UnsupportedModelError
+from .feeds import checked, described
+from .importing import convert_any, output_operands
+from .node_args import ModelMetadata, NodeArg, metadata, node_arg, overridable
+from .reading import Model, Port, read_model
+from .types import numpy_type, to_carrier, type_name
 from .values import Tensor
 
 #: Elements of a floating-point input that may be bound by value; integers and bools may always.
 _MAX_BOUND_FLOATS = 64
-
-
-@dataclass(frozen=True)
-class NodeArg:
-    """An input or output: ``type`` as ONNX Runtime writes it ("tensor(float)"), ``shape`` with
-    numbers, names or None."""
-
-    name: str
-    type: str
-    shape: list[int | str | None] | None
+_UNTRIED = object()
 
 
 @dataclass
 class _Compiled:
-    """A graph for certain shapes: which inputs it takes, and outputs that were known already."""
+    """A graph for certain shapes, and outputs that were known already; what becomes of both."""
 
     graph: MLGraph | None
     types: dict[str, str]
     known: dict[str, np.ndarray]
+    ends: dict[str, End]
+
+    def given_out(self, name: str, array: np.ndarray) -> Any:
+        """An output as the model has it."""
+        end = self.ends.get(name)
+        return _converted(array, self.types[name]) if end is None else end(array)
 
 
 class Session:
-    """A model on a context. ``run`` compiles a graph for each new combination of input shapes and
-    keeps the last ``keep``; they share the weights, in the forms that kernels want. Inputs whose
-    values decide shapes, axes or branches are taken from the feeds, with a graph for each of their
-    values.
+    """A model on a context, called as ``onnxruntime.InferenceSession`` is. ``run`` compiles a graph
+    for each new combination of input shapes and keeps the last ``keep``; they share the weights, in
+    the forms that kernels want. Inputs whose values decide shapes, axes or branches are taken from
+    the feeds, with a graph for each of their values. Where ONNX Runtime computes for the CPU device
+    it takes most models with open dimensions as they are, in any shapes.
 
-    ``narrow_double`` computes double in float32. Raises InvalidModelError as ``load`` does.
+    ``path_or_model``: a path, bytes or ``onnx.ModelProto``. ``context``: None opens one, on the
+    device that ``ml.create_context()`` takes; on the CPU device where ``providers`` names the
+    CPUExecutionProvider alone. Providers decide nothing else, and what ``sess_options`` (which may
+    also come second) says of threads and optimisers isn't followed. ``outputs`` picks some of the
+    model's outputs, or other values that its nodes make, as ``load`` does. ``narrow_double``
+    computes double in float32. Raises InvalidModelError as ``load`` does.
     """
 
     def __init__(
         self,
         path_or_model: Any,
-        context: MLContext,
+        context: MLContext | Any = None,
+        providers: Sequence[Any] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
         *,
+        sess_options: Any = None,
         keep: int = 8,
+        outputs: Sequence[str] | None = None,
         narrow_double: bool = False,
     ) -> None:
+        if context is not None and not isinstance(context, MLContext):
+            if not hasattr(context, "intra_op_num_threads"):
+                raise TypeError(
+                    f"Session: context is an MLContext or None, not {type(context).__name__}"
+                )
+            context, sess_options = None, context
+        names = provider_names(providers)
+        self._options = sess_options
         self._model = read_model(path_or_model)
-        self._context = context
+        self._source = title_of(path_or_model)
+        self._context = default_context(names) if context is None else context
         self._keep = max(1, keep)
         self._narrow_double = narrow_double
+        self._outputs = _picked(self._model, outputs)
+        self._optional = {
+            t.name: Port(t.name, type_name(t.data_type), tuple(t.dims))
+            for t in overridable(self._model.graph, self._model.proto.ir_version)
+        }
         self._graphs: OrderedDict[Any, _Compiled] = OrderedDict()
         self._bound: set[str] = set()
         # Whether some output can't be taken: graphs have the outputs that are asked for.
@@ -79,35 +107,91 @@ class Session:
         # The owners of the memory of the model's arrays, of which so many were looked at.
         self._kept: set[int] = set()
         self._seen = 0
+        device = context_state(self._context).device
+        self._on_host = isinstance(device, CpuDevice)
+        self._aligned: dict[str, np.ndarray] = {}
         self._lock = threading.RLock()
         # A model of fixed shapes has one graph.
         self._shares = any(
             p.shape is None or not all(isinstance(d, int) for d in p.shape)
             for p in self._model.inputs.values()
         )
+        dynamic = (
+            self._shares and not narrow_double and outputs is None and may_run(device)
+            and plain(self._model)
+        )
+        self._dynamic: DynamicRun | object | None = _UNTRIED if dynamic else None
 
     def get_inputs(self) -> list[NodeArg]:
         """The model's inputs, in its order."""
-        return [_node_arg(port) for port in self._model.inputs.values()]
+        return [node_arg(self._model.graph, port) for port in self._model.inputs.values()]
 
     def get_outputs(self) -> list[NodeArg]:
-        """The model's outputs, in its order."""
-        return [_node_arg(port) for port in self._model.outputs.values()]
+        """The outputs, in the model's order, or in that of ``outputs``."""
+        return [node_arg(self._model.graph, port) for port in self._outputs.values()]
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """Weights that are inputs too: what is fed for one takes its place."""
+        return [node_arg(self._model.graph, port) for port in self._optional.values()]
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """Where the model comes from."""
+        return metadata(self._model.proto)
+
+    def get_providers(self) -> list[str]:
+        """What computes, by the names that ONNX Runtime has for it: WebNN, unless the context is on
+        the CPU device, and the CPU."""
+        return ["CPUExecutionProvider"] if self._on_host else [
+            "WebNNExecutionProvider", "CPUExecutionProvider"
+        ]
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """No options of any provider."""
+        return {name: {} for name in self.get_providers()}
+
+    def get_session_options(self) -> Any:
+        """The ``sess_options`` that were given, or None."""
+        return self._options
+
+    def __repr__(self) -> str:
+        device = context_state(self._context).device.name
+        inputs, outputs = described(self._model.inputs), described(self._outputs)
+        return f"<Session of {self._source} on {device}: {inputs} → {outputs}>"
 
     def run(
-        self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
-    ) -> list[np.ndarray]:
-        """The outputs named (all when None), in ONNX's data types, for arrays by input name. An
-        output that can't be taken (text, say) is in nobody's way who doesn't name it.
+        self,
+        output_names: Sequence[str] | None = None,
+        feeds: Mapping[str, Any] | None = None,
+        run_options: Any = None,
+        *,
+        input_feed: Mapping[str, Any] | None = None,
+    ) -> list[Any]:
+        """The outputs named (all when None): arrays in ONNX's data types, of text too (of Python's
+        strings), and of maps a list of dicts. ``feeds``, which may also be called ``input_feed``:
+        arrays by input name, or what NumPy makes of them without loss: lists, numbers, narrower
+        types. An output that can't be taken is in the way only where it is asked for. Of
+        ``run_options`` ``terminate`` is heeded.
 
-        ValueError for missing or unknown names, TypeError for data of another type,
-        UnsupportedModelError when the model can't be taken in these shapes.
+        ValueError for missing or unknown names, and feeds of other types and shapes;
+        UnsupportedModelError when the model can't be taken in these shapes, OperationError when
+        the run fails or is terminated.
         """
-        names = list(self._model.outputs) if not output_names else list(output_names)
-        unknown = [n for n in names if n not in self._model.outputs]
+        if isinstance(output_names, str):
+            raise TypeError(f"output_names: a list of names is expected: [{output_names!r}]")
+        names = list(self._outputs) if not output_names else list(output_names)
+        unknown = [n for n in names if n not in self._outputs]
         if unknown:
-            raise ValueError(f"the model has no output {sanitize(str(unknown[0]))!r}")
-        arrays = self._checked(feeds)
+            raise ValueError(
+                f"the model has no output {sanitize(str(unknown[0]))!r}; it has "
+                f"{', '.join(repr(sanitize(n)) for n in self._outputs)}"
+            )
+        arrays = self._checked(input_feed if feeds is None else feeds)
+        if getattr(run_options, "terminate", False):
+            raise OperationError("run: the run options say terminate")
+        dynamic = self._dynamic_run(arrays)
+        made = None if dynamic is None else dynamic(names, arrays)
+        if made is not None:
+            return made
         compiled = self.compile(arrays, names)
         results = dict(compiled.known)
         if compiled.graph is not None:
@@ -116,11 +200,75 @@ class Session:
                 for name, d in compiled.graph.inputs.items()
             }
             results |= self._context.compute(compiled.graph, given)
-        return [_converted(results[n], compiled.types[n]) for n in names]
+        return [compiled.given_out(n, results[n]) for n in names]
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Callable[[list[Any], Any, str], Any],
+        user_data: Any = None,
+        run_options: Any = None,
+    ) -> None:
+        """``run`` on another thread, which then calls ``callback(results, user_data, "")``, or
+        ``callback([], user_data, message)`` where it fails. The arrays must stay as they are until
+        then. ValueError for unknown names at once."""
+        names = output_names and [*output_names]
+
+        def work() -> None:
+            try:
+                made, message = self.run(names, input_feed, run_options), ""
+            except Exception as error:
+                made, message = [], str(error) or type(error).__name__
+            callback(made, user_data, message)
+
+        def refused(error: Exception) -> None:
+            callback([], user_data, str(error))
+
+        if not background.start(work, "session", refused=refused):
+            refused(InvalidStateError("the interpreter is exiting"))
+
+    def io_binding(self) -> IOBinding:
+        """Inputs and outputs to be bound for ``run_with_iobinding``."""
+        return IOBinding((*self.get_inputs(), *self.get_overridable_initializers()),
+                         self.get_outputs())
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
+        """``run`` on what is bound; ``iobinding.copy_outputs_to_cpu()`` gives the outputs."""
+        iobinding.run(lambda names, feeds: self.run(names, feeds, run_options))
 
     def graph(self, feeds: Mapping[str, Any]) -> MLGraph | None:
-        """The graph that ``run`` uses for such feeds; None when all is known at import."""
+        """The graph that ``run`` uses for such feeds, or would if ONNX Runtime didn't take the
+        whole model; None when all is known at import."""
         return self.compile(self._checked(feeds)).graph
+
+    # -- one engine session for all shapes -------------------------------------------------------
+    def _dynamic_run(self, arrays: Mapping[str, np.ndarray]) -> DynamicRun | None:
+        """Who takes the model in any shapes at once; None where graphs have to."""
+        if self._dynamic is None or not self._optional.keys().isdisjoint(arrays):
+            return None
+        state = context_state(self._context)
+        state.check()
+        if state.timeline.observer is not None:
+            return None  # a profile looks at graphs
+        if self._dynamic is _UNTRIED:
+            background.shielded(self._try_dynamic, arrays)
+        return self._dynamic if isinstance(self._dynamic, DynamicRun) else None
+
+    def _try_dynamic(self, arrays: Mapping[str, np.ndarray]) -> None:
+        with self._lock:
+            if self._dynamic is not _UNTRIED:
+                return
+            trial = Trial(self._model)
+            try:
+                given = {n: x if not x.size else x.shape for n, x in arrays.items()}
+                convert_any(trial, given, None)
+            except UnsupportedModelError as error:
+                if error.values_needed:
+                    self._dynamic = None
+                # Other shapes may do: the graphs say what is wrong with these.
+                return
+            self._dynamic = opened(self._model, trial)
 
     # -- compilation -----------------------------------------------------------------------------
     def compile(
@@ -134,7 +282,8 @@ class Session:
     def _compile(
         self, arrays: Mapping[str, np.ndarray], names: Sequence[str] | None
     ) -> _Compiled:
-        some = None if names is None or {*names} == {*self._model.outputs} else sorted({*names})
+        all_of = names is None or {*names} == {*self._outputs}
+        some = None if names is None or all_of else sorted({*names})
         with self._lock:
             while True:
                 wanted = some if self._partial else None
@@ -161,7 +310,8 @@ class Session:
 
     def _key(self, arrays: Mapping[str, np.ndarray]) -> Any:
         shapes = tuple((name, x.shape) for name, x in sorted(arrays.items()))
-        return shapes, tuple((name, arrays[name].tobytes()) for name in sorted(self._bound))
+        bound = sorted(n for n in arrays if n in self._bound or n in self._optional)
+        return shapes, tuple((name, arrays[name].tobytes()) for name in bound)
 
     def _build(
         self, arrays: Mapping[str, np.ndarray], names: Sequence[str] | None
@@ -170,18 +320,21 @@ class Session:
         constant = self._shared_constant if self._shares else constant_of
         conversion = Conversion(self._model, builder, constant, self._narrow_double)
         # An input without elements has no place in a graph; its value is known, though.
+        as_values = {*self._bound, *self._optional}
         given = {
-            name: x if name in self._bound or not x.size else x.shape for name, x in arrays.items()
+            name: x if name in as_values or not x.size else x.shape for name, x in arrays.items()
         }
-        values = convert(conversion, given, names)
-        known = {name: v.array for name, v in values.items() if v.array is not None}
-        live: dict[str, Tensor] = {n: v for n, v in values.items() if v.array is None}
+        made = convert_any(conversion, given, list(self._outputs) if names is None else names)
+        values = {name: of_numbers(value) for name, value in made.items()}
+        known = {name: v.array for name, (v, _) in values.items() if v.array is not None}
+        live: dict[str, Tensor] = {n: v for n, (v, _) in values.items() if v.array is None}
         graph = builder.build(output_operands(builder, live)).result() if live else None
-        types = {name: self._output_type(name, v) for name, v in values.items()}
-        return _Compiled(graph, types, known)
+        types = {name: self._output_type(name, v) for name, (v, _) in values.items()}
+        ends = {name: end for name, (_, end) in values.items() if end is not None}
+        return _Compiled(graph, types, known, ends)
 
     def _output_type(self, name: str, value: Tensor) -> str:
-        declared = self._model.outputs[name].type
+        declared = self._outputs[name].type
         try:
             numpy_type(declared)
         except TypeError:
@@ -189,7 +342,14 @@ class Session:
         return declared
 
     def _shared_constant(self, builder: MLGraphBuilder, array: np.ndarray) -> MLOperand:
-        return constant_of(builder, array, self._constant_key(array))
+        key = self._constant_key(array)
+        if self._on_host and not array.flags.aligned:
+            # Each graph would have a copy of its own.
+            copied = self._aligned.get(key)
+            if copied is None:
+                copied = self._aligned[key] = array.copy()
+            array = copied
+        return constant_of(builder, array, key)
 
     def _constant_key(self, array: np.ndarray) -> str:
         """What tells an array from others: where it lies, if that is memory that the model keeps,
@@ -205,32 +365,23 @@ class Session:
         hashed.update(array.reshape(-1).view(np.uint8))
         return hashed.hexdigest()
 
-    # -- feeds -----------------------------------------------------------------------------------
-    def _checked(self, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        ports = self._model.inputs
-        missing = [n for n in ports if n not in feeds]
-        optional = {t.name: t for t in self._model.graph.initializer}
-        extra = [n for n in feeds if n not in ports and n not in optional]
-        if missing or extra:
-            raise ValueError(
-                f"feeds lack {[sanitize(n) for n in missing]}, "
-                f"and have unknown {[sanitize(str(n)) for n in extra]}"
-            )
-        made = {}
-        for name, value in feeds.items():
-            if name not in ports:
-                continue
-            if ports[name].type in NO_TENSORS:
-                reason = f"its type is {ports[name].type}; WebNN has tensors of numbers"
-                raise UnsupportedModelError([Problem(name, "input", reason)])
-            array = np.asarray(value)
-            expected = ports[name].type
-            if array.dtype.name != expected:
-                raise TypeError(
-                    f"input {sanitize(name)!r} is {array.dtype}, the model has {expected}"
-                )
-            made[name] = array
-        return made
+    def _checked(self, feeds: Any) -> dict[str, np.ndarray]:
+        return checked(self._model.inputs, self._optional, feeds)
+
+
+def _picked(model: Model, outputs: Sequence[str] | None) -> dict[str, Port]:
+    """The outputs of a session."""
+    if outputs is None:
+        return model.outputs
+    found = {}
+    made = {name for node in model.graph.node for name in node.output if name}
+    for name in outputs:
+        if name not in model.outputs and name not in made:
+            raise ValueError(f"outputs: {sanitize(str(name))!r} is no output, and no node makes it")
+        found[name] = model.outputs.get(name) or Port(name, "unknown", None)
+    if not found:
+        raise ValueError("outputs: at least one is needed")
+    return found
 
 
 def _owner(array: np.ndarray) -> np.ndarray:
@@ -253,14 +404,4 @@ def _converted(array: np.ndarray, name: str) -> np.ndarray:
     return array != 0 if kind == np.bool_ else array.astype(kind)
 
 
-def _node_arg(port: Port) -> NodeArg:
-    try:
-        elem_type = helper.np_dtype_to_tensor_dtype(numpy_type(port.type))
-        name = TensorProto.DataType.Name(elem_type).lower()
-    except (TypeError, ValueError):
-        return NodeArg(port.name, port.type, port.shape and list(port.shape))
-    name = {"bool": "bool"}.get(name, name)
-    return NodeArg(port.name, f"tensor({name})", None if port.shape is None else list(port.shape))
-
-
-__all__ = ["NodeArg", "Session", "carrier"]
+__all__ = ["NodeArg", "Session"]

@@ -82,8 +82,26 @@ class TensorList:
 
 
 @dataclass(frozen=True)
+class Text:
+    """A tensor of strings: which of the ``words`` each is."""
+
+    codes: Tensor
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Maps:
+    """A sequence of maps, one for each row of ``values``, from ``keys`` to its elements; ``source``
+    is what the model calls these."""
+
+    values: Tensor
+    keys: tuple[int | str, ...]
+    source: str
+
+
+@dataclass(frozen=True)
 class Missing:
     """The output of a node that failed: what uses it is passed over without a word of its own."""
 
 
-Value = Tensor | TensorList | Missing
+Value = Tensor | TensorList | Text | Maps | Missing

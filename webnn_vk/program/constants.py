@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -107,6 +107,18 @@ class Constants:
                 return storage
             case FileRange(path) as part:
                 return part, (part.mapped or MappedFile(path)).identity
+
+    def share(self, known: MutableMapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Refer to the bytes that ``known`` has under the keys of constants in host memory; those
+        that it lacks are added. What is returned keeps them there, where references are weak."""
+        kept = []
+        for number, reference in enumerate(self._references):
+            if isinstance(reference, HostArray) and reference.key is not None:
+                data = reference.data
+                kept.append(known.setdefault(reference.key, self.read(number)))
+                same = kept[-1].view(data.dtype).reshape(data.shape)
+                self._references[number] = HostArray(same, reference.key)
+        return kept
 
     def release(self, number: int) -> None:
         """Let go of one constant. Calling it again does nothing."""

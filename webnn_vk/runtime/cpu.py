@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -40,12 +40,16 @@ from .work import (
 
 
 class CpuExecutable:
-    """A program of one HostSegment. Its constants stay where they are."""
+    """A program of one HostSegment. Its constants stay where they are; those of keys in ``known``
+    are read there."""
 
     def __init__(
-        self, program: Program, constants: Constants, engine: HostEngine = NUMPY
+        self, program: Program, constants: Constants, engine: HostEngine = NUMPY,
+        known: MutableMapping[str, np.ndarray] | None = None,
     ) -> None:
         self.program = program
+        # Before the engine looks at them.
+        self._shared = [] if known is None else constants.share(known)
         self.build_seconds: dict[str, float] = {}
         self.on_host = True
         self.workspace = None
@@ -141,6 +145,9 @@ class CpuDevice:
         # Storages that are alive, by references that go with them. No lock: a signal handler may
         # come anywhere.
         self._live: set[weakref.ref[Storage]] = set()
+        # Constants by key: graphs of several shapes have the weights, and what was folded of them,
+        # once.
+        self._known: weakref.WeakValueDictionary[str, np.ndarray] = weakref.WeakValueDictionary()
         # How many there were at the last rest, and whether there was work since.
         self._rested = 0
         self._used = False
@@ -182,7 +189,7 @@ class CpuDevice:
     def load(
         self, program: Program, constants: Constants, modules: Mapping[Any, bytes] | None = None
     ) -> Executable:
-        return CpuExecutable(program, constants, self.engine)
+        return CpuExecutable(program, constants, self.engine, self._known)
 
     def execute(self, works: Sequence[Work]) -> Batch:
         batch = Batch(works)

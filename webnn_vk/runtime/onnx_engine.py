@@ -11,8 +11,9 @@ import os
 import re
 import sys
 import warnings
+import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,7 @@ from ..graph.onnx import OLDEST_OPSET, model_of, serialized
 from ..graph.to_onnx import Fragment, write
 from ..ops import ALL_OPERATORS
 from ..program import Constants, CpuStep, CpuTensor, HostSegment, Program
+from . import reclaim
 from .engine import NUMPY, HostRun, Prepared, WholeRun
 from .engine_limits import stays
 from .host import Arrays, Memory, run_steps
@@ -42,6 +44,8 @@ _NODE_NAME = re.compile(r"[Nn]ame:? ?'(\d+):")
 _unsupported: dict[tuple[Any, ...], str] = {}
 # Whether this process, or one that it was forked from, has made a session.
 _used = False
+# Who has packed the weights at an address: the first region of those that live.
+_packed: weakref.WeakValueDictionary[tuple[int, int], Any] = weakref.WeakValueDictionary()
 
 
 def _after_fork(clean: bool) -> None:
@@ -255,32 +259,65 @@ def _drop(slots: Sequence[int], arrays: Arrays, memory: Memory) -> None:
         arrays.pop(slot, None)
 
 
+def open_session(
+    data: bytes, weights: Mapping[str, np.ndarray], options: Any, in_place: bool = False
+) -> tuple[Any, Any]:
+    """A session on a model's bytes and the ``weights`` that it names as external data, and its
+    references to these. ``in_place``: it has no copy of them in a form of its own, as it would be
+    faster with. Raises what ONNX Runtime does."""
+    import onnxruntime
+
+    values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
+    if values:
+        options.add_external_initializers(list(weights), values)
+    if in_place:
+        options.add_session_config_entry("session.disable_prepacking", "1")
+        # It takes an initializer by name: no optimiser may have changed it.
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        for name, value in zip(weights, values, strict=True):
+            options.add_initializer(name, value)
+    global _used
+    forks.prepare_to_leave()
+    _used = True
+    # A fork that came amid this would leave the child locks that nobody opens.
+    with forks.undisturbed():
+        session = onnxruntime.InferenceSession(
+            data, options, providers=["CPUExecutionProvider"], enable_fallback=0
+        )
+    if in_place:
+        # What it read the weights into to look at them.
+        reclaim.trim_heap()
+    return session, values
+
+
+def _pack_first(arrays: Iterable[np.ndarray], region: _Region) -> bool:
+    """Whether no other region has packed the bulk of these weights for itself. Else those of many
+    graphs, one for each shape of a model's inputs, would be there once for each."""
+    keys = [(a.__array_interface__["data"][0], a.nbytes) for a in arrays]
+    total = sum(size for _, size in keys)
+    if 2 * sum(key[1] for key in keys if key in _packed) > total:
+        return False
+    for key in keys:
+        _packed[key] = region
+    return True
+
+
 class _Region:
     """Steps that one session takes."""
 
     def __init__(self, fragment: Fragment, part: Part, titles: Sequence[str]) -> None:
-        import onnxruntime
-
         large = {
             name: np.asarray(array, order="C")
             for name, array in fragment.constants.items()
             if array.nbytes > _EMBEDDED_BYTES
         }
         model = model_of(fragment, lambda name, array: name in large, OLDEST_OPSET)
-        options = _options(part)
         # The session reads the arrays' memory: they live as long as it does.
-        self._weights = [onnxruntime.OrtValue.ortvalue_from_numpy(a) for a in large.values()]
         self._arrays = large
-        if large:
-            options.add_external_initializers(list(large), self._weights)
-        global _used
-        forks.prepare_to_leave()
-        _used = True
-        # A fork that came amid this would leave the child locks that nobody opens.
-        with forks.undisturbed():
-            self._session = onnxruntime.InferenceSession(
-                serialized(model), options, providers=["CPUExecutionProvider"]
-            )
+        packs = _pack_first(large.values(), self)
+        self._session, self._weights = open_session(
+            serialized(model), large, _options(part), in_place=not packs
+        )
         # Those that no run uses at the moment: several threads may compute at once.
         self._bindings: deque[Any] = deque()
         self._titles = titles
@@ -393,8 +430,17 @@ def _elements(tensor: _Bound, array: np.ndarray | None, memory: Memory) -> np.nd
 
 
 def _options(part: Part) -> Any:
-    """Threads as there are cores, none for little work; everything optimised but quantised
-    operators, whose 8-bit products saturate on processors without VNNI."""
+    """Threads as there are cores, none for little work."""
+    options = plain_options()
+    small = _bytes(part) <= _SMALL_BYTES
+    options.intra_op_num_threads = 1 if small else threads()
+    options.enable_cpu_mem_arena = not small
+    return options
+
+
+def plain_options() -> Any:
+    """Everything optimised but quantised operators, whose 8-bit products saturate on processors
+    without VNNI; as many threads as there are cores."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -403,9 +449,7 @@ def _options(part: Part) -> Any:
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.add_session_config_entry("session.disable_quant_qdq", "1")
-    small = _bytes(part) <= _SMALL_BYTES
-    options.intra_op_num_threads = 1 if small else threads()
-    options.enable_cpu_mem_arena = not small
+    options.intra_op_num_threads = threads()
     return options
 
 

@@ -128,6 +128,7 @@ def onnxruntime_of(options: Options, model: Ready) -> Callable[[], dict[str, np.
         raise ToolError(f"--compare: ONNX Runtime can't take the model: {error}") from None
     feeds = onnx_feeds(opened, model.feeds, {i.name for i in session.get_inputs()})
     names = [output.name for output in session.get_outputs()]
+    names = [name for name in names if name in opened.graph.outputs] or names
 
     def run() -> dict[str, np.ndarray]:
         return dict(zip(names, session.run(names, feeds), strict=True))

@@ -17,7 +17,7 @@ import typer
 import webnn_vk
 
 from . import ToolError
-from .cli_options import Device, Input, Json, Model, Seed, Shape
+from .cli_options import Device, Input, Json, Model, Outputs, Seed, Shape
 from .cli_options import numbers as _numbers
 from .cli_options import options_of as _options
 from .cli_shaders import shader_app
@@ -133,6 +133,7 @@ def _root(
                     "--output out.npz")
 def run(
     model: Model, input: Input = None, device: Device = None, shape: Shape = None,
+    outputs: Outputs = None,
     output: Annotated[Path | None, typer.Option(
         "--output", "-o", metavar="FILE", show_default=False,
         help="Write the outputs: .npz, or .npy for one.")] = None,
@@ -149,7 +150,7 @@ def run(
     from .run import run as do
 
     scale = ImageScale(_numbers(mean, "--mean"), _numbers(std, "--std"))
-    do(_options(model, device, json, shape, input, seed, scale=scale), output, top)
+    do(_options(model, device, json, shape, input, seed, outputs=outputs, scale=scale), output, top)
 
 
 @app.command(epilog="Example: webnn-vk bench model.onnx --device vulkan --compare onnxruntime")
@@ -162,12 +163,13 @@ def bench(
         "--runs", min=1, show_default=False, help="How many; else as many as fit.")] = None,
     seconds: Annotated[float, typer.Option(
         "--seconds", min=0.01, help="How long to measure each.")] = 3.0,
-    input: Input = None, shape: Shape = None, seed: Seed = 0, json: Json = False,
+    input: Input = None, shape: Shape = None,
+    outputs: Outputs = None, seed: Seed = 0, json: Json = False,
 ) -> None:
     """How fast a model is: latency, its spread, throughput, memory."""
     from .bench import bench as do
 
-    do(_options(model, device, json, shape, input, seed), runs, seconds, compare)
+    do(_options(model, device, json, shape, input, seed, outputs=outputs), runs, seconds, compare)
 
 
 @app.command(epilog="Example: webnn-vk profile model.onnx --device vulkan --html report.html "
@@ -184,17 +186,19 @@ def profile(
     trace: Annotated[Path | None, typer.Option(
         "--trace", metavar="FILE", show_default=False,
         help="Write a trace for Perfetto or chrome://tracing.")] = None,
-    input: Input = None, shape: Shape = None, seed: Seed = 0, json: Json = False,
+    input: Input = None, shape: Shape = None,
+    outputs: Outputs = None, seed: Seed = 0, json: Json = False,
 ) -> None:
     """Where the time goes: kernels, CPU steps, transfers, waits."""
     from .profiling import profile as do
 
-    do(_options(model, device, json, shape, input, seed), runs, every, html, trace)
+    do(_options(model, device, json, shape, input, seed, outputs=outputs), runs, every, html, trace)
 
 
 @app.command(epilog="Example: webnn-vk tune model.onnx --device vulkan")
 def tune(
-    model: Model, device: Device = None, shape: Shape = None, input: Input = None,
+    model: Model, device: Device = None, shape: Shape = None,
+    outputs: Outputs = None, input: Input = None,
     candidates: Annotated[int, typer.Option(
         "--candidates", min=2, help="Schedules to measure for each problem.")] = 4,
     rounds: Annotated[int, typer.Option(
@@ -206,19 +210,20 @@ def tune(
     """Measure the kernels of a model; later builds use what is fastest."""
     from .tune import tune as do
 
-    do(_options(model, device, json, shape, input), candidates, rounds, again)
+    do(_options(model, device, json, shape, input, outputs=outputs), candidates, rounds, again)
 
 
 @app.command(epilog="Example: webnn-vk check model.onnx --device vulkan. Exit status 1: the model "
                     "can't be taken.")
 def check(
-    model: Model, device: Device = None, shape: Shape = None, input: Input = None,
+    model: Model, device: Device = None, shape: Shape = None,
+    outputs: Outputs = None, input: Input = None,
     json: Json = False,
 ) -> int:
     """Where operators run and why; what is not supported."""
     from .check import check as do
 
-    return do(_options(model, device, json, shape, input))
+    return do(_options(model, device, json, shape, input, outputs=outputs))
 
 
 @app.command(epilog="Example: webnn-vk graph model.onnx --device vulkan --svg kernels.svg "
@@ -236,7 +241,8 @@ def graph(
         help="With --svg: draw before and after this pass.")] = None,
     unfold: Annotated[bool, typer.Option(
         "--unfold", help="With --svg: no groups, all of it open.")] = False,
-    shape: Shape = None, input: Input = None, json: Json = False,
+    shape: Shape = None,
+    outputs: Outputs = None, input: Input = None, json: Json = False,
 ) -> None:
     """The kernels that a model's operators become, as list or picture."""
     for option, given in (("--pass", after), ("--unfold", unfold)):
@@ -244,7 +250,8 @@ def graph(
             raise typer.BadParameter(f"{option} is for --svg FILE")
     from .graph import graph as do
 
-    do(_options(model, device, json, shape, input), svg, html, after, fold=not unfold)
+    options = _options(model, device, json, shape, input, outputs=outputs)
+    do(options, svg, html, after, fold=not unfold)
 
 
 @app.command(epilog="Example: webnn-vk export model.onnx model.webnn --shape x=1,3,48,192")
@@ -253,7 +260,8 @@ def export(
     target: Annotated[str, typer.Argument(
         metavar="FILE", show_default=False, help="NAME.onnx, NAME.webnn, or cache:KEY to save the "
                                                  "graph compiled.")],
-    device: Device = None, shape: Shape = None, input: Input = None,
+    device: Device = None, shape: Shape = None,
+    outputs: Outputs = None, input: Input = None,
     opset: Annotated[int | None, typer.Option(
         "--opset", metavar="N", show_default=False, help="Of the ONNX file.")] = None,
     json: Json = False,
@@ -261,7 +269,7 @@ def export(
     """Write a model in another form, as compiled."""
     from .export import export as do
 
-    do(_options(model, device, json, shape, input), target, opset)
+    do(_options(model, device, json, shape, input, outputs=outputs), target, opset)
 
 
 # -- about this machine ---------------------------------------------------------------------------

@@ -59,19 +59,26 @@ Shape = Annotated[list[str] | None, typer.Option(
 Input = Annotated[list[str] | None, typer.Option(
     "--input", "-i", metavar="[NAME=]WHAT", show_default=False,
     help="random, numbers, FILE.npy, FILE.npz or an image.")]
+Outputs = Annotated[list[str] | None, typer.Option(
+    "--outputs", metavar="NAME[,NAME]", show_default=False,
+    help="These outputs of an ONNX model alone, or values inside of it.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of random inputs.")]
 
 
 def options_of(
     model: str, device: str | None, as_json: bool, shape: list[str] | None,
-    inputs: list[str] | None, seed: int = 0, **more: Any,
+    inputs: list[str] | None, seed: int = 0, outputs: list[str] | None = None, **more: Any,
 ) -> Any:
     from .models import kind_of, parse_shapes
     from .running import Options
 
-    kind_of(model)  # before a device is opened for it
+    kind = kind_of(model)  # before a device is opened for it
+    if outputs and kind != "onnx":
+        raise typer.BadParameter("--outputs: of ONNX models alone")
+    names = tuple(name for text in outputs or () for name in text.split(",") if name)
     return Options(
-        model, device, parse_shapes(shape or []), inputs or [], seed, json=as_json, **more
+        model, device, parse_shapes(shape or []), inputs or [], seed, json=as_json,
+        outputs=names or None, **more,
     )
 
 

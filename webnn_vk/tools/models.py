@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -90,14 +90,16 @@ def parse_shapes(given: list[str]) -> dict[str, tuple[int, ...]]:
 
 
 def open_model(
-    model: str, context: MLContext, shapes: Shapes = NOTHING, values: Values = NOTHING
+    model: str, context: MLContext, shapes: Shapes = NOTHING, values: Values = NOTHING,
+    outputs: Sequence[str] | None = None,
 ) -> OpenedModel:
     """Build or load it. ``values``: arrays of inputs, which give shapes, and what has to be known
-    of an ONNX model to make a graph of it. ``ToolError`` with the reason where that fails."""
+    of an ONNX model to make a graph of it; ``outputs``: those of its that are wanted.
+    ``ToolError`` with the reason where that fails."""
     kind = kind_of(model)
     try:
         if kind == "onnx":
-            return _open_onnx(model, context, shapes, values)
+            return _open_onnx(model, context, shapes, values, outputs)
         if kind == "webnn":
             return _open_webnn(model, context, shapes, values)
         return _open_saved(model, context, shapes, values)
@@ -174,7 +176,9 @@ def shown_shape(shape: tuple[int | str | None, ...] | None) -> str:
     return f"[{', '.join('?' if d is None else sanitize(str(d)) for d in shape)}]"
 
 
-def _open_onnx(model: str, context: MLContext, shapes: Shapes, values: Values) -> OpenedModel:
+def _open_onnx(
+    model: str, context: MLContext, shapes: Shapes, values: Values, outputs: Sequence[str] | None
+) -> OpenedModel:
     onnx = onnx_package()
     from ..onnx.reading import read_model
 
@@ -190,12 +194,15 @@ def _open_onnx(model: str, context: MLContext, shapes: Shapes, values: Values) -
     bound: dict[str, np.ndarray] = {}
     while True:
         try:
-            graph = onnx.load(read, context, {**inputs, **bound}).result()
+            graph = onnx.load(read, context, {**inputs, **bound}, outputs=outputs).result()
             return OpenedModel(Path(model).name, "onnx", graph, ports, bound)
         except onnx.UnsupportedModelError as error:
             needed = error.values_needed - bound.keys()
             if not needed:
-                raise UnsupportedModel(str(error), [
+                hint = ""
+                if any(p.operator == "output" for p in error.problems):
+                    hint = "\n  (here: --outputs NAME,NAME)"
+                raise UnsupportedModel(f"{error}{hint}", [
                     {"node": p.node, "operator": p.operator, "reason": p.reason}
                     for p in error.problems
                 ]) from None

@@ -33,6 +33,7 @@ class Options:
     seed: int = 0
     scale: ImageScale = ImageScale()
     json: bool = False
+    outputs: Sequence[str] | None = None
 
 
 @dataclass
@@ -87,7 +88,7 @@ def open_as_given(
         names = model_inputs(options.model)
         if names:
             values = {n: g.array for n, g in named(given, names).items() if g.array is not None}
-    return open_model(options.model, context, shapes, values)
+    return open_model(options.model, context, shapes, values, options.outputs)
 
 
 def model_inputs(model: str) -> list[str]:

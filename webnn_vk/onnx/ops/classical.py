@@ -8,7 +8,7 @@ from ...builder import MLOperand
 from ..context import NodeContext
 from ..errors import Unsupported
 from ..records import onnx_operator
-from ..values import Tensor
+from ..values import Maps, Tensor
 
 ML = "ai.onnx.ml"
 
@@ -18,6 +18,20 @@ def array_feature_extractor(c: NodeContext, x: Tensor, indices: Tensor) -> MLOpe
     flat = c.reshape(indices, [indices.size])
     data = x.operand if x.rank > 1 else c.reshape(x, [1, x.size])
     return c.b.gather(data, flat, axis=len(data.shape) - 1)
+
+
+@onnx_operator("ZipMap", domain=ML)
+def zip_map(
+    c: NodeContext, x: Tensor, *, classlabels_int64s: list[int] | None = None,
+    classlabels_strings: list[str] | None = None,
+) -> Maps:
+    """Maps of labels to scores, one for each row: they may be the model's output, no more."""
+    if x.rank not in (1, 2):
+        raise Unsupported(f"an input of rank {x.rank}, not rows of scores")
+    keys = classlabels_int64s or classlabels_strings or []
+    if len(keys) != x.shape[-1] or not keys:
+        raise Unsupported(f"{len(keys)} labels for {x.shape[-1]} scores")
+    return Maps(x, tuple(keys), c.node.inputs[0])
 
 
 @onnx_operator("Binarizer", domain=ML)

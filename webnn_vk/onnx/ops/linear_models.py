@@ -10,9 +10,9 @@ from ...builder import MLOperand
 from ..context import NodeContext, check_made
 from ..errors import Unsupported
 from ..records import MICROSOFT, onnx_operator
-from ..values import Tensor
+from ..values import Tensor, Text
 from .classical import ML
-from .trees import string_labels, transformed
+from .trees import labelled, transformed
 
 
 def _rows(c: NodeContext, x: Tensor) -> MLOperand:
@@ -51,8 +51,7 @@ def linear_classifier(
     c: NodeContext, x: Tensor, *, coefficients: list[float],
     classlabels_ints: list[int] | None = None, classlabels_strings: list[str] | None = None,
     intercepts: list[float] | None = None, multi_class: int = 0, post_transform: str = "NONE",
-) -> tuple[MLOperand | None, MLOperand]:
-    string_labels(c, classlabels_strings)
+) -> tuple[MLOperand | Text | None, MLOperand]:
     rows = _rows(c, x)
     count = len(coefficients) // rows.shape[1]
     scores = _linear(c, rows, coefficients, intercepts or [], count)
@@ -73,10 +72,7 @@ def linear_classifier(
                               "undefined")
         else:
             scores = c.b.concat([c.b.linear(scores, alpha=-1.0, beta=1.0), scores], 1)
-    label = None
-    if c.wants(0):
-        label = c.b.gather(c.constant(labels, "int64"), best)
-    return label, scores
+    return labelled(c, best, labels, classlabels_strings), scores
 
 
 @onnx_operator("SVMRegressor", domain=ML)

@@ -11,7 +11,7 @@ from ...builder import MLOperand
 from ..context import NodeContext, check_made
 from ..errors import Unsupported
 from ..records import onnx_operator
-from ..values import Tensor
+from ..values import Tensor, Text
 from .classical import ML
 
 _MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ",
@@ -323,13 +323,15 @@ def tree_ensemble_regressor(
     return transformed(c, scores, post_transform)
 
 
-def string_labels(c: NodeContext, labels: list[str] | None) -> None:
-    """Unsupported for labels that are strings, where they are wanted."""
-    if labels and c.wants(0):
-        raise Unsupported(
-            f"labels that are strings, WebNN has none: ask for the scores alone "
-            f"(outputs=[{c.node.outputs[1]!r}]), whose columns have the labels' order"
-        )
+def labelled(
+    c: NodeContext, best: MLOperand, numbers: list[int] | None, words: list[str] | None
+) -> MLOperand | Text | None:
+    """The labels of the classes, if they are wanted."""
+    if not c.wants(0):
+        return None
+    if words:
+        return Text(c.typed(best, "int64"), tuple(words))
+    return c.b.gather(c.constant(numbers, "int64"), best)
 
 
 @onnx_operator("TreeEnsembleClassifier", domain=ML)
@@ -358,8 +360,7 @@ def tree_ensemble_classifier(
     nodes_values: list[float] | None = None,
     nodes_values_as_tensor: np.ndarray | None = None,
     post_transform: str = "NONE",
-) -> tuple[MLOperand | None, MLOperand]:
-    string_labels(c, classlabels_strings)
+) -> tuple[MLOperand | Text | None, MLOperand]:
     count = len(classlabels_int64s or classlabels_strings or [])
     weights = _either(class_weights, class_weights_as_tensor)
     base = _either(base_values, base_values_as_tensor)
@@ -394,9 +395,7 @@ def tree_ensemble_classifier(
         post_transform = post_transform if logistic else "NONE"
         whole = 1.0 if likely and not logistic else 0.0
         scores = c.b.concat([c.b.sub(c.constant(whole, "float32"), scores), scores], 1)
-    labels = None
-    if c.wants(0):
-        labels = c.b.gather(c.constant(classlabels_int64s, "int64"), best)
+    labels = labelled(c, best, classlabels_int64s, classlabels_strings)
     return labels, transformed(c, scores, post_transform)
 
 

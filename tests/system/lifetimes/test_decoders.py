@@ -1,0 +1,102 @@
+"""A language model's decoder whose past grows: shapes that are new in every step, the weights once.
+
+Each way of computing runs in a process of its own, whose peak of memory is looked at.
+"""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.support.decoders import decoder
+from tests.support.paths import ROOT
+
+onnxruntime = pytest.importorskip("onnxruntime")
+LAYERS, WIDTH, HEADS, WORDS = 5, 384, 6, 9000
+STEPS = 12
+CHILD = """
+import sys
+import numpy as np
+import webnn_vk
+from tests.support.decoders import decoder
+from webnn_vk.onnx import Session
+
+path, device, result, narrow = sys.argv[1:]
+context = webnn_vk.ml.create_context().result()
+assert (context.device_info.name[:3] == "CPU") == (device == "cpu"), context.device_info.name
+
+def peak():
+    # (The maximum of getrusage is that of the process before it became this program, too.)
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM"))
+
+def steps(source, layers, heads, size, count):
+    session = Session(source, context, narrow_double=narrow == "1")
+    names = [i.name for i in session.get_inputs()][1:]
+    past = {n: np.ones((1, heads, 1, size), np.float32) for n in names}
+    ids = np.array([[1, 2, 3]])
+    for number in range(count):
+        logits, *rows = session.run(None, {"ids": ids, **past})
+        past = dict(zip(names, rows, strict=True))
+        yield ids, logits, past
+        ids = logits[:, -1:].argmax(-1)
+
+# What computing takes that is the same for every model: modules, compilers, threads.
+for _ in steps(decoder(1, 64, 2, 50).SerializeToString(), 1, 2, 32, 3):
+    pass
+before, peaks, kept = peak(), [], {}
+for number, (ids, logits, past) in enumerate(steps(path, *map(int, LAYOUT), STEPS)):
+    peaks.append(peak() - before)
+    kept[f"ids{number}"], kept[f"logits{number}"] = ids, logits
+    kept[f"k{number}"] = past["past_v0"]
+np.savez(result, peaks=np.array(peaks), **kept)
+""".replace("LAYOUT", str((LAYERS, HEADS, WIDTH // HEADS))).replace("STEPS", str(STEPS))
+
+#: Device, engine, whether ONNX Runtime may not have the model as a whole, and how often the weights
+#: may be there at the peak: in the mapped file; aligned (in the file they are not), as ONNX Runtime
+#: reads them and as it packs them; as what is folded of them.
+WAYS = {
+    "onnxruntime": ("cpu", "onnxruntime", "0", 4.0),
+    "onnxruntime, a graph for each shape": ("cpu", "onnxruntime", "1", 5.5),
+    "numpy": ("cpu", "numpy", "0", 3.0),
+    "vulkan": ("vulkan", "auto", "0", 4.0),
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("decoder") / "decoder.onnx"
+    proto = decoder(LAYERS, WIDTH, HEADS, WORDS)
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("way", WAYS)
+def test_weights_are_there_once(way, model, tmp_path):
+    device, engine, narrow, copies = WAYS[way]
+    environment = {**os.environ, "WEBNN_VK_CPU_ENGINE": engine}
+    environment["WEBNN_VK_DEVICE"] = device
+    result = tmp_path / "result.npz"
+    subprocess.run(
+        [sys.executable, "-c", CHILD, str(model), device, str(result), narrow],
+        check=True, cwd=ROOT, env=environment, timeout=240,
+    )
+    got = np.load(result)
+    weights, peaks = model.stat().st_size, got["peaks"]
+    assert weights > 45e6
+    # What is made after the second shape is made for each.
+    assert peaks[-1] - peaks[1] < 0.7 * weights, peaks / weights
+    assert peaks[-1] < copies * weights + 30e6, peaks / weights
+
+    peer = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    names = [i.name for i in peer.get_inputs()][1:]
+    past = {n: np.ones((1, HEADS, 1, WIDTH // HEADS), np.float32) for n in names}
+    for number in range(STEPS):
+        logits, *rows = peer.run(None, {"ids": got[f"ids{number}"], **past})
+        past = dict(zip(names, rows, strict=True))
+        assert got[f"k{number}"].shape == rows[1].shape == (1, HEADS, number + 4, WIDTH // HEADS)
+        for ours, theirs in ((got[f"logits{number}"], logits), (got[f"k{number}"], rows[1])):
+            np.testing.assert_allclose(ours, theirs, atol=1e-4 * np.abs(theirs).max(), rtol=0)

@@ -1,0 +1,228 @@
+"""A model with open dimensions in one session of ONNX Runtime, where that computes for the CPU
+device: no graph for each shape, the weights once.
+
+Taken are models that ONNX Runtime computes as the graphs would: the import goes through without a
+device, and looks at each node. What ONNX Runtime is known to get wrong, or to crash at, leaves the
+model to the graphs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
+
+from ..builder import ShapeBuilder, constant_of
+from ..runtime import CpuDevice, reclaim
+from ..runtime.engine_limits import STAYS
+from ..runtime.engines import OnnxEngine
+from .convert import Conversion
+from .nodes import NodeCall
+from .reading import Model, subgraphs
+from .values import Tensor, TensorList, Value
+
+#: Initializers up to this size are part of the model: shapes and the like are needed to load it.
+_EMBEDDED_BYTES = 1024
+#: ONNX's names of what ``STAYS`` says of WebNN's operators.
+_NAMES = {
+    "max": "Max", "min": "Min", "clamp": "Clip", "relu": "Relu", "sign": "Sign",
+    "reduce_max": "ReduceMax", "reduce_min": "ReduceMin", "reduce_sum": "ReduceSum",
+    "reduce_product": "ReduceProd", "reduce_l1": "ReduceL1",
+    "reduce_sum_square": "ReduceSumSquare", "scatter_nd": "ScatterND",
+}
+#: What the import unrolls or takes a branch of by one call's shapes: others look different.
+_CONTROL = {"If", "Loop", "Scan", "SequenceMap", "Optional", "OptionalGetElement"}
+#: 8-bit products saturate on processors without VNNI.
+_INTEGER_PRODUCTS = re.compile(
+    r"^(QLinear|QGemm|QAttention|QEmbed|QMoE|DynamicQuantize|MatMulInteger|ConvInteger|MatMulNBits)"
+)
+_TYPES = {
+    "bool", "float32", "float16", "int8", "uint8", "int32", "uint32", "int64", "uint64",
+}
+#: ONNX Runtime compares the lower halves of some 64-bit integers: of these they suffice.
+_MAX_COMPARED = 1 << 31
+
+
+class _Unfit(Exception):
+    """The model is the graphs', with the reason."""
+
+
+class DynamicRun:
+    """One session for all shapes of a model's inputs."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._inputs = {i.name for i in session.get_inputs()}
+
+    def __call__(
+        self, names: Sequence[str], arrays: Mapping[str, np.ndarray]
+    ) -> list[np.ndarray] | None:
+        """The outputs of these names; None where ONNX Runtime refuses: the graphs say why, or what
+        WebNN makes of it."""
+        given = {name: x for name, x in arrays.items() if name in self._inputs}
+        try:
+            made: list[np.ndarray] = self._session.run(list(names), given)
+        except MemoryError:
+            raise
+        except Exception:
+            return None
+        return made
+
+
+def may_run(device: Any) -> bool:
+    """Whether ONNX Runtime computes for the device."""
+    return isinstance(device, CpuDevice) and isinstance(device.engine, OnnxEngine)
+
+
+class Trial(Conversion):
+    """An import that builds nothing. ``unfit``: why the model is the graphs'."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model, ShapeBuilder(), constant_of)
+        self.unfit: list[str] = []
+        graph = model.graph
+        self._stored = {t.name for t in graph.initializer}
+        self._stored |= {n.output[0] for n in graph.node if n.op_type == "Constant" and n.output}
+
+    def heed(self, node: NodeCall, inputs: Sequence[Value | None]) -> None:
+        reason = self._reason(node, inputs)
+        if reason:
+            self.unfit.append(f"{node.full_name} {node.title!r}: {reason}")
+
+    def _reason(self, node: NodeCall, inputs: Sequence[Value | None]) -> str:
+        if node.operator in _CONTROL:
+            return "its form depends on one call"
+        if _INTEGER_PRODUCTS.match(node.operator):
+            return "8-bit products"
+        tensors = [x for x in inputs if isinstance(x, Tensor)]
+        if any(isinstance(x, TensorList) for x in inputs):
+            return "sequences"
+        types = {x.type for x in tensors}
+        if types - _TYPES:
+            return f"computes with {', '.join(sorted(types - _TYPES))}"
+        for stay in STAYS:
+            if _NAMES[stay.operator] == node.operator and (
+                not stay.types or not types.isdisjoint(stay.types)
+            ) and not all(_is_small(x) for x in tensors):
+                return stay.reason
+        integers = all(t not in ("float32", "float16") for t in types)
+        if node.operator in ("Div", "Mod") and integers and not self._divides(node, inputs):
+            return "a division by what may be zero"
+        if node.operator == "ReduceMean" and integers:
+            return "a division by how many there are"
+        return ""
+
+    def _divides(self, node: NodeCall, inputs: Sequence[Value | None]) -> bool:
+        """Whether the divisor is stored in the model, without a zero."""
+        divisor = inputs[1] if len(inputs) > 1 else None
+        if not isinstance(divisor, Tensor) or divisor.array is None:
+            return False
+        return node.inputs[1] in self._stored and bool(np.all(divisor.array))
+
+
+def _is_small(x: Tensor) -> bool:
+    """Whether it is arithmetic of shapes, known at import."""
+    return x.array is not None and bool(np.all(np.abs(x.array.astype(np.float64)) < _MAX_COMPARED))
+
+
+def opened(model: Model, trial: Trial) -> DynamicRun | None:
+    """The session of a model that a trial went through; None where there is none to be had."""
+    if trial.unfit:
+        return None
+    # A third of a second to load; whether it can be, graphs find out too.
+    from ..runtime import onnx_engine
+
+    try:
+        data, weights = _written(model)
+        options = onnx_engine.plain_options()
+        # It would keep one for each shape.
+        options.enable_mem_pattern = False
+        # It holds what it needs: what it has packed it lets go.
+        session, _ = onnx_engine.open_session(data, weights, options)
+    except MemoryError:
+        raise
+    except Exception:
+        return None
+    del weights
+    reclaim.trim_heap()
+    return DynamicRun(session)
+
+
+def _written(model: Model) -> tuple[bytes, dict[str, np.ndarray]]:
+    """The model without its weights, and those."""
+    graph = model.graph
+    nodes = _live(graph)
+    bodies = (nodes, *(f.node for f in model.functions.values()))
+    if graph.sparse_initializer or any(_reads_files(body) for body in bodies):
+        raise _Unfit("weights that are not plain initializers")
+    made = ModelProto(ir_version=model.proto.ir_version)
+    made.opset_import.extend(model.proto.opset_import)
+    made.functions.extend(model.proto.functions)
+    made.graph.name = graph.name or "graph"
+    made.graph.node.extend(nodes)
+    made.graph.input.extend(v for v in graph.input if v.name in model.inputs)
+    made.graph.output.extend(graph.output)
+    weights: dict[str, np.ndarray] = {}
+    read = {t.name: array for t, array in model.arrays.values() if isinstance(t, TensorProto)}
+    for tensor in graph.initializer:
+        if tensor.name not in read:
+            continue  # nothing uses it
+        array = read[tensor.name]
+        if array.nbytes <= _EMBEDDED_BYTES:
+            made.graph.initializer.append(numpy_helper.from_array(array, tensor.name))
+            continue
+        weights[tensor.name] = np.require(array, requirements=["C", "ALIGNED"])
+        named = made.graph.initializer.add(
+            name=tensor.name, data_type=tensor.data_type, dims=tensor.dims,
+            data_location=TensorProto.EXTERNAL,
+        )
+        named.external_data.add(key="location", value="external")
+    return made.SerializeToString(), weights
+
+
+def _live(graph: GraphProto) -> list[NodeProto]:
+    """The nodes that the outputs depend on: the import looks at no others."""
+    used = {v.name for v in graph.output}
+    nodes = []
+    for node in reversed(graph.node):
+        if not used.isdisjoint(node.output):
+            used.update(node.input)
+            nodes.append(node)
+    return nodes[::-1]
+
+
+def _reads_files(nodes: Iterable[NodeProto]) -> bool:
+    """Whether some tensor inside of a node lies in a file, which ONNX Runtime would look for."""
+    return any(
+        tensor.data_location == TensorProto.EXTERNAL
+        for node in nodes for tensor in _tensors(node)
+    )
+
+
+def _tensors(node: NodeProto) -> Iterator[TensorProto]:
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.TENSOR:
+            yield attribute.t
+        elif attribute.type == AttributeProto.TENSORS:
+            yield from attribute.tensors
+        elif attribute.type == AttributeProto.SPARSE_TENSOR:
+            yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
+    for graph in subgraphs(node):
+        yield from _of_graph(graph)
+
+
+def _of_graph(graph: GraphProto) -> Iterator[TensorProto]:
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    for node in graph.node:
+        yield from _tensors(node)
+
+
+def plain(model: Model) -> bool:
+    """Whether inputs and outputs are tensors of types that both sides have."""
+    ports = (*model.inputs.values(), *model.outputs.values())
+    return all(port.type in _TYPES for port in ports)
