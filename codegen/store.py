@@ -265,9 +265,11 @@ class ShaderStore:
             raise ShaderUnavailable(
                 f"the GLSL compiler for {names} does not work: {error}", failed=True
             ) from error
-        for result in results:
+        for spec, result in zip(specs, results, strict=True):
             if isinstance(result, GlslError):
-                raise result
+                from .origins import placed  # not needed where all is well
+
+                raise placed(result, spec)
         modules = {}
         for spec, result in zip(specs, results, strict=True):
             module = spirv.add_float_controls(spirv.strip(result), spec.features)

@@ -61,6 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _wrong_use(error)
     except (ToolError, webnn_vk.DOMException) as error:
         print(f"webnn-vk: {' '.join(str(error).split())}", file=sys.stderr)
+        if isinstance(error, ToolError) and error.lines:
+            print(error.lines, file=sys.stderr)
         return 1
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED

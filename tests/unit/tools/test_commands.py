@@ -260,6 +260,25 @@ def test_shader_list_and_describe(command):
     assert found["command"][3:5] == ["compile", "scatter_clear"]
 
 
+def test_shader_describe_takes_a_path(command, tmp_path, monkeypatch):
+    """As compile does, and says the same of what is none."""
+    (tmp_path / "own.comp.j2").write_text(
+        '{# Of my own. #}\n{% include "lib/prelude.glsl.j2" %}\n'
+        "void main() { store_y(0u, load_x(P.first)); }\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    for path in ("own.comp.j2", "./own.comp.j2", tmp_path / "own.comp.j2"):
+        found = command.json("shader", "describe", path)
+        assert found["comment"] == "Of my own." and found["params"] == ["first"]
+        assert found["buffers"]["y"]["access"] == "w"
+    status, out, err = command("shader", "describe", "./own.comp.j2")
+    assert (status, err) == (0, "") and "--buffer y:TYPE:w" in out
+    assert "own" not in {row["template"] for row in command.json("shader", "list")}
+    for path in ("./nosuch.comp.j2", "own.comp"):
+        told = {command("shader", name, path) for name in ("describe", "compile")}
+        assert len(told) == 1 and told.pop()[:2] == (1, "")
+
+
 def test_shader_compile_takes_a_template_of_ones_own(command, tmp_path):
     needs_compiler()
     (tmp_path / "double.comp.j2").write_text(
