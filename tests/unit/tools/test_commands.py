@@ -59,6 +59,47 @@ def test_shapes_that_nobody_gives(command, model):
     assert x["shape"] == [1, 3, 224, 224]
 
 
+@pytest.mark.parametrize(("declared", "taken", "told"), [
+    (["time", "batch", 16], [8, 1, 16], True),
+    (["batch", "time", 16], [1, 8, 16], True),
+    ([None, None], [1, 8], True),
+    (["batch", 16], [1, 16], False),
+    (["N", 4, "past_sequence_length", 64], [1, 4, 8, 64], True),
+    (["batch", 12, "past", "total"], [1, 12, 8, 8], True),
+    ([None, 16, None, 64], [1, 16, 8, 64], True),
+    (["N", "frames", "tokens"], [1, 8, 8], True),
+    (["N", 3, 48, "width"], [1, 3, 48, 224], False),
+    (["N", None, None, 16], [1, 224, 224, 16], False),
+    ([None] * 4, [1, 224, 224, 224], False),
+    ([3, "h", "w"], [3, 224, 224], False),
+    (["d"] * 5, [1, 1, 1, 1, 1], False),
+])
+def test_unknown_dimensions_are_small_or_of_images(command, tmp_path, declared, taken, told):
+    """What is assumed of others than images is said, on stderr, as the option that changes it."""
+    path = write_model(tmp_path / "m.onnx", [helper.make_node("Neg", ["x"], ["y"])],
+                       {"x": declared}, {"y": declared}, {})
+    status, out, err = command("run", path, "--json")
+    assert status == 0 and json.loads(out)["inputs"][0]["shape"] == taken
+    option = f"x={','.join(map(str, taken))}"
+    assert bool(err) == told
+    if told:
+        (line,) = err.splitlines()
+        assert line.startswith("webnn-vk: unknown dimensions are taken: x [")
+        assert line.endswith(f" as --shape {option}")
+    assert command("run", path, "--json", "--shape", option)[2] == ""
+    exported = tmp_path / "m.webnn"
+    assert command("export", path, exported)[0] == 0
+
+
+def test_a_guess_that_does_not_fit_is_named(command, tmp_path):
+    path = write_model(tmp_path / "m.onnx", [helper.make_node("Add", ["a", "b"], ["y"])],
+                       {"a": ["N", "time"], "b": [3, 5]}, {"y": [3, 5]}, {})
+    status, out, err = command("run", path)
+    assert (status, out, len(err.splitlines())) == (1, "", 1)
+    assert err.endswith("unknown dimensions are taken: a [N, time] as --shape a=1,8\n")
+    assert command("run", path, "--shape", "a=3,5")[0] == 0
+
+
 @pytest.mark.parametrize(("shape", "layout"), [
     ([1, 3, "h", "w"], "nchw"), ([1, "h", "w", 3], "nhwc"), ([3, "h", "w"], "chw"),
 ])
