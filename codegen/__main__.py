@@ -35,6 +35,7 @@ from .compiler import find_compiler, knowing
 from .describe import describe, description
 from .glsl import CompilerUnavailable, GlslError, Source
 from .isa import IsaError
+from .origins import placed
 from .pack import PACK_PATH, Pack, find_pack
 from .render import SHADERS, add_template_dir, own_templates, render, template_info, templates
 from .spec import FEATURES, KernelSpec, SpecError
@@ -90,7 +91,10 @@ def _spec(arguments: argparse.Namespace) -> KernelSpec:
 
 def _compiled(arguments: argparse.Namespace) -> bytes:
     spec = _spec(arguments)
-    module = _from_glsl(Source(render(spec), spec.template, spec.target), arguments)
+    try:
+        module = _from_glsl(Source(render(spec), spec.template, spec.target), arguments)
+    except GlslError as error:
+        raise placed(error, spec) from None
     return spirv.add_float_controls(module, spec.features)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 _LONGEST_STATEMENT = 20_000
@@ -16,13 +17,27 @@ _INCLUDE = re.compile(r"#(?:\s|\0|/\*.*?\*/)*include", re.DOTALL)
 _JOINED_LINES = re.compile(r"\\[ \t\f\v]*(?:\r\n|\n|\r)")
 
 
-class GlslError(RuntimeError):
-    """GLSL that does not compile. `log` is the compiler's, `text` the whole source."""
+# How compilers begin an error: with the line of the GLSL.
+_ERROR = re.compile(r"(?:ERROR: [^\n:]*:|\.comp:)(\d+):")
 
-    def __init__(self, name: str, log: str, text: str) -> None:
+
+class GlslError(RuntimeError):
+    """GLSL that does not compile. `log` is the compiler's, `text` the whole source. `origins`:
+    FILE:LINE of the template that each line of it comes from, where there is one."""
+
+    def __init__(self, name: str, log: str, text: str, origins: Sequence[str] = ()) -> None:
         self.name, self.log, self.text = name, log.strip(), text
+        told = "\n".join(_located(line, origins) for line in self.log.splitlines())
         excerpt = _excerpt(self.log, text)
-        super().__init__(f"{name}: the GLSL does not compile\n{self.log}\n{excerpt}")
+        super().__init__(f"{name}: the GLSL does not compile\n{told}\n{excerpt}")
+
+
+def _located(line: str, origins: Sequence[str]) -> str:
+    """A line of a log, with its place in a template before it."""
+    error = _ERROR.search(line)
+    number = int(error[1]) if error else 0
+    origin = origins[number - 1] if 0 < number <= len(origins) else ""
+    return f"{origin}: {line}" if origin else line
 
 
 class CompilerUnavailable(RuntimeError):
@@ -76,7 +91,7 @@ class Source:
 
 def _excerpt(log: str, text: str, around: int = 3, most: int = 3) -> str:
     """The numbered GLSL lines around the first errors of the log."""
-    numbers = [int(n) for n in re.findall(r"(?:ERROR: [^\n:]*:|\.comp:)(\d+):", log)]
+    numbers = [int(n) for n in _ERROR.findall(log)]
     lines = text.splitlines()
     shown: list[str] = []
     last = 0

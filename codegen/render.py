@@ -16,6 +16,7 @@ import functools
 import hashlib
 import os
 import re
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -214,7 +215,8 @@ def _names(folder: Path) -> set[str]:
     return {p.relative_to(folder).as_posix() for p in folder.rglob("*.comp.j2")}
 
 
-def _variables(spec: KernelSpec) -> dict[str, Any]:
+def variables(spec: KernelSpec) -> dict[str, Any]:
+    """What the template of a spec sees."""
     native64 = "int64" in spec.features
     buffers = [_view(b, spec.bindings[b.name], spec.features) for b in spec.buffers]
     return {
@@ -237,18 +239,43 @@ def render(spec: KernelSpec) -> str:
     Raises RenderError when the template is missing or faulty, or an option it needs is not given.
     """
     try:
-        variables = _variables(spec)
-        text = environment().get_template(spec.template).render(variables)
+        given = variables(spec)
+        text = environment().get_template(spec.template).render(given)
         return insert_functions(
-            text, environment(), int64_used=variables["int64_used"],
-            int64_native=variables["int64_native"],
+            text, environment(), int64_used=given["int64_used"],
+            int64_native=given["int64_native"],
         )
     except jinja2.TemplateNotFound as error:
         raise RenderError(_missing(error.name)) from None
     except jinja2.TemplateSyntaxError as error:
         raise RenderError(f"{error.name}:{error.lineno}: {error.message}") from error
     except jinja2.UndefinedError as error:
-        raise RenderError(f"{spec.template}: {error.message} (is an option missing?)") from error
+        place = _place_of(error) or spec.template
+        raise RenderError(f"{place}: {error.message} (is an option missing?)") from error
+    except Exception as error:
+        place = _place_of(error)
+        if place is None:  # not the template's
+            raise
+        kind = "" if isinstance(error, SpecError) else f"{type(error).__name__}: "
+        raise RenderError(f"{place}: {kind}{error}") from error
+
+
+def _place_of(error: Exception) -> str | None:
+    """FILE:LINE of the template that raised it: Jinja puts that into the traceback."""
+    place = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        path = Path(frame.f_code.co_filename)
+        if "__jinja_exception__" in frame.f_globals and path.suffix == ".j2":
+            place = f"{shown(str(path), path.name)}:{line}"
+    return place
+
+
+def shown(filename: str | None, name: str | None) -> str:
+    """A template's file as errors name it: the library's by name, others by their path."""
+    if filename is None or Path(filename).is_relative_to(SHADERS):
+        return name or "template"
+    path = Path(filename)
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def _missing(name: str | None) -> str:

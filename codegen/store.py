@@ -9,6 +9,7 @@ compiler hasn't just made is checked for its structure (`spirv_check`).
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -265,9 +266,11 @@ class ShaderStore:
             raise ShaderUnavailable(
                 f"the GLSL compiler for {names} does not work: {error}", failed=True
             ) from error
-        for result in results:
+        for spec, result in zip(specs, results, strict=True):
             if isinstance(result, GlslError):
-                raise result
+                from .origins import placed  # not needed where all is well
+
+                raise placed(result, spec)
         modules = {}
         for spec, result in zip(specs, results, strict=True):
             module = spirv.add_float_controls(spirv.strip(result), spec.features)
@@ -399,8 +402,11 @@ def cache_state() -> dict[str, Any]:
         usable = cache.check()
     if usable:
         # Of entries alone: anything may lie there under such a name.
-        found = (path.lstat() for path in Path(folder, "spirv").glob("*.spv"))
-        sizes = [about.st_size for about in found if stat.S_ISREG(about.st_mode)]
+        sizes = []
+        for path in Path(folder, "spirv").glob("*.spv"):
+            with contextlib.suppress(FileNotFoundError):  # another process clears
+                about = path.lstat()
+                sizes += [about.st_size] * stat.S_ISREG(about.st_mode)
         state["entries"], state["bytes"] = len(sizes), sum(sizes)
     elif usable is False and folder is not None:
         state["problem"] = "; ".join(str(warning.message) for warning in caught) or (
@@ -418,7 +424,7 @@ def damaged_entries(folder: Path) -> list[Path]:
             place = bytes.fromhex(path.name.partition("-")[0])
         except ValueError:
             place = b""
-        if _read_entry(path, place) is None:
+        if _read_entry(path, place) is None and os.path.lexists(path):
             bad.append(path)
     return bad
 

@@ -107,23 +107,25 @@ class SavedGraphs:
         """Bytes of each graph in the folder by its key, those of other devices too. Raises as
         ``keys``."""
         root = self._root("list_graphs")
-        return {
-            about["key"]: sum(
-                path.stat().st_size for path in (root / about["folder"]).glob("*")
-            ) for _, about in self._entries(root)
-        }
+        found = {}
+        for _, about in self._entries(root):
+            with contextlib.suppress(FileNotFoundError):  # another process clears
+                files = (root / about["folder"]).glob("*")
+                found[about["key"]] = sum(path.stat().st_size for path in files)
+        return found
 
     def damaged(self) -> dict[str, str]:
         """The graphs whose files are not those that were saved: the reason by key. Raises as
         ``keys``."""
         root, found = self._root("list_graphs"), {}
-        for _, about in self._entries(root):
+        for entry, about in self._entries(root):
             for name in (serial.TEXT, serial.DATA):
                 try:
                     if _digest(root / about["folder"] / name) != about["files"].get(name):
                         found[about["key"]] = f"{name} is damaged"
                 except OSError as error:
-                    found[about["key"]] = f"{name}: {error.strerror or error}"
+                    if _read_entry(entry) == about:  # else removed or replaced by another process
+                        found[about["key"]] = f"{name}: {error.strerror or error}"
         return found
 
     def delete(self, key: str) -> None:

@@ -2,4 +2,9 @@
 
 
 class ToolError(Exception):
-    """A tool can't go on with what it was given; the message is one line for the user."""
+    """A tool can't go on with what it was given. The message is one line for the user; ``lines``
+    are printed below it as they are: what a compiler says of a source."""
+
+    def __init__(self, message: str, lines: str = "") -> None:
+        super().__init__(message)
+        self.lines = lines

@@ -9,7 +9,7 @@ from pathlib import Path
 from webnn_vk import __version__
 from webnn_vk.codegen.store import cache_state, damaged_entries
 
-from ..errors import DOMException, sanitize
+from ..errors import DOMException, NotSupportedError, sanitize
 from ..saved_graphs import SavedGraphs
 from ..settings import Settings
 from ..tuning import FOLDER, damaged_schedules, remembered_files, schedule_files
@@ -100,6 +100,17 @@ def verify(as_json: bool) -> int:
     return int(bool(shaders or graphs or tuned))
 
 
+def _remove(path: Path) -> bool:
+    """Remove a file; whether this did it: another process may replace or clear, too."""
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return False
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def clear(only: str | None, as_json: bool) -> None:
     """Remove the shaders, the saved graphs and the tuned schedules, or ``only`` one of them."""
     folder = _folder()
@@ -109,20 +120,21 @@ def clear(only: str | None, as_json: bool) -> None:
     try:
         if only in (None, "shaders"):
             for path in folder.joinpath("spirv").glob("*.spv"):
-                if stat.S_ISREG(path.lstat().st_mode):
-                    path.unlink()
-                    removed["shaders"] += 1
+                removed["shaders"] += _remove(path)
         if only in (None, "graphs"):
             graphs = _graphs()
             for key in graphs.keys():
-                graphs.delete(key)
-                removed["graphs"] += 1
+                try:
+                    graphs.delete(key)
+                    removed["graphs"] += 1
+                except NotSupportedError:
+                    if key in graphs.keys():
+                        raise
         if only in (None, "tuned"):
             for path in schedule_files(folder / FOLDER):
-                path.unlink()
-                removed["tuned"] += 1
+                removed["tuned"] += _remove(path)
             for path in remembered_files(folder / FOLDER):
-                path.unlink()
+                _remove(path)
     except (OSError, DOMException) as error:
         raise ToolError(f"cannot clear the cache: {error}") from None
     if as_json:

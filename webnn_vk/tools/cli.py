@@ -46,6 +46,7 @@ app.add_typer(shader_app, name="shader")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit status is 0, or 1 after an error said in one line on stderr (and 1
     from commands that found something wrong), 2 for wrong arguments, 130 after Ctrl-C."""
+    _open_streams()
     # Where stdout can't write a character, it is written in ASCII.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -61,6 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _wrong_use(error)
     except (ToolError, webnn_vk.DOMException) as error:
         print(f"webnn-vk: {' '.join(str(error).split())}", file=sys.stderr)
+        if isinstance(error, ToolError) and error.lines:
+            print(error.lines, file=sys.stderr)
         return 1
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED
@@ -73,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _drop_output()
         return 0
     except OSError as error:
-        where = error.filename or ("stdout" if _is_full(error) else "")
+        where = error.filename or ("stdout" if _is_of_stdout(error) else "")
         what = error.strerror or error
         print(f"webnn-vk: {f'{where}: ' * bool(where)}{what}", file=sys.stderr)
         _drop_output()
@@ -83,9 +86,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status if isinstance(status, int) else 0
 
 
-def _is_full(error: OSError) -> bool:
-    """Whether it is stdout that has no room for more: a file that has none is the command's."""
-    if error.errno not in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None)):
+def _open_streams() -> None:
+    """Open what the caller closed (`>&-`): else the next file that is opened, a driver's perhaps,
+    would become the standard output. What is printed there fails when it is written."""
+    if os.name == "posix":
+        for number in range(3):
+            try:
+                os.fstat(number)
+            except OSError:
+                os.open(os.devnull, os.O_RDONLY if number == 1 else os.O_RDWR)
+    if sys.stdout is None:
+        sys.stdout = open(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")
+
+
+def _is_of_stdout(error: OSError) -> bool:
+    """Whether it is stdout that has no room for more or is closed: a file that has none is the
+    command's."""
+    kinds = (errno.ENOSPC, errno.EFBIG, errno.EBADF, getattr(errno, "EDQUOT", None))
+    if error.errno not in kinds:
         return False
     try:
         os.write(sys.stdout.fileno(), b"\n")  # nothing would not be tried

@@ -55,7 +55,7 @@ Device = Annotated[str | None, typer.Option(
 Json = Annotated[bool, typer.Option("--json", help="JSON alone on stdout.")]
 Shape = Annotated[list[str] | None, typer.Option(
     "--shape", metavar="NAME=1,3,48,192", callback=_shape_list, show_default=False,
-    help="An input's shape; else 1 for its batch, 224 for others.")]
+    help="An input's shape; else batch 1, 224 for images, 8 for others.")]
 Input = Annotated[list[str] | None, typer.Option(
     "--input", "-i", metavar="[NAME=]WHAT", show_default=False,
     help="random, numbers, FILE.npy, FILE.npz or an image.")]

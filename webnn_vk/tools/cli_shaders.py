@@ -99,14 +99,13 @@ def _literals(given: list[str]) -> dict[str, Any]:
 
 @shader_app.command("describe", epilog="Example: webnn-vk shader describe scatter_clear")
 def shader_describe(
-    template: Annotated[str, typer.Argument(metavar="TEMPLATE", show_default=False,
-                                            help="Its name: see webnn-vk shader list.")],
+    template: Annotated[str, typer.Argument(
+        metavar="TEMPLATE", show_default=False,
+        help="Its name (see webnn-vk shader list), or a path to your own.")],
     json: Json = False,
 ) -> None:
     """What a template wants, and a command that compiles it."""
-    from .shaders import describe
-
-    describe(template, json)
+    _generate("describe", [template, *["--json"] * json])
 
 
 @shader_app.command(

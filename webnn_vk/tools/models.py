@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +19,13 @@ if TYPE_CHECKING:
     from ..ml_graph import MLGraph
 
 SAVED = "cache:"
-#: Lengths of dimensions that nobody has given: the first, and the others.
-FIRST, OTHERS = 1, 224
+#: Lengths of dimensions that are not given: the batch, those of images, and others (of time, of
+#: tokens), where every step may cost as much as the one before.
+BATCH, IMAGE, OTHERS = 1, 224, 8
+#: Channels that images have.
+_CHANNELS = (1, 3)
+_IS_BATCH = re.compile(r"batch|^[nb]$", re.IGNORECASE)
+_IS_SEQUENCE = re.compile(r"seq|time|token|past|len|step|frame", re.IGNORECASE)
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -48,13 +54,15 @@ class Port:
 @dataclass
 class OpenedModel:
     """A model as a graph on a context. ``ports``: all of its inputs; ``bound``: the values of
-    those that were needed to make the graph, which has no such input."""
+    those that were needed to make the graph, which has no such input. ``assumed``: what was
+    assumed of shapes, in words, or ""."""
 
     title: str
     kind: str
     graph: MLGraph
     ports: dict[str, Port]
     bound: dict[str, np.ndarray] = field(default_factory=dict)
+    assumed: str = ""
 
 
 def kind_of(model: str) -> str:
@@ -118,20 +126,59 @@ def onnx_package() -> Any:
     return onnx
 
 
+def is_image(shape: tuple[int | str | None, ...]) -> bool:
+    """Whether the unknown dimensions of an input are the height and the width of an image: beside
+    each other, in three dimensions with one or three channels, in four with any; in four with such
+    channels one of them may be known."""
+    plane = shape[1:] if len(shape) == 4 else shape
+    if len(plane) != 3 or any(
+        isinstance(d, str) and _IS_SEQUENCE.search(d) for d in plane
+    ):
+        return False
+    for channels, sides in ((plane[0], plane[1:]), (plane[2], plane[:2])):
+        unknown = sum(not isinstance(side, int) for side in sides)
+        if channels in _CHANNELS and unknown >= (1 if len(shape) == 4 else 2):
+            return True
+        if len(shape) == 4 and unknown == 2:
+            return True
+    return False
+
+
 def default_shape(
     port: Port, lengths: dict[str, int], most: Mapping[str, int] = NOTHING
 ) -> tuple[int, ...]:
     """A shape for a port: dimensions by their names' ``lengths``, which get those that it lacks.
     ``most``: the longest that a named dimension may be."""
+    declared = port.shape or ()
+    others = IMAGE if is_image(declared) else OTHERS
+    batches = [n for n, d in enumerate(declared) if isinstance(d, str) and _IS_BATCH.search(d)]
     shape = []
-    for place, dimension in enumerate(port.shape or ()):
+    for place, dimension in enumerate(declared):
         if not isinstance(dimension, int):
-            length = OTHERS if place else FIRST
+            # The first is the batch, unless another is called so.
+            length = BATCH if place in (batches or [0]) else others
             if dimension is not None:
                 length = lengths.setdefault(dimension, min(length, most.get(dimension, length)))
             dimension = length
         shape.append(dimension)
     return tuple(shape)
+
+
+def guessed(
+    ports: Mapping[str, Port], shapes: Shapes, given: Shapes, images: bool = False
+) -> str:
+    """What was assumed of dimensions that are not given, for people, or "". ``images``: what is
+    documented for images and batches, too."""
+    told = []
+    for name, port in ports.items():
+        declared = port.shape or ()
+        places = [n for n, d in enumerate(declared) if not isinstance(d, int)]
+        if name in given or name not in shapes or not places:
+            continue
+        if images or any(shapes[name][n] != BATCH for n in places) and not is_image(declared):
+            told.append(f"{sanitize(name)} {shown_shape(declared)} as "
+                        f"--shape {sanitize(name)}={','.join(map(str, shapes[name]))}")
+    return f"unknown dimensions are taken: {'; '.join(told)}" if told else ""
 
 
 def _shapes_of(ports: Mapping[str, Port], values: Values) -> dict[str, tuple[int, ...]]:
@@ -176,6 +223,10 @@ def shown_shape(shape: tuple[int | str | None, ...] | None) -> str:
     return f"[{', '.join('?' if d is None else sanitize(str(d)) for d in shape)}]"
 
 
+def _also(guess: str) -> str:
+    return f"; {guess}" * bool(guess)
+
+
 def _open_onnx(
     model: str, context: MLContext, shapes: Shapes, values: Values, outputs: Sequence[str] | None
 ) -> OpenedModel:
@@ -191,18 +242,21 @@ def _open_onnx(
         for name, port in ports.items()
         if port.shape is not None or name in given
     }
+    guess = guessed(ports, inputs, given, images=True)
     bound: dict[str, np.ndarray] = {}
     while True:
         try:
             graph = onnx.load(read, context, {**inputs, **bound}, outputs=outputs).result()
-            return OpenedModel(Path(model).name, "onnx", graph, ports, bound)
+            return OpenedModel(
+                Path(model).name, "onnx", graph, ports, bound, guessed(ports, inputs, given)
+            )
         except onnx.UnsupportedModelError as error:
             needed = error.values_needed - bound.keys()
             if not needed:
                 hint = ""
                 if any(p.operator == "output" for p in error.problems):
                     hint = "\n  (here: --outputs NAME,NAME)"
-                raise UnsupportedModel(f"{error}{hint}", [
+                raise UnsupportedModel(f"{error}{hint}{_also(guess)}", [
                     {"node": p.node, "operator": p.operator, "reason": p.reason}
                     for p in error.problems
                 ]) from None
@@ -214,6 +268,8 @@ def _open_onnx(
                     ) from None
                 value = values[name].astype(ports[name].type)
                 bound[name] = value if value.ndim else np.full(inputs.get(name, ()), value)
+        except (ValueError, TypeError, DOMException) as error:
+            raise ToolError(f"{model}: {error}{_also(guess)}") from None
 
 
 def _open_webnn(model: str, context: MLContext, shapes: Shapes, values: Values) -> OpenedModel:
@@ -228,10 +284,11 @@ def _open_webnn(model: str, context: MLContext, shapes: Shapes, values: Values) 
         name = document.titles.get(("input", declared.name), declared.name)
         ports[name] = Port(name, declared.data_type, shape)
     lengths = _known_lengths(ports, {**_shapes_of(ports, values), **shapes})
-    for port in ports.values():
-        default_shape(port, lengths, most)
+    given = {**_shapes_of(ports, values), **shapes}
+    made = {name: default_shape(port, lengths, most) for name, port in ports.items()}
     graph = webnn_file.load(model, context, dimensions=lengths).result()
-    return OpenedModel(Path(model).name, "webnn", graph, ports)
+    return OpenedModel(Path(model).name, "webnn", graph, ports,
+                       assumed=guessed(ports, made, given))
 
 
 def _open_saved(model: str, context: MLContext, shapes: Shapes, values: Values) -> OpenedModel:

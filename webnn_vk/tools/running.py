@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -88,7 +89,10 @@ def open_as_given(
         names = model_inputs(options.model)
         if names:
             values = {n: g.array for n, g in named(given, names).items() if g.array is not None}
-    return open_model(options.model, context, shapes, values, options.outputs)
+    model = open_model(options.model, context, shapes, values, options.outputs)
+    if model.assumed:
+        print(f"webnn-vk: {model.assumed}", file=sys.stderr)
+    return model
 
 
 def model_inputs(model: str) -> list[str]:

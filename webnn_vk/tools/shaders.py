@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 from webnn_vk.codegen import __main__ as generator
 from webnn_vk.codegen import spirv
-from webnn_vk.codegen.describe import describe as described
-from webnn_vk.codegen.describe import description
 from webnn_vk.codegen.render import render, template_info, templates
 
 from ..errors import sanitize
@@ -113,17 +111,6 @@ def disassembled(module: bytes) -> str:
     return done.stdout.decode()
 
 
-def describe(template: str, as_json: bool = False) -> None:
-    """Print what a template wants, and a command that compiles it."""
-    try:
-        if as_json:
-            emit(description(template))
-        else:
-            say(described(template))
-    except ValueError as error:
-        raise ToolError(str(error)) from None
-
-
 def generate(command: str, arguments: Sequence[str]) -> None:
     """``python -m webnn_vk.codegen``. ``ToolError`` where something fails, ValueError for wrong
     arguments."""
@@ -134,4 +121,5 @@ def generate(command: str, arguments: Sequence[str]) -> None:
     except SystemExit:
         raise ValueError(told.getvalue().strip().rpartition("error: ")[2]) from None
     if failed:
-        raise ToolError(told.getvalue().strip().removeprefix("error: "))
+        message, _, lines = told.getvalue().rstrip().removeprefix("error: ").partition("\n")
+        raise ToolError(message, lines)

@@ -8,6 +8,7 @@ whoever reads a schedule takes it only if it is among the problem's candidates.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -171,9 +172,10 @@ def schedule_files(folder: Path) -> dict[Path, int]:
     """The files of a folder of tuned schedules, with their sizes in bytes."""
     found = {}
     for path in sorted(folder.glob("*.json")):
-        about = path.lstat()
-        if stat.S_ISREG(about.st_mode):
-            found[path] = about.st_size
+        with contextlib.suppress(FileNotFoundError):  # another process clears
+            about = path.lstat()
+            if stat.S_ISREG(about.st_mode):
+                found[path] = about.st_size
     return found
 
 
@@ -189,7 +191,8 @@ def damaged_schedules(folder: Path) -> dict[str, str]:
         try:
             _checked(read_regular(path, _LARGEST))
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            found[path.name] = str(error)
+            if os.path.lexists(path):  # another process may have cleared
+                found[path.name] = str(error)
     return found
 
 

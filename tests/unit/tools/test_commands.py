@@ -59,6 +59,47 @@ def test_shapes_that_nobody_gives(command, model):
     assert x["shape"] == [1, 3, 224, 224]
 
 
+@pytest.mark.parametrize(("declared", "taken", "told"), [
+    (["time", "batch", 16], [8, 1, 16], True),
+    (["batch", "time", 16], [1, 8, 16], True),
+    ([None, None], [1, 8], True),
+    (["batch", 16], [1, 16], False),
+    (["N", 4, "past_sequence_length", 64], [1, 4, 8, 64], True),
+    (["batch", 12, "past", "total"], [1, 12, 8, 8], True),
+    ([None, 16, None, 64], [1, 16, 8, 64], True),
+    (["N", "frames", "tokens"], [1, 8, 8], True),
+    (["N", 3, 48, "width"], [1, 3, 48, 224], False),
+    (["N", None, None, 16], [1, 224, 224, 16], False),
+    ([None] * 4, [1, 224, 224, 224], False),
+    ([3, "h", "w"], [3, 224, 224], False),
+    (["d"] * 5, [1, 1, 1, 1, 1], False),
+])
+def test_unknown_dimensions_are_small_or_of_images(command, tmp_path, declared, taken, told):
+    """What is assumed of others than images is said, on stderr, as the option that changes it."""
+    path = write_model(tmp_path / "m.onnx", [helper.make_node("Neg", ["x"], ["y"])],
+                       {"x": declared}, {"y": declared}, {})
+    status, out, err = command("run", path, "--json")
+    assert status == 0 and json.loads(out)["inputs"][0]["shape"] == taken
+    option = f"x={','.join(map(str, taken))}"
+    assert bool(err) == told
+    if told:
+        (line,) = err.splitlines()
+        assert line.startswith("webnn-vk: unknown dimensions are taken: x [")
+        assert line.endswith(f" as --shape {option}")
+    assert command("run", path, "--json", "--shape", option)[2] == ""
+    exported = tmp_path / "m.webnn"
+    assert command("export", path, exported)[0] == 0
+
+
+def test_a_guess_that_does_not_fit_is_named(command, tmp_path):
+    path = write_model(tmp_path / "m.onnx", [helper.make_node("Add", ["a", "b"], ["y"])],
+                       {"a": ["N", "time"], "b": [3, 5]}, {"y": [3, 5]}, {})
+    status, out, err = command("run", path)
+    assert (status, out, len(err.splitlines())) == (1, "", 1)
+    assert err.endswith("unknown dimensions are taken: a [N, time] as --shape a=1,8\n")
+    assert command("run", path, "--shape", "a=3,5")[0] == 0
+
+
 @pytest.mark.parametrize(("shape", "layout"), [
     ([1, 3, "h", "w"], "nchw"), ([1, "h", "w", 3], "nhwc"), ([3, "h", "w"], "chw"),
 ])
@@ -258,6 +299,25 @@ def test_shader_list_and_describe(command):
     found = command.json("shader", "describe", "scatter_clear")
     assert found["buffers"]["slots"]["values"] == ["uint32:w:4"]
     assert found["command"][3:5] == ["compile", "scatter_clear"]
+
+
+def test_shader_describe_takes_a_path(command, tmp_path, monkeypatch):
+    """As compile does, and says the same of what is none."""
+    (tmp_path / "own.comp.j2").write_text(
+        '{# Of my own. #}\n{% include "lib/prelude.glsl.j2" %}\n'
+        "void main() { store_y(0u, load_x(P.first)); }\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    for path in ("own.comp.j2", "./own.comp.j2", tmp_path / "own.comp.j2"):
+        found = command.json("shader", "describe", path)
+        assert found["comment"] == "Of my own." and found["params"] == ["first"]
+        assert found["buffers"]["y"]["access"] == "w"
+    status, out, err = command("shader", "describe", "./own.comp.j2")
+    assert (status, err) == (0, "") and "--buffer y:TYPE:w" in out
+    assert "own" not in {row["template"] for row in command.json("shader", "list")}
+    for path in ("./nosuch.comp.j2", "own.comp"):
+        told = {command("shader", name, path) for name in ("describe", "compile")}
+        assert len(told) == 1 and told.pop()[:2] == (1, "")
 
 
 def test_shader_compile_takes_a_template_of_ones_own(command, tmp_path):
