@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...builder import MLOperand
+from ...graph import onnx_pairs
 from ..context import NodeContext
 from ..errors import Unsupported
 from ..records import onnx_operator
@@ -15,19 +16,12 @@ from ..types import STORAGE_ONLY, numpy_type, type_name
 from ..values import Tensor
 from . import integers
 
-_UNARY = {
-    "Ceil": "ceil", "Cos": "cos", "Erf": "erf", "Exp": "exp", "Floor": "floor", "HardSwish":
-    "hard_swish", "Log": "log", "Reciprocal": "reciprocal", "Round": "round_even", "Sigmoid":
-    "sigmoid", "Sin": "sin", "Softplus": "softplus", "Softsign": "softsign", "Sqrt": "sqrt",
-    "Tan": "tan", "Tanh": "tanh",
-}
+_UNARY = onnx_pairs.UNARY
 _BINARY = {
-    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Less": "lesser", "Greater": "greater",
-    "LessOrEqual": "lesser_or_equal", "GreaterOrEqual": "greater_or_equal",
-    "And": "logical_and", "Or": "logical_or", "Xor": "logical_xor", "Equal": "equal",
+    **onnx_pairs.ARITHMETIC, "Div": "div", **onnx_pairs.COMPARISONS, **onnx_pairs.LOGIC,
 }
 # Comparisons need no rounding: wider types hold int16 and the like exactly.
-_EXACT = ("Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Equal")
+_EXACT = tuple(onnx_pairs.COMPARISONS)
 _UNSIGNED = ("uint8", "uint32", "uint64")
 
 
