@@ -78,6 +78,11 @@ def _capacities(operands: Sequence[Operand]) -> tuple[int, ...]:
     return (8, 16) if any(o.blockwise for o in operands) else (8,)
 
 
+def _in_vectors(*data_types: str) -> bool:
+    """Whether a result of one of these types is stored four elements at once."""
+    return 4 in map(width, data_types)
+
+
 def _spec(
     chain: Chain,
     operands: Sequence[Operand],
@@ -101,7 +106,7 @@ def _spec(
     ]
     params = [Param("low"), Param("high")]
     constants = [Constant("ITEMS"), Constant("WHOLE", default=0)]
-    if width(out) == 4:
+    if _in_vectors(out, *(kind for _, kind in taps)):
         constants.append(Constant("PARTIAL", default=0))
     broadcasting = [o.name for o in operands if o.broadcasts]
     if broadcasting:
@@ -230,7 +235,7 @@ class ElementwiseFamily(Family):
             begin = start // ALIGNMENT * ALIGNMENT
             count = stop - begin
             last = stop == out.size
-            if width(out.data_type) == 4:
+            if _in_vectors(*(value.data_type for value in node.writes)):
                 constants["PARTIAL"] = int(start > begin or (stop % 4 != 0 and not last))
             # Not on a CPU: another pipeline costs more there than the comparisons.
             constants["WHOLE"] = int(
