@@ -1,5 +1,5 @@
-"""The rest of dividing floats, exact whatever the quotient: by whole numbers of 64 bits, which hold a
-float's digits."""
+"""The rest of dividing floats, exact whatever the quotient: by whole numbers of 64 bits, which hold
+a float's digits."""
 
 from __future__ import annotations
 
