@@ -7,7 +7,8 @@
     readme      the table of operators in README.md
     operators   docs/operators.md, with the counts of the last conformance run
                 (docs/conformance.json: python -m tests.support.operator_table runs it)
-    onnx        docs/onnx.md: what of ONNX's backend suite is beyond WebNN
+    onnx        docs/onnx.md: where ONNX's operators and WebNN's differ, and what of ONNX's
+                backend suite is beyond WebNN
     engine      docs/cpu-engine.md: what stays on NumPy
     drivers     docs/drivers.md: what each driver can do, with the last figures and counts
                 (docs/drivers.json, docs/kompute-vectors.json: see tests/support/driver_table.py)

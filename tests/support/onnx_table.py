@@ -1,14 +1,18 @@
-"""docs/onnx.md: what of ONNX's backend suite is beyond WebNN, and why."""
+"""docs/onnx.md: where ONNX's operators and WebNN's differ; what of ONNX's backend suite is beyond
+WebNN, and why."""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from pathlib import Path
 
 from tests.support.paths import ROOT
+from webnn_vk.graph import onnx_pairs
 
 PAGE = ROOT / "docs" / "onnx.md"
 START, END = "<!-- table -->", "<!-- /table -->"
+DIFFERENCES = r"(<!-- differences -->\n).*?(<!-- /differences -->)"
 
 #: Cases within the predicate that fail, and why; everything else passes on every device.
 FAILING = {
@@ -69,6 +73,14 @@ def text() -> str:
     return "\n".join(lines)
 
 
+def _differences() -> str:
+    """Where the definitions of operators part that both sides have."""
+    lines = ["| ONNX | WebNN | ONNX's definition |", "| --- | --- | --- |"]
+    for row in onnx_pairs.DIFFERENCES:
+        lines.append(f"| `{row.onnx}` | `{row.webnn}` | {row.says} |")
+    return "\n".join(lines)
+
+
 def _made_with() -> str:
     import onnx
 
@@ -93,7 +105,11 @@ def _operators() -> str:
 def files() -> dict[Path, str]:
     """The page with its generated part made anew; as it is where another version of onnx is
     installed than it was made with, or none."""
-    old = PAGE.read_text(encoding="utf-8")
+    old, count = re.subn(
+        DIFFERENCES, lambda marks: f"{marks[1]}{_differences()}\n{marks[2]}",
+        PAGE.read_text(encoding="utf-8"), flags=re.DOTALL,
+    )
+    assert count == 1, f"the marks of the differences are gone from {PAGE.name}"
     before, rest = old.split(START)
     own, after = rest.split(END)
     try:

@@ -183,3 +183,20 @@ def test_mean_variance_normalization(context, axes):
     centred = exact - exact.mean(over, keepdims=True)
     expected = centred / (centred.std(over, keepdims=True) + 1e-9)
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("fmod", [0, 1])
+@pytest.mark.parametrize("kind", ["float32", "float16"])
+def test_rests(context, kind, fmod):
+    """Quotients of all sizes; zeros, infinities and NaN on both sides."""
+    draws = np.random.default_rng(0)
+    with np.errstate(over="ignore"):
+        x, y = ((draws.normal(size=3000) * np.exp2(draws.uniform(-reach, reach, 3000))).astype(kind)
+                for reach in ((120, 20) if kind == "float32" else (14, 6)))
+    odd = np.array([0, -0.0, 1, -1, 7.5, -7.5, 2, 1e-6, np.inf, -np.inf, np.nan], kind)
+    x = np.concatenate([x, x[:50], np.repeat(odd, odd.size)])
+    y = np.concatenate([y, x[:50] * 3 // 1, np.tile(odd, odd.size)])
+    (got,) = Node("Mod", [x, y], {"fmod": fmod}, domain="", opset=13).here(context)
+    with np.errstate(all="ignore"):
+        expected = (np.fmod if fmod else np.mod)(x, y)
+    np.testing.assert_array_equal(got, expected)

@@ -7,19 +7,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from .. import onnx_pairs
 from .writer import Inexpressible, Tensor, Writer, rule
 
-_UNARY = {
-    "abs": "Abs", "ceil": "Ceil", "cos": "Cos", "erf": "Erf", "exp": "Exp", "floor": "Floor",
-    "log": "Log", "neg": "Neg", "reciprocal": "Reciprocal", "round_even": "Round", "sin": "Sin",
-    "sign": "Sign", "sqrt": "Sqrt", "tan": "Tan",
-    "softsign": "Softsign", "tanh": "Tanh", "gelu": "Gelu",
-}
-_BINARY = {"add": "Add", "sub": "Sub", "mul": "Mul", "max": "Max", "min": "Min"}
-_COMPARISONS = {
-    "equal": "Equal", "greater": "Greater", "greater_or_equal": "GreaterOrEqual",
-    "lesser": "Less", "lesser_or_equal": "LessOrEqual",
-}
+#: Those that are written otherwise where ONNX Runtime's own are less accurate.
+_OWN = ("hard_swish", "sigmoid")
 
 
 def _unary(kind: str) -> Callable[[Writer, Tensor], Tensor]:
@@ -34,11 +26,14 @@ def _comparison(kind: str) -> Callable[[Writer, Tensor, Tensor], Tensor]:
     return lambda w, a, b: w.uint8_of(w.compare(kind, a, b))
 
 
-for _name, _kind in _UNARY.items():
+for _kind, _name in onnx_pairs.UNARY.items():
+    if _name not in _OWN:
+        rule(_name)(_unary(_kind))
+for _name, _kind in (("abs", "Abs"), ("gelu", "Gelu"), ("neg", "Neg"), ("sign", "Sign")):
     rule(_name)(_unary(_kind))
-for _name, _kind in _BINARY.items():
+for _kind, _name in (*onnx_pairs.ARITHMETIC.items(), ("Max", "max"), ("Min", "min")):
     rule(_name)(_binary(_kind))
-for _name, _kind in _COMPARISONS.items():
+for _kind, _name in onnx_pairs.COMPARISONS.items():
     rule(_name)(_comparison(_kind))
 
 
@@ -69,11 +64,12 @@ def not_equal(w: Writer, a: Tensor, b: Tensor) -> Tensor:
     return w.uint8_of(w.op("Not", w.compare("Equal", a, b)))
 
 
-@rule("logical_and", "logical_or", "logical_xor")
-def logical(w: Writer, a: Tensor, b: Tensor) -> Tensor:
-    assert w.node is not None
-    kind = {"logical_and": "And", "logical_or": "Or", "logical_xor": "Xor"}[w.node.operator.name]
-    return w.uint8_of(w.op(kind, w.bool_of(a), w.bool_of(b)))
+def _logical(kind: str) -> Callable[[Writer, Tensor, Tensor], Tensor]:
+    return lambda w, a, b: w.uint8_of(w.op(kind, w.bool_of(a), w.bool_of(b)))
+
+
+for _kind, _name in onnx_pairs.LOGIC.items():
+    rule(_name)(_logical(_kind))
 
 
 @rule("logical_not")
@@ -194,11 +190,6 @@ def prelu(w: Writer, input: Tensor, slope: Tensor) -> Tensor:
         return w.op("PRelu", input, slope)
     below = w.compare("Less", input, w.scalar(0, input))
     return w.select(below, w.op("Mul", slope, input), input)
-
-
-@rule("softplus")
-def softplus(w: Writer, input: Tensor) -> Tensor:
-    return w.op("Softplus", input)
 
 
 @rule("cast")

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .. import onnx_pairs
 from .writer import Tensor, Writer, rule
 
-_KINDS = {
-    "reduce_l1": "ReduceL1", "reduce_l2": "ReduceL2", "reduce_log_sum": "ReduceLogSum",
-    "reduce_log_sum_exp": "ReduceLogSumExp", "reduce_max": "ReduceMax",
-    "reduce_mean": "ReduceMean", "reduce_min": "ReduceMin", "reduce_product": "ReduceProd",
-    "reduce_sum": "ReduceSum", "reduce_sum_square": "ReduceSumSquare",
-}
+_KINDS = {name: kind for kind, name in onnx_pairs.REDUCTIONS.items()}
 
 
 @rule(*_KINDS)

@@ -8,26 +8,21 @@ from typing import Any
 import numpy as np
 
 from ...builder import MLOperand
+from ...graph import onnx_pairs
 from ..context import NodeContext
 from ..errors import Unsupported
 from ..records import onnx_operator
 from ..types import STORAGE_ONLY, numpy_type, type_name
 from ..values import Tensor
 from . import integers
+from .float_mod import float_mod
 
-_UNARY = {
-    "Ceil": "ceil", "Cos": "cos", "Erf": "erf", "Exp": "exp", "Floor": "floor", "HardSwish":
-    "hard_swish", "Log": "log", "Reciprocal": "reciprocal", "Round": "round_even", "Sigmoid":
-    "sigmoid", "Sin": "sin", "Softplus": "softplus", "Softsign": "softsign", "Sqrt": "sqrt",
-    "Tan": "tan", "Tanh": "tanh",
-}
+_UNARY = onnx_pairs.UNARY
 _BINARY = {
-    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Less": "lesser", "Greater": "greater",
-    "LessOrEqual": "lesser_or_equal", "GreaterOrEqual": "greater_or_equal",
-    "And": "logical_and", "Or": "logical_or", "Xor": "logical_xor", "Equal": "equal",
+    **onnx_pairs.ARITHMETIC, "Div": "div", **onnx_pairs.COMPARISONS, **onnx_pairs.LOGIC,
 }
 # Comparisons need no rounding: wider types hold int16 and the like exactly.
-_EXACT = ("Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Equal")
+_EXACT = tuple(onnx_pairs.COMPARISONS)
 _UNSIGNED = ("uint8", "uint32", "uint64")
 
 
@@ -118,8 +113,10 @@ def power(c: NodeContext, a: Tensor, b: Tensor) -> MLOperand:
 @onnx_operator("Mod")
 def mod(c: NodeContext, a: Tensor, b: Tensor, *, fmod: int = 0) -> MLOperand:
     x, y = a.operand, b.operand
-    if x.data_type in ("float32", "float16"):
-        return _float_mod(c, x, y, fmod)
+    if x.data_type.startswith("float"):
+        return c.cast(
+            float_mod(c, c.cast(x, "float32"), c.cast(y, "float32"), bool(fmod)), x.data_type
+        )
     small = x.data_type in ("int8", "uint8")
     if small:  # a quotient of −128 by −1 needs more bits
         x, y = c.cast(x, "int32"), c.cast(y, "int32")
@@ -131,25 +128,6 @@ def mod(c: NodeContext, a: Tensor, b: Tensor, *, fmod: int = 0) -> MLOperand:
         )
         rest = c.b.where(wrong, c.b.add(rest, y), rest)
     return c.cast(rest, a.operand.data_type) if small else rest
-
-
-def _float_mod(c: NodeContext, x: MLOperand, y: MLOperand, fmod: int) -> MLOperand:
-    quotient = c.b.div(x, y)
-    if not fmod:
-        rest = c.b.sub(x, c.b.mul(c.b.floor(quotient), y))
-        # Rounding may leave a rest just outside of [0, y).
-        outside = c.b.greater_or_equal(c.b.abs(rest), c.b.abs(y))
-        rest = c.b.where(outside, c.b.sub(rest, y), rest)
-        signs = c.b.not_equal(c.b.lesser(x, 0.0), c.b.lesser(y, 0.0))
-        other = c.b.logical_and(c.b.not_equal(x, 0.0), signs)
-        far = c.b.where(other, y, x)
-    else:
-        whole = c.b.mul(c.b.sign(quotient), c.b.floor(c.b.abs(quotient)))
-        rest = c.b.sub(x, c.b.mul(whole, y))
-        far = x
-    # 0 · ∞ is no number: a finite x modulo ∞ is x, or with the other sign ∞.
-    finite = c.b.logical_not(c.b.logical_or(c.b.is_infinite(x), c.b.is_nan(x)))
-    return c.b.where(c.b.logical_and(c.b.is_infinite(y), finite), far, rest)
 
 
 @onnx_operator("Clip", last=10)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from ...builder import MLOperand
+from ...graph import onnx_pairs
 from ..context import NodeContext
 from ..errors import Unsupported
 from ..records import onnx_operator
 from ..values import Tensor
 from .integers import REDUCTIONS
 
-_NAMES = {
-    "ReduceL1": "reduce_l1", "ReduceL2": "reduce_l2", "ReduceLogSum": "reduce_log_sum",
-    "ReduceLogSumExp": "reduce_log_sum_exp", "ReduceMax": "reduce_max", "ReduceMean": "reduce_mean",
-    "ReduceMin": "reduce_min", "ReduceProd": "reduce_product", "ReduceSum": "reduce_sum",
-    "ReduceSumSquare": "reduce_sum_square",
-}
+_NAMES = onnx_pairs.REDUCTIONS
 # From this opset on the axes are an input.
 _AXES_INPUT = {name: 13 if name == "ReduceSum" else 18 for name in _NAMES}
 
