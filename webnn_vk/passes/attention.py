@@ -98,9 +98,15 @@ def _attention(match: Match, emit: Emitter) -> Value | None:
     else:
         # Queries of the heads that share keys are told apart by a dimension of their own.
         query, mask, seen = (_grouped(emit, v, heads.heads) for v in (query, mask, seen))
+        value = value_heads.emit(emit)
         result = emit.attention(
-            query, heads.emit(emit), value_heads.emit(emit), mask=mask, seen=seen, **arguments
+            query, heads.emit(emit), value, mask=mask, seen=seen, **arguments
         )
+    if match.get("no NaN") is not None:
+        # The weights of a query are numbers or none of them is: then 0 stands for each.
+        products = emit.mul(value, emit.constant(0, value.data_type))
+        nothing = emit.reduce_sum(products, axes=(len(value.shape) - 2,), keep_dimensions=True)
+        result = emit.where(emit.is_nan(result), nothing, result)
     shape = match.root.output.shape
     return result if result.shape == shape else emit.reshape(result, shape)
 

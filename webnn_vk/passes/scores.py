@@ -187,14 +187,16 @@ class ScoresPattern:
 
 class WeightsPattern:
     """Binds "softmax" to the node whose result a value is, maybe in another shape or in half
-    precision, and what `ScoresPattern` does."""
+    precision, and what `ScoresPattern` does; "no NaN" too where 0 stands for NaN in it."""
 
     def ways(self, value: Value, graph: Surroundings, bindings: Bindings) -> Iterator[Way]:
         nodes: list[Node] = []
+        reads = 1
         while True:
             node = graph.producer(value)
-            if node is None or len(node.outputs) != 1 or graph.uses(value) != 1:
+            if node is None or len(node.outputs) != 1 or graph.uses(value) != reads:
                 return
+            reads = 1
             nodes.append(node)
             given = node.operands.get("input")
             match node.operator.name:
@@ -206,6 +208,14 @@ class WeightsPattern:
                 case "cast" if given is not None and given.data_type == "float32":
                     if value.data_type != "float16":
                         return
+                case "where":
+                    asks = _asks_for_nan(node, graph)
+                    if asks is None:
+                        return
+                    nodes.append(asks)
+                    bindings = {**bindings, "no NaN": asks}
+                    value, reads = node.operands["false_value"], 2
+                    continue
                 case _:
                     return
             value = node.operands["input"]
@@ -293,6 +303,17 @@ def _choice(node: Node) -> tuple[Value, Value, float, bool] | None:
         if number is not None and not math.isnan(number):
             return node.operands[name], condition, number, hidden
     return None
+
+
+def _asks_for_nan(node: Node, graph: Surroundings) -> Node | None:
+    """The node that finds what is no number in the weights, for which the ``where`` has 0."""
+    weights, zero = node.operands["false_value"], node.operands["true_value"]
+    asks = graph.producer(node.operands["condition"])
+    if asks is None or asks.operator.name != "is_nan" or asks.inputs != (weights,):
+        return None
+    if graph.uses(asks.output) != 1 or weights.shape != node.output.shape:
+        return None
+    return asks if _number(zero) == 0 else None
 
 
 def _known(value: Value, graph: Surroundings) -> np.ndarray | None:

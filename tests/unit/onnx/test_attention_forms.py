@@ -3,8 +3,9 @@
 
 import numpy as np
 import pytest
-from onnx import ValueInfoProto, helper
+from onnx import TensorProto, ValueInfoProto, helper
 
+from tests.support.cases.exported_attention import exported, seen_by
 from tests.support.graphs import evaluate, random_feeds
 from tests.support.onnx_models import info, model
 from tests.support.profiles import stored_profile
@@ -97,3 +98,62 @@ def test_attention_operators(case, cpu_context):
     (one,), (other,) = (evaluate(g, **feeds).values() for g in (plain, fused))
     assert np.isfinite(one).all()
     np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+# -- PyTorch's attention with masks of truth values ----------------------------------------------
+@pytest.mark.parametrize("heads", [4, 8])
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.FLOAT16])
+@pytest.mark.parametrize("mask", [(2, 1, 3, 5), (2, 8, 3, 5), (3, 5), (2, 1, 1, 5)])
+@pytest.mark.parametrize("exporter", ["TorchScript", "dynamo"])
+def test_exports_with_masks_of_truth_values(exporter, mask, kind, heads, cpu_context):
+    builder = MLGraphBuilder(cpu_context)
+    graph = builder._graph(build_operands(exported(exporter, mask, kind, heads), builder))
+    compilation = Compilation(stored_profile("nvidia_h200"), verify=True)
+    plain = run_passes([DEAD_CODE, FOLD], graph, compilation, clean=remove_dead_code)
+    fused = run_passes([FUSE_ATTENTION], plain, compilation, clean=remove_dead_code)
+    names = [n.operator.name for n in fused.nodes]
+    assert names.count("attention") == 1 and not {"softmax", "matmul", "expand"} & set(names)
+    (node,) = [n for n in fused.nodes if n.operator.name == "attention"]
+    assert node.arguments["scale"] == pytest.approx(8**-0.5, rel=1e-3)
+    feeds = random_feeds(graph) | {"seen": seen_by(mask)}
+    nothing = np.broadcast_to(feeds["seen"].any(axis=-1) == 0, (2, 8, 3))
+    assert nothing.any() and not nothing.all()
+    close = {"rtol": 1e-5, "atol": 1e-6} if kind == TensorProto.FLOAT else {"rtol": 4e-3,
+                                                                           "atol": 4e-3}
+    (one,), (other,) = (evaluate(g, **feeds).values() for g in (plain, fused))
+    assert np.isfinite(one).all() and (one[nothing] == 0).all() and (other[nothing] == 0).all()
+    np.testing.assert_allclose(one, other, **close)
+    # Scores that are no numbers count as 0 too; values that are none stay what they are.
+    feeds["q"] = feeds["q"].copy()
+    feeds["q"][1, 0, 2, 0] = np.nan
+    feeds["v"] = feeds["v"].copy()
+    feeds["v"][0, 1, 2, :2] = np.inf, np.nan
+    (one,), (other,) = (evaluate(g, **feeds).values() for g in (plain, fused))
+    assert (one[1, 0, 2] == 0).all() and np.isnan(one[0, 1 if heads == 8 else 2, :, 1]).all()
+    np.testing.assert_allclose(one, other, **close)
+
+
+def test_what_else_reads_the_weights_keeps_them(cpu_context):
+    proto = exported("dynamo", (3, 5), TensorProto.FLOAT, 8)
+    proto.graph.output.append(info("weights", [2, 8, 3, 5]))
+    builder = MLGraphBuilder(cpu_context)
+    graph = builder._graph(build_operands(proto, builder))
+    compilation = Compilation(stored_profile("nvidia_h200"), verify=True)
+    assert run_passes([FUSE_ATTENTION], graph, compilation, clean=remove_dead_code) is graph
+
+
+@pytest.mark.parametrize("change", ["another number", "other weights", "infinity"])
+def test_what_only_looks_like_it_is_left(change, cpu_context):
+    proto = exported("dynamo", (3, 5), TensorProto.FLOAT, 8)
+    nothing, safe = proto.graph.node[-3:-1]
+    if change == "another number":
+        safe.input[1] = "scale"
+    elif change == "other weights":
+        nothing.input[0] = "scores"
+    else:
+        nothing.op_type = "IsInf"
+    builder = MLGraphBuilder(cpu_context)
+    graph = builder._graph(build_operands(proto, builder))
+    compilation = Compilation(stored_profile("nvidia_h200"), verify=True)
+    done = run_passes([FUSE_ATTENTION], graph, compilation, clean=remove_dead_code)
+    assert "attention" not in {n.operator.name for n in done.nodes}
