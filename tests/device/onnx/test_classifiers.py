@@ -94,10 +94,12 @@ def pipeline(keys, end):
 
 
 def forest(keys, end):
-    """Two trees of one split each, whose leaves weigh for all classes."""
+    """Two trees of one split each, whose leaves weigh for all classes; of two for the first."""
     count = len(keys)
     weights = np.random.default_rng(2).dirichlet(np.ones(count), size=4) / 4
     weights[range(4), [0, 1, 0, count - 1]] += 0.25
+    classes = range(1 if count == 2 else count)
+    weights = weights[:, : len(classes)]
     trees = {
         "nodes_treeids": [0, 0, 0, 1, 1, 1], "nodes_nodeids": [0, 1, 2] * 2,
         "nodes_featureids": [0, 0, 0, 2, 0, 0], "nodes_values": [0.1, 0, 0, -0.2, 0, 0],
@@ -105,9 +107,9 @@ def forest(keys, end):
         "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"] * 2,
         "nodes_truenodeids": [1, 0, 0] * 2, "nodes_falsenodeids": [2, 0, 0] * 2,
         "nodes_missing_value_tracks_true": [0] * 6,
-        "class_treeids": [t for t in (0, 0, 1, 1) for _ in keys],
-        "class_nodeids": [n for n in (1, 2, 1, 2) for _ in keys],
-        "class_ids": [*range(count)] * 4,
+        "class_treeids": [t for t in (0, 0, 1, 1) for _ in classes],
+        "class_nodeids": [n for n in (1, 2, 1, 2) for _ in classes],
+        "class_ids": [*classes] * 4,
         "class_weights": weights.astype(np.float32).ravel().tolist(),
     }
     nodes = [node("TreeEnsembleClassifier", ["X"], ["label", "probabilities"],
@@ -127,7 +129,8 @@ def perceptron(keys, end):
     ]
     return finished(nodes, keys, end, {
         "w": rng.normal(size=(FEATURES, len(keys))).astype(np.float32),
-        "b": rng.normal(size=len(keys), scale=0.1).astype(np.float32), "all": np.array([-1], np.int64),
+        "b": rng.normal(size=len(keys), scale=0.1).astype(np.float32),
+        "all": np.array([-1], np.int64),
         "classes": keys,
     })
 
