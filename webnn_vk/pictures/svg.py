@@ -7,7 +7,10 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from .picture import Picture
-from .scene import CHARACTERS, GAP, HEAD, LINE, MARGIN, WIDTH, Edge, Item, Level, scene
+from .scene import CHARACTERS, COLUMN, GAP, HEAD, LINE, MARGIN, WIDTH, Edge, Item, Level, scene
+
+#: The width of a character beside an edge, reckoned high.
+FLOW_CHARACTER = 7
 
 _LIGHT = {
     "ground": "#fbfbfa", "card": "#ffffff", "ink": "#1d1f23", "faint": "#5f6670",
@@ -23,9 +26,8 @@ _RULES = """
 .picture { font: 12px system-ui, sans-serif; background: var(--p-ground); }
 .picture text { fill: var(--p-ink); font-size: 12px; }
 .picture .flow, .picture .head, .picture .legend text { fill: var(--p-faint); font-size: 11px; }
-.picture .flow { text-anchor: middle; stroke: var(--p-ground); stroke-width: 6px;
-  stroke-linejoin: round; paint-order: stroke; }
-.picture .frame ~ g .flow { stroke: var(--p-card); }
+.picture .flow { text-anchor: middle; }
+.picture .behind { fill: var(--p-ground); } .picture .frame ~ g .behind { fill: var(--p-card); }
 .picture .title { font-weight: 600; font-size: 14px; }
 .picture .edge { fill: none; stroke: var(--p-edge); }
 .picture .box { fill: var(--p-plain); stroke: var(--p-edge); }
@@ -189,6 +191,10 @@ def _item(level: Level, item: Item, hover: bool) -> Iterator[str]:
     yield '<g class="flows">'
     for number, text in enumerate(item.flows):
         y = item.height + LINE * number + 16
+        # Edges end at it: seen between its letters they would be read as some.
+        wide = min(FLOW_CHARACTER * len(text) + 8, COLUMN)
+        yield (f'<rect class="behind" x="{_n(WIDTH / 2 - wide / 2)}" y="{y - 11}" '
+               f'width="{_n(wide)}" height="{LINE}"/>')
         yield f'<text class="flow" x="{_n(WIDTH / 2)}" y="{y}">{escape(text)}</text>'
     yield "</g></g>"
 

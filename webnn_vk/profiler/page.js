@@ -100,7 +100,9 @@ addEventListener("pointermove", event => {
 });
 
 find("timenote").textContent = (data.measured < data.runs ? `Of ${data.runs} runs the ` +
-  `${data.measured} that were measured are drawn. ` : "") + "Ctrl or Shift and the wheel zoom, dragging moves.";
+  `${data.measured} that were measured are drawn. ` : "") + "Closer and Farther zoom, dragging moves";
+cell(find("timenote"), "span", "; so does the wheel with Ctrl or Shift", "mouse");
+find("timenote").append(".");
 
 // -- kernels: shares are of all runs, those that were not measured included
 const total = data.kernels.reduce((sum, kernel) => sum + kernel.total, 0) || 1;

@@ -116,8 +116,8 @@ def _facts(report: ProfileReport) -> list[tuple[str, str, str]]:
     if not report.timed:
         facts.append(("times of kernels", "none", "the device writes no timestamps"))
     elif report.stamp_seconds:
-        facts.append(("measuring cost", f"{report.overhead:.1%}",
-                      f"{duration(report.stamp_seconds)} a timestamp"))
+        facts.append(("measuring cost", report.cost,
+                      f"of the time; {duration(report.stamp_seconds)} a timestamp"))
     if report.roofline is not None:
         facts.append(("the device can do", f"{report.roofline.flops / 1e9:.1f} GFLOP/s",
                       f"{report.roofline.bandwidth / 1e9:.1f} GB/s of memory"))

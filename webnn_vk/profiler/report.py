@@ -114,7 +114,8 @@ class ProfileReport:
     ``timed``: whether the device writes times; without them kernels have none. ``every``: of so
     many runs one was measured; None: the first, and then as many as cost little. ``overhead``:
     what measuring has cost, as a share of what ``seconds`` had been without it: timestamps at
-    ``stamp_seconds`` each (0: not known; in software reckoned high), recording and reading them.
+    ``stamp_seconds`` each (0: not known; in software reckoned high), recording and reading them;
+    above 1 it says no more than that (``cost``).
     Times of kernels come from the device, those of the host from its clock. ``print(report)``
     shows a table."""
 
@@ -131,6 +132,12 @@ class ProfileReport:
     measured: int = 0
     overhead: float = 0.0
     stamp_seconds: float = 0.0
+
+    @property
+    def cost(self) -> str:
+        """``overhead`` in words. Above 1 it is what timestamps are reckoned to cost, divided by
+        next to nothing: then only that it is most of the time is known."""
+        return "more than half" if self.overhead > 1 else f"about {self.overhead:.1%}"
 
     @property
     def kernel_seconds(self) -> float:
@@ -159,8 +166,10 @@ class ProfileReport:
             + f", transfers {duration(sum(t.seconds for t in self.transfers))}"
         )
         if self.timed and self.stamp_seconds:
-            said += (f"; measuring cost about {self.overhead:.1%} of the time, "
+            said += (f"; measuring cost {self.cost} of the time, "
                      f"{duration(self.stamp_seconds)} a timestamp")
+            if self.overhead > 1:
+                said += "; for truer times measure longer runs, or one in more of them (every)"
         if self.roofline is not None:
             said += (
                 f"; the device can do {self.roofline.flops / 1e9:.1f} GFLOP/s and "

@@ -241,6 +241,10 @@ def test_as_many_runs_are_measured_as_cost_little(context, monkeypatch):
     # The first ones, whatever that costs.
     assert (report.runs, report.measured, report.every) == (30, FIRST, None)
     assert report.overhead > 1 and "measured 5 of 30 runs" in report.summary
+    # No share that the reckoning can't know, such as 1060.6 %.
+    assert "measuring cost more than half of the time, 1.000 s a timestamp; for truer times " \
+        in report.summary and "1.000 s a timestamp" in profile.html()
+    assert not re.search(r"\d{3,}\.\d *%", report.summary.replace("100.0%", ""))
     assert {(k.runs, k.graph_runs) for k in report.kernels} == {(FIRST, 30)}
     assert report.total == pytest.approx(report.kernel_seconds * 30 / FIRST)
     events = profile.trace()["traceEvents"]

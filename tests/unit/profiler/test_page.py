@@ -74,6 +74,26 @@ told.theme = document.documentElement.dataset.theme;
 const first = ground(); document.getElementById("theme").click();
 told.changed = first !== ground();
 told.overlaps = [];
+// Every column can be scrolled to, inside its section.
+const list = document.getElementById("list"), heads = [...document.querySelectorAll("#head th")];
+told.columns = heads.filter(head => {
+  list.scrollLeft = head.offsetLeft - heads[0].offsetLeft;
+  const box = head.getBoundingClientRect(), around = list.getBoundingClientRect();
+  return box.width > 0 && box.left >= around.left - 1 && box.right <= around.right + 1;
+}).length;
+told.note = document.getElementById("timenote").innerText;
+told.mouse = !matchMedia("(hover: none)").matches;
+// An edge ends at what is said of its value: it is not seen between the letters.
+told.through = [...document.querySelectorAll("#drawn .flow")].filter(text => {
+  const under = text.previousElementSibling, box = text.getBoundingClientRect();
+  const cover = under.getBoundingClientRect();
+  const edges = text.closest(".level").querySelector(".edges");
+  return !(cover.left <= box.left && cover.right >= box.right && cover.top <= box.top + 2
+    && cover.bottom >= box.bottom - 2
+    && edges.compareDocumentPosition(under) & Node.DOCUMENT_POSITION_FOLLOWING
+    && getComputedStyle(under).fill === getComputedStyle(text.closest("svg")).backgroundColor);
+}).map(text => text.textContent);
+told.flows = document.querySelectorAll("#drawn .flow").length;
 // Times with many digits.
 from = 0; to = 0.11018; timeline();
 for (const id of ["timeline", "roofline", "memory"]) {
@@ -97,6 +117,10 @@ def test_the_page_in_a_browser(made_up, tmp_path, width, theme):  # noqa: F811
     told = browse(path, width, theme)
     assert (told["width"], told["theme"]) == (width, theme)
     assert told["overflow"] <= 0 and told["overlaps"] == []
+    assert told["columns"] == 9
+    wheel = "; so does the wheel with Ctrl or Shift" * told["mouse"]
+    assert told["note"].endswith(f"Closer and Farther zoom, dragging moves{wheel}.")
+    assert told["flows"] > 2 and told["through"] == []
     product, relu, sort = "matmul [a]", "<b>& + relu", "sort"
     assert told["first"] == [product, relu, sort]
     assert told["byName"] == [relu, product, sort] == told["byNameFalling"][::-1]
