@@ -1,5 +1,15 @@
 """What stands on top of the library: the command line, the demo and the build's SPIR-V pack."""
 
+from .. import packages
+
 
 class ToolError(Exception):
     """A tool can't go on with what it was given; the message is one line for the user."""
+
+
+def need(what: str, *features: str) -> None:
+    """`ToolError` that names all packages that are missing for features of `packages`, and how to
+    install them, before anything is done. ``what``: "--chart needs"."""
+    problem = packages.problem(what, *features)
+    if problem:
+        raise ToolError(problem)

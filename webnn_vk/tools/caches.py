@@ -13,7 +13,7 @@ from ..errors import DOMException, sanitize
 from ..saved_graphs import SavedGraphs
 from ..settings import Settings
 from ..tuning import FOLDER, damaged_schedules, remembered_files, schedule_files
-from . import ToolError
+from . import ToolError, pack_cache
 from .models import SAVED
 from .output import emit, facts, say, size, table
 
@@ -112,6 +112,8 @@ def clear(only: str | None, as_json: bool) -> None:
                 if stat.S_ISREG(path.lstat().st_mode):
                     path.unlink()
                     removed["shaders"] += 1
+            for path in pack_cache.files(folder / pack_cache.FOLDER):
+                path.unlink()
         if only in (None, "graphs"):
             graphs = _graphs()
             for key in graphs.keys():
