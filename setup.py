@@ -1,4 +1,5 @@
-"""Packages, and the build hook that puts precompiled SPIR-V into the wheel."""
+"""Packages, and the build hook that puts precompiled SPIR-V into the wheel. A pack that was made of
+the same sources before comes from the user's cache (webnn_vk/tools/pack_cache.py)."""
 
 import os
 import subprocess
@@ -39,6 +40,7 @@ class BuildWithPack(build_py):
         # compiler: WEBNN_VK_GLSLANG is about running.
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "WEBNN_VK_GLSLANG": "auto"}
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        print(done.stdout, end="")  # shown by `pip install -v`
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
             raise SetupError(

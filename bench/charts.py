@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from webnn_vk.tools import ToolError
+from webnn_vk.tools import ToolError, need
 
 from .peers.results import ON_CPU, OURS, TITLES, WORKLOADS, Result, Row, peers_of, summary
 from .scaling.points import Point, cliffs
@@ -22,10 +22,9 @@ _STYLE = {"svg.fonttype": "none", "svg.hashsalt": "webnn_vk", "font.size": 9}
 
 def plotting() -> Any:
     """matplotlib's `Figure`, without a screen. `ToolError` where it isn't installed."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ToolError(f"--chart: {error}: pip install 'webnn_vk[bench]'") from error
+    need("--chart needs", "charts")
+    from matplotlib.figure import Figure
+
     return Figure
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from webnn_vk import MLGraphBuilder
 from webnn_vk.settings import Settings
-from webnn_vk.tools import ToolError
+from webnn_vk.tools import ToolError, need
 
 from .models import mobilenet_v2
 from .models.classic import WORKLOADS
@@ -22,10 +22,9 @@ from .table import show
 def main(runs: int) -> None:
     """Median milliseconds, of wall clock and of processor time, of ``context.compute`` and of
     ONNX Runtime's ``run`` on the same graph as it is exported; ratios above 1 are ours."""
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise ToolError(f"{error}: pip install 'webnn_vk[cpu]'") from error
+    need("bench cpu needs", "cpu")
+    import onnxruntime
+
     from webnn_vk import ml
 
     asked = Settings(device="cpu", cpu_engine="onnxruntime")

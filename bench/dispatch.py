@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from webnn_vk import MLContext, MLGraphBuilder, MLTensorDescriptor
+from webnn_vk import MLContext, MLGraphBuilder, MLTensorDescriptor, packages
 from webnn_vk.tools import ToolError
 from webnn_vk.tools.devices import open_context
 
@@ -190,10 +190,11 @@ def _read_back(side: Any, values: np.ndarray) -> float:
 
 def _wgpu_device(name: str) -> Any:
     """(wgpu, adapter, device) on the Vulkan device of that name, or why there is none."""
-    try:
-        import wgpu
-    except ImportError:
-        return "not installed (pip install 'webnn_vk[bench]')"
+    missing = packages.problem("it needs", "wgpu")
+    if missing:
+        return missing
+    import wgpu
+
     for adapter in wgpu.gpu.enumerate_adapters_sync():
         if adapter.info["backend_type"] == "Vulkan" and adapter.info["device"] == name:
             return wgpu, adapter, adapter.request_device_sync()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import webnn_vk
+from webnn_vk import packages
 from webnn_vk.tools.devices import open_context
 
 from .table import show
@@ -98,11 +99,12 @@ def _numpy_ways(context: Any) -> dict[str, Any]:
 
 
 def _wgpu_ways(context: Any) -> dict[str, Any]:
-    try:
-        import wgpu
-    except ImportError:
-        print("wgpu is not installed (extra wgpu): left out")
+    missing = packages.problem("wgpu is left out: it needs", "wgpu")
+    if missing:
+        print(missing)
         return {}
+    import wgpu
+
     adapters = [a for a in wgpu.gpu.enumerate_adapters_sync() if a.info["backend_type"] == "Vulkan"]
     if not adapters:
         print("wgpu finds no Vulkan adapter: left out")

@@ -97,13 +97,12 @@ def load_model(folder: str | Path | None = None) -> Model:
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         if not (folder / name).is_file():
             raise ModelError(f"model file not found: {folder / name}")
-    try:
-        import safetensors
-        import tokenizers
-    except ImportError as error:
-        raise ModelError(
-            f"the module {error.name} is missing; run: pip install 'webnn_vk[demo]'"
-        ) from None
+    needed = ("safetensors", "tokenizers")
+    lacking = [name for name in needed if importlib.util.find_spec(name) is None]
+    if lacking:
+        raise ModelError(f"missing: {' and '.join(lacking)}; run: pip install 'webnn_vk[demo]'")
+    import safetensors
+    import tokenizers
 
     config = _read_config(folder)
     weights_file = folder / "model.safetensors"

@@ -13,6 +13,15 @@ class WeightsError(Exception):
     """Weights are missing or not the pinned ones; the message says what to run."""
 
 
+def is_installed(package: str) -> bool:
+    """Whether a package is there, of whatever version."""
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
 @dataclass(frozen=True)
 class Weights:
     """A file of a package: the package's name and version, how the file's path ends, SHA-256."""

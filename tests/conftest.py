@@ -122,6 +122,7 @@ def _loader_problem() -> str | None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     selection.mark_devices(items)
     skipped = selection.left_out(config, items)
+    _collected.update(selection.counted(items, skipped))
     run, among = selection.sampled(items, skipped)
     if run < among:
         line = f"sampled: {run} of {among} tests by {selection.SEED}={selection.seed()}"
@@ -165,11 +166,14 @@ _terminal: Any = None
 
 #: Lines for the end of the run that this process adds itself.
 _lines: list[str] = []
+#: How many tests it collected, and how many of those don't run today, by why.
+_collected: dict[str, int] = {}
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if _is_worker(session.config):
         session.config.workeroutput["lines"] = _lines
+        session.config.workeroutput["collected"] = _collected
         return
     if session.config.option.collectonly:
         return
@@ -182,7 +186,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    _lines.extend(getattr(node, "workeroutput", {}).get("lines", ()))
+    output = getattr(node, "workeroutput", {})
+    _lines.extend(output.get("lines", ()))
+    _collected.update(output.get("collected", {}))  # the same in each of them
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -208,6 +214,10 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if count is not None:
         for line in count.lines():
             terminalreporter.write_line(line, red=count.failed)
+    for line in summary.skipped(stats):
+        terminalreporter.write_line(line)
+    left_out = dict(_collected)
+    terminalreporter.write_line(summary.of_all(stats, left_out.pop("collected", 0), left_out))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -69,6 +69,15 @@ def left_out(config: pytest.Config, items: list[pytest.Item]) -> set[pytest.Item
     return skipped
 
 
+def counted(items: Iterable[pytest.Item], skipped: set[pytest.Item]) -> dict[str, int]:
+    """How many tests there are ("collected"), and how many of them don't run today, by why."""
+    listed = list(items)
+    long = {item for item in skipped if item.get_closest_marker("long")}
+    return {
+        "collected": len(listed), "long": len(long), "not drawn today": len(skipped - long),
+    }
+
+
 def sampled(items: Iterable[pytest.Item], skipped: set[pytest.Item]) -> tuple[int, int]:
     """How many of the tests that are sampled run, and how many there are."""
     members = [item for item in items if item.get_closest_marker("sample")]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tests.support.drivers import NO_DRIVER
@@ -27,6 +28,30 @@ def properties(stats: dict[str, list[Any]], name: str) -> list[Any]:
 def without_driver(stats: dict[str, list[Any]]) -> int:
     """How many tests were skipped for want of a Vulkan driver."""
     return sum(NO_DRIVER in str(report.longrepr) for report in stats.get("skipped", []))
+
+
+_RUN = ("passed", "failed", "error", "xfailed", "xpassed")
+
+
+def skipped(stats: dict[str, list[Any]]) -> list[str]:
+    """What was skipped, by reason, with how many tests for each; the most first."""
+    reasons: Counter[str] = Counter()
+    for report in stats.get("skipped", []):
+        described = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
+        first, *_ = str(described).removeprefix("Skipped: ").splitlines() or ["no reason"]
+        reasons[first] += 1
+    return [f"skipped {count}: {reason}" for reason, count in reasons.most_common()]
+
+
+def of_all(stats: dict[str, list[Any]], collected: int, left_out: Mapping[str, int]) -> str:
+    """The last line: of the tests collected, those run. ``left_out``: those that weren't to run, by
+    what they are."""
+    done = {report.nodeid for name in _RUN for report in stats.get(name, [])}
+    without = {report.nodeid for report in stats.get("skipped", [])} - done
+    share = f" ({100 * len(done) / collected:.1f} %)" if collected else ""
+    counts = {**left_out, "skipped": len(without)}
+    others = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    return f"{collected} tests collected, {len(done)} run{share}" + f"; {others}" * bool(others)
 
 
 def examples(counted: Iterable[list[Any]]) -> dict[str, list[str]]:

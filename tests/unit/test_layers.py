@@ -15,7 +15,8 @@ from tests.support.paths import ROOT
 
 # From the bottom up; a module may import its own layer and those before it.
 LAYERS = (
-    ("cached", "environment", "forks", "headroom", "pages", "parallel", "source_tree"),
+    ("cached", "environment", "forks", "headroom", "packages", "pages", "parallel",
+     "source_tree"),
     ("errors", "gate"),
     ("access", "background", "data_types", "device_profile", "face", "integers", "notices",
      "promise", "settings"),

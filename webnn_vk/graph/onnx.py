@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import headroom
+from .. import headroom, packages
 from ..errors import NotSupportedError
 from .ir import Graph, Node, Value
 from .to_onnx import Fragment, write
@@ -45,13 +45,8 @@ def fragment_of(
 
 
 def require_onnx(what: str) -> None:
-    """ImportError that says what is missing, without the package ``onnx``."""
-    try:
-        import onnx  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            f"{what} needs the package onnx: pip install 'webnn_vk[onnx]'"
-        ) from error
+    """ImportError that says what is missing of what the extra ``onnx`` brings."""
+    packages.require(f"{what} needs", "onnx")
 
 
 def model_of(

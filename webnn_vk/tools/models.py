@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import DOMException, sanitize
-from . import ToolError
+from . import ToolError, need
 
 if TYPE_CHECKING:
     from ..context import MLContext
@@ -117,8 +117,15 @@ def open_model(
         raise ToolError(f"{model}: {error}") from None
 
 
+def need_packages(model: str, *features: str) -> None:
+    """``ToolError`` that names all packages that are missing for the model and for features of
+    `packages`."""
+    by_kind = ("onnx",) if kind_of(model) == "onnx" else ()
+    need("this needs", *by_kind, *features)
+
+
 def onnx_package() -> Any:
-    """``webnn_vk.onnx``; ``ToolError`` where the package that it needs is missing."""
+    """``webnn_vk.onnx``; ``ToolError`` where the packages that it needs are missing."""
     try:
         from .. import onnx
     except ImportError as error:

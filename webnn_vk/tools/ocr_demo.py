@@ -13,6 +13,7 @@ import numpy as np
 from ..examples.images import ImageError, open_image
 from ..examples.weights import WeightsError
 from . import ToolError
+from .demo import need_with_weights
 from .devices import open_context, vulkan_problem
 from .output import emit
 from .progress import Progress
@@ -33,10 +34,17 @@ def example_page() -> Path:
     return Path(str(importlib.resources.files("webnn_vk.examples") / "page.png"))
 
 
+def _need_packages() -> None:
+    from ..examples.text_reader import DETECTION
+
+    need_with_weights("reading", DETECTION.package, DETECTION.install_command)
+
+
 def run(
     path: Path | None, output: Path | None, device: str | None, as_json: bool = False
 ) -> None:
     """Read, print to stdout, and write the picture; `ToolError` for what can't be used."""
+    _need_packages()
     source = path or example_page()
     target = output or Path(f"{source.stem or 'image'}-text.png")
     try:
@@ -88,12 +96,7 @@ def check_target(target: Path, source: Path) -> None:
 
 def make_reader(context: Any, notify: Any) -> TextReader:
     """The reader; `ToolError` where its weights or a library is missing."""
-    try:
-        import onnx  # noqa: F401 - what text_reader needs, for a message of one line
-    except ImportError as error:
-        raise ToolError(
-            f"the module {error.name} is missing; run: pip install 'webnn_vk[demo]'"
-        ) from None
+    _need_packages()
     from ..examples.text_reader import TextReader
 
     try:

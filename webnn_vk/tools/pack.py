@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import jinja2
+import numpy
+
+import webnn_vk
 from webnn_vk import kernels
 from webnn_vk.codegen.compiler import find_compiler, find_knowing, knows
-from webnn_vk.codegen.pack import PACK_PATH
+from webnn_vk.codegen.pack import PACK_PATH, Pack
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.store import (
     MATRIX2_EXTENSION,
@@ -21,6 +26,8 @@ from webnn_vk.gpu import nanoseconds
 from webnn_vk.kernels.expression import HALF_CONVERSIONS
 from webnn_vk.kernels.norm import SUBGROUPS
 from webnn_vk.profiler import roofline
+
+from . import pack_cache
 
 # What decides how a kernel stores its data; devices have any subset of them.
 FEATURES = (
@@ -69,16 +76,26 @@ def left_out(matrices: bool, matrices2: bool) -> dict[str, int]:
 def main(arguments: Sequence[str]) -> int:
     """Write the pack into the folder named by the one argument."""
     (folder,) = arguments
+    path = Path(folder) / PACK_PATH.name
     compiler = find_compiler()
-    matrices = compiler is not None and knows(compiler, MATRIX_EXTENSION)
-    matrices2 = compiler is not None and (
-        find_knowing(MATRIX2_EXTENSION, MATRIX2_TARGET) is not None
-    )
-    missing = left_out(matrices, matrices2)
-    stats = build_pack(
-        specs(matrices, matrices2), Path(folder) / PACK_PATH.name, left_out=missing
-    )
-    for template, count in missing.items():
+    newest = None if compiler is None else find_knowing(MATRIX2_EXTENSION, MATRIX2_TARGET)
+    made_with = [f"{library.__name__} {library.__version__}" for library in (jinja2, numpy)]
+    made_with += ["none" if c is None else c.version for c in (compiler, newest)]
+    made_with.append("lzma" if importlib.util.find_spec("_lzma") else "zlib")
+    key = pack_cache.key(Path(webnn_vk.__file__).parent, made_with)
+    kept = pack_cache.get(key)
+    if kept is not None:
+        path.write_bytes(kept)
+        path.chmod(0o644)
+    else:
+        matrices = compiler is not None and knows(compiler, MATRIX_EXTENSION)
+        missing = left_out(matrices, newest is not None)
+        build_pack(specs(matrices, newest is not None), path, left_out=missing)
+        pack_cache.put(key, path.read_bytes())
+    pack = Pack(path)
+    about = pack.about
+    for template, count in about["left_out"].items():
         print(f"left out, for want of a newer GLSL compiler: {count} modules of {template}")
-    print(f"{stats.modules} modules, {stats.size / 1e6:.2f} MB, {stats.compiler}")
+    origin = "" if kept is None else f", from the cache {pack_cache.folder()}"
+    print(f"{len(pack)} modules, {path.stat().st_size / 1e6:.2f} MB, {about['compiler']}{origin}")
     return 0

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import packages
 from ..data_types import MLOperandDescriptor
 from ..errors import sanitize
 from .errors import GraphFileError
@@ -30,12 +31,9 @@ _SIZES = {
 
 
 def _package() -> Any:
-    try:
-        import safetensors
-    except ImportError as error:
-        raise ImportError(
-            "weights in files need the package safetensors: pip install 'webnn_vk[webnn]'"
-        ) from error
+    packages.require("weights in files need", "weights")
+    import safetensors
+
     return safetensors
 
 

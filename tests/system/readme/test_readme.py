@@ -44,8 +44,11 @@ def test_command(command):
     assert "Traceback" not in done.stderr
 
 
+# That of the library alone: tests/system/packaging/test_first_steps.py.
 @pytest.mark.sample(0.34)
-@pytest.mark.parametrize("command", [c for c in PRINTS if c.startswith("pip install ")])
+@pytest.mark.parametrize(
+    "command", [c for c in PRINTS if c.startswith("pip install ") and c != "pip install ."]
+)
 def test_install_command(command, tmp_path):
     """In an environment of its own; the dependencies, which are here already, are seen there."""
     source = tmp_path / "source"
@@ -64,11 +67,9 @@ def test_install_command(command, tmp_path):
     (site / "here.pth").write_text(f"{here}\n")
     words = shlex.split(command)[1:]
     arguments = [words[0], "--no-index", "--no-build-isolation", *words[1:]]
-    # One wheel with its shaders is enough: making it is most of what this takes.
-    variables = {} if command == "pip install ." else {"WEBNN_VK_BUILD_WITHOUT_PACK": "1"}
     done = subprocess.run(
         [python, "-m", "pip", *arguments], capture_output=True, text=True, cwd=source,
-        env={**os.environ, **variables},
+        env={**os.environ, "WEBNN_VK_BUILD_WITHOUT_PACK": "1"},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(PRINTS[command], done.stdout), done.stdout

@@ -59,6 +59,6 @@ def test_a_file_that_cannot_be_written(tmp_path):
 
 
 def test_without_matplotlib(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ToolError, match=r"--chart: .*pip install 'webnn_vk\[bench\]'"):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ToolError, match=r"the package matplotlib: pip install 'webnn_vk\[bench\]'"):
         charts.plotting()

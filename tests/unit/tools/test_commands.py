@@ -204,11 +204,32 @@ def test_graph_draws_kernels_and_passes(command, model, tmp_path):
     assert [g["before"] is None for g in graphs] == [True, False, True]
 
 
+def test_a_command_names_all_packages_that_it_lacks(command, model, tmp_path, monkeypatch):
+    """Before it does anything: one installation is enough."""
+    file = tmp_path / "model.onnx"
+    file.touch()
+    for name in ("onnx", "onnxruntime", "fast_sugiyama", "safetensors"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for words, lacks, extras in (
+        (("graph", file, "--svg", tmp_path / "g.svg"), "onnx and fast-sugiyama", "onnx,pictures"),
+        (("graph", model, "--html", tmp_path / "g.html"), "fast-sugiyama", "pictures"),
+        (("bench", file, "--compare", "onnxruntime"), "onnx and onnxruntime", "onnx,cpu"),
+        (("bench", model, "--compare", "onnxruntime"), "onnx and onnxruntime", "cpu"),
+        (("export", file, tmp_path / "m.webnn"), "onnx and safetensors", "onnx,webnn"),
+        (("export", model, tmp_path / "m.onnx"), "onnx", "onnx"),
+        (("run", file), "onnx", "onnx"),
+    ):
+        status, out, err = command(*words)
+        assert (status, out) == (1, "")
+        plural = "s" * (" and " in lacks)
+        assert err.endswith(f" the package{plural} {lacks}: pip install 'webnn_vk[{extras}]'\n")
+
+
 def test_graph_without_a_layout(command, model, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "fast_sugiyama", None)
     status, out, err = command("graph", model, "--svg", tmp_path / "g.svg")
     assert (status, out) == (1, "")
-    assert err.startswith("webnn-vk: graphs are laid out by fast-sugiyama: pip install 'webnn_vk[")
+    assert err.endswith("the package fast-sugiyama: pip install 'webnn_vk[pictures]'\n")
     # The page of a profile is written without it.
     status, _, _ = command("profile", model, "--runs", "1", "--html", tmp_path / "p.html")
     assert status == 0

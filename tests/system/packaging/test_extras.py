@@ -1,0 +1,94 @@
+"""Each extra, alone in a fresh environment, does what the documentation says it is for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+from tests.support.drivers import require_vulkan
+from tests.unit.test_packages import EXTRAS
+from webnn_vk import packages
+
+GRAPH = """
+import numpy as np, webnn_vk as webnn
+context = webnn.ml.create_context(settings=webnn.Settings(device="cpu", cpu_engine="{engine}"))
+context = context.result()
+builder = webnn.MLGraphBuilder(context)
+x = builder.input("x", {{"data_type": "float32", "shape": [2, 600]}})
+values = np.arange(600, dtype=np.float32)
+weights = builder.constant({{"data_type": "float32", "shape": [600]}}, values)
+graph = builder.build({{"y": builder.relu(builder.add(x, weights))}}).result()
+"""
+RUNS = """
+ones = np.ones((2, 600), np.float32)
+assert context.compute(graph, {'x': ones})['y'].sum() == 360600
+"""
+ONNX = GRAPH.format(engine="numpy") + """
+from webnn_vk import onnx
+onnx.export(graph, "model.onnx")
+graph = onnx.load("model.onnx", context)
+session = onnx.Session("model.onnx", context)
+assert session.run(None, {"x": np.ones((2, 600), np.float32)})[0].sum() == 360600
+"""
+WEIGHTS = GRAPH.format(engine="numpy") + """
+import os
+from webnn_vk import webnn_file
+webnn_file.save(graph, "model.webnn")
+assert os.path.getsize("model.safetensors") > 2400
+graph = webnn_file.load("model.webnn", context)
+"""
+ENGINE = GRAPH.format(engine="onnxruntime") + "assert 'ONNX Runtime' in str(context.device_info)\n"
+PICTURE = """
+import sys
+from webnn_vk.tools.cli import main
+open("small.webnn", "w").write('''webnn_graph "g" v1 {
+  inputs { x: f32[2, 3]; } consts { } nodes { y = relu(x); } outputs { y; }
+}''')
+assert main(["graph", "small.webnn", "--device", "cpu", "--svg", "small.svg"]) == 0
+assert open("small.svg").read().startswith("<svg")
+"""
+COMPILERS = """
+from webnn_vk.codegen import compiler, store
+assert compiler.find_compiler().version.startswith("glslang ")
+assert compiler.find_knowing(store.MATRIX2_EXTENSION, store.MATRIX2_TARGET)
+"""
+CHARTS = "from bench import charts, cpu, dispatch, interop\ncharts.plotting()\n"
+#: Extra: what to do with it, in which folder ("" a new one); the demo has tests of its own.
+DOES = {
+    "onnx": ("", ("-c", ONNX + RUNS)),
+    "webnn": ("", ("-c", WEIGHTS + RUNS)),
+    "cpu": ("", ("-c", ENGINE + RUNS)),
+    "pictures": ("", ("-c", PICTURE)),
+    "compiler": ("", ("-c", COMPILERS)),
+    "wgpu": ("", ("-c", "import wgpu; assert wgpu.gpu.enumerate_adapters_sync")),
+    "bench": ("clone", ("-c", CHARTS)),
+    "docs": ("clone", ("-m", "mkdocs", "build", "-q", "-d", "site")),
+    "all": ("", ("-c", ONNX + RUNS + WEIGHTS + RUNS + ENGINE + RUNS + PICTURE + COMPILERS)),
+}
+
+
+def test_every_extra_is_tried():
+    assert EXTRAS.keys() - {"dev", "demo"} == DOES.keys()
+
+
+@pytest.mark.sample(0.25)
+@pytest.mark.parametrize("extra", DOES)
+def test_extra(extra, environment, clone, tmp_path):
+    if extra == "wgpu":
+        require_vulkan()
+    folder, arguments = DOES[extra]
+    python = environment(extra)
+    variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        [python, "-W", "ignore", *arguments], capture_output=True, text=True,
+        cwd=clone if folder else tmp_path,
+        # No GLSL compiler but one that came with the extra.
+        env={**variables, "PATH": "", "NO_MKDOCS_2_WARNING": "1"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    features = [f for f, (its, _) in packages.FEATURES.items() if extra in (its, "all")]
+    lacking = f"from webnn_vk import packages\nprint(packages.missing({features!r}))"
+    done = subprocess.run([python, "-c", lacking], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout == "[]\n", done.stderr

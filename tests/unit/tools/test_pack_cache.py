@@ -1,0 +1,179 @@
+"""The cache of whole packs: the same sources are compiled once; other sources, and files that are
+not what was written, are a miss."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import webnn_vk
+from tests.support.paths import ROOT
+from webnn_vk.codegen.pack import Pack
+from webnn_vk.gpu import nanoseconds
+from webnn_vk.tools import pack, pack_cache
+
+KEY = bytes(range(32))
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch) -> Path:
+    """A cache of its own; the folder in it that has the packs."""
+    monkeypatch.setenv("WEBNN_VK_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / pack_cache.FOLDER
+
+
+@pytest.fixture
+def sources(tmp_path, monkeypatch) -> Path:
+    """A copy of the package as a wheel has it, which the build takes for its own."""
+    folder = tmp_path / "webnn_vk"
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "webnn_vk", folder, ignore=ignore)
+    for name in ("codegen", "shaders"):
+        shutil.copytree(ROOT / name, folder / name, ignore=ignore)
+    monkeypatch.setattr(webnn_vk, "__file__", str(folder / "__init__.py"))
+    return folder
+
+
+@pytest.fixture
+def build(tmp_path, monkeypatch, capsys) -> Callable[[], tuple[bytes, bool]]:
+    """Makes a pack of one module; returns it, and whether the cache had it."""
+    monkeypatch.setattr(pack, "specs", lambda *_: [nanoseconds.spec()])
+    monkeypatch.setenv("WEBNN_VK_GLSLANG", "auto")
+    if pack.find_compiler() is None:
+        pytest.skip("no GLSL compiler on this machine")
+
+    def make() -> tuple[bytes, bool]:
+        assert pack.main([str(tmp_path)]) == 0
+        *_, said = capsys.readouterr().out.splitlines()
+        assert said.startswith("1 modules, ")
+        with open(tmp_path / "pack.bin", "rb") as file:
+            return file.read(), "from the cache" in said
+
+    return make
+
+
+def test_a_second_build_takes_the_first_ones_pack(build, cache, sources, tmp_path):
+    first, kept = build()
+    assert not kept
+    (tmp_path / "pack.bin").unlink()
+    assert build() == (first, True)
+    assert len(Pack(tmp_path / "pack.bin")) == 1
+    if os.name == "posix":
+        assert (tmp_path / "pack.bin").stat().st_mode & 0o777 == 0o644
+        (file,) = pack_cache.files(cache)
+        assert file.stat().st_mode & 0o777 == 0o600 and cache.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("file", [
+    "shaders/lib/prelude.glsl.j2", "shaders/templates.json", "kernels/matmul.py", "kernels/new.py",
+])
+def test_changed_sources_are_compiled_again(build, cache, sources, file):
+    build()
+    with open(sources / file, "a") as changed:
+        changed.write(" ")
+    assert build()[1] is False
+    assert build()[1] is True
+    (sources / "pictures" / "page.css").write_text("")  # shaders have nothing of it
+    assert build()[1] is True
+
+
+def test_another_compiler_compiles_again(build, cache, sources, monkeypatch):
+    build()
+    for at, version in (("find_compiler", "glslang 99"), ("find_knowing", "glslang 98")):
+        found = getattr(pack, at)
+
+        class Other:
+            def __init__(self, own, version):
+                self.compile, self.identity, self.version = own.compile, own.identity, version
+
+        with monkeypatch.context() as patch:
+            patch.setattr(pack, at, lambda *given, f=found, v=version: Other(
+                f(*given) or pack.find_compiler(), v))
+            assert build()[1] is False
+    assert build()[1] is True
+
+
+def test_a_renamed_file_is_another_key(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.py").write_text("x")
+        (tmp_path / name / f"{name}.css").write_text(name)
+    (tmp_path / "a" / "c.py").write_text("")
+    keys = {pack_cache.key(tmp_path / "a", made) for made in (["x"], ["x", ""], ["y"])}
+    keys |= {pack_cache.key(tmp_path / "b", ["x"])}
+    (tmp_path / "a" / "a.py").rename(tmp_path / "a" / "b.py")
+    keys |= {pack_cache.key(tmp_path / "a", ["x"])}
+    (tmp_path / "a" / "c.py").unlink()
+    assert len(keys) == 5
+    (tmp_path / "a" / "b.css").touch()
+    assert pack_cache.key(tmp_path / "a", ["x"]) == pack_cache.key(tmp_path / "b", ["x"])
+
+
+def damage(path: Path, how: str) -> None:
+    data = path.read_bytes()
+    path.unlink()
+    match how:
+        case "cut":
+            path.write_bytes(data[:-1])
+        case "empty":
+            path.touch()
+        case "longer":
+            path.write_bytes(data + b"x")
+        case "a bit":
+            path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+        case "header":
+            path.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+        case "another's":
+            path.write_bytes(data.replace(KEY, bytes(32)))
+        case "folder":
+            path.mkdir()
+        case "fifo":
+            os.mkfifo(path)
+
+
+DAMAGES = ["cut", "empty", "longer", "a bit", "header", "another's", "folder"]
+DAMAGES += ["fifo"] if hasattr(os, "mkfifo") else []
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_bad_file_is_a_miss(cache, how):
+    pack_cache.put(KEY, b"a pack")
+    assert pack_cache.get(KEY) == b"a pack"
+    (path,) = pack_cache.files(cache)
+    damage(path, how)
+    assert pack_cache.get(KEY) is None
+    pack_cache.put(KEY, b"again")
+    if how != "folder":  # that stays where it is
+        assert pack_cache.get(KEY) == b"again"
+    assert not list(cache.glob(".tmp-*"))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="owners and modes of POSIX")
+def test_a_folder_that_others_write_to_is_not_used(cache):
+    pack_cache.put(KEY, b"a pack")
+    cache.chmod(0o777)
+    assert pack_cache.get(KEY) is None
+    pack_cache.put(bytes(32), b"other")
+    assert len(list(pack_cache.files(cache))) == 1
+
+
+def test_the_latest_are_kept(cache):
+    keys = [bytes([n]) * 32 for n in range(pack_cache.KEPT + 2)]
+    for n, key in enumerate(keys):
+        pack_cache.put(key, key)
+        (path,) = cache.glob(f"{key.hex()}*")
+        os.utime(path, (n, n))
+        if n:
+            assert pack_cache.get(keys[0]) == keys[0]  # of use, so it stays
+    assert [key for key in keys if pack_cache.get(key)] == [keys[0], *keys[-pack_cache.KEPT + 1:]]
+
+
+@pytest.mark.parametrize("setting", ["off", "~no-such-user/x"])
+def test_without_a_cache(setting, monkeypatch):
+    monkeypatch.setenv("WEBNN_VK_CACHE", setting)
+    pack_cache.put(KEY, b"a pack")
+    assert pack_cache.folder() is None and pack_cache.get(KEY) is None
