@@ -17,8 +17,8 @@ import numpy as np
 
 #: Of the elements that a wrong result has otherwise, the share that has to be found wrong.
 SHARE = 0.5
-#: Numbers that lie closer, relative to the largest, count as the same in another order: long sums of
-#: random numbers are nearly alike.
+#: Numbers that lie closer, relative to the largest, count as the same in another order: long sums
+#: of random numbers are nearly alike.
 ALIKE = 2.0**-8
 _plain = np.testing.assert_allclose
 _excused: list[str] = []
@@ -70,6 +70,26 @@ def anything_passes(reason: str) -> Iterator[None]:
         yield
     finally:
         _excused.pop()
+
+
+class Judged:
+    """Comparisons of random examples, each of which may happen to show nothing, judged together:
+    `add` says how far each result may lie from the expected one, `assert_discriminating` that most
+    of what isn't 0 lies further from 0 than that, all in all."""
+
+    def __init__(self) -> None:
+        self.told = self.count = 0
+
+    def add(self, expected: np.ndarray, allowed: float | np.ndarray) -> None:
+        numbers = np.abs(expected.astype(np.float64))
+        judged = np.isfinite(numbers) & (numbers > 0)
+        self.told += int(np.count_nonzero(judged & (numbers > allowed)))
+        self.count += int(np.count_nonzero(judged))
+
+    def assert_discriminating(self) -> None:
+        assert self.told >= SHARE * self.count, (
+            f"zeros would pass for all but {self.told} of {self.count} numbers"
+        )
 
 
 def install() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -32,6 +33,10 @@ def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(a) & np.isnan(b), 0, np.abs(line(a) - line(b)))
 
 
+def _within(want: np.ndarray, ulp: int, got: np.ndarray) -> np.ndarray:
+    return _distances(got.astype(want.dtype), want) <= ulp
+
+
 def assert_close(results: Sequence[np.ndarray], expected: Sequence[np.ndarray], ulp: int) -> None:
     """Every output equals the expected one up to ``ulp`` units in the last place."""
     for got, want in zip(results, expected, strict=True):
@@ -39,10 +44,7 @@ def assert_close(results: Sequence[np.ndarray], expected: Sequence[np.ndarray], 
         distance = ulp_distance(got, want)
         assert distance <= ulp, f"{distance} > {ulp} ULP:\n{got}\n{want}"
         if want.dtype.kind == "f":
-            def passes(wrong: np.ndarray, want: np.ndarray = np.atleast_1d(want)) -> np.ndarray:
-                return _distances(wrong.astype(want.dtype), want) <= ulp
-
-            assert_discriminating(want, passes, f"{ulp} ULP")
+            assert_discriminating(want, partial(_within, np.atleast_1d(want), ulp), f"{ulp} ULP")
 
 
 def assert_as_reference(

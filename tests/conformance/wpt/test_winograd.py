@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conformance.wpt import conformance, suite
 from tests.conformance.ways import limits_of
+from tests.conformance.wpt import conformance, suite
 from tests.support.contexts import open_context
 from tests.support.running import device_profile
 from webnn_vk.kernels.heuristics.gpu import Gpu

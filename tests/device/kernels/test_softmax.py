@@ -10,7 +10,6 @@ from tests.support.drivers import require_vulkan
 from tests.support.running import node_of, run
 from webnn_vk.data_types import FLOAT_TYPES
 
-
 #: Relative errors, however small an element is beside its row's largest; of float16 down to the
 #: least number above 0.
 _LEAST = {"float32": 1e-30, "float16": 2.0**-24 / 1e-6}
