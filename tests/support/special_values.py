@@ -28,9 +28,9 @@ class Promise(Enum):
     )
     ROWS = "normalised rows", (
         "a NaN or an infinity makes all of its row NaN (by the root mean square, an infinity makes "
-        "the others 0). A row whose squares pass 3.4e38 is 0 before scale and bias, as x / √∞ is, "
-        "and NaN where its sum does: |x| > 1.8e19 is too large for float32. No other number comes "
-        "out, and none above √n. float16 doesn't come so far"
+        "the others 0). A row whose sum of squares passes 3.4e38 (numbers beyond ±1.8e19) is 0 "
+        "before scale and bias, as x / √∞ is, and NaN where its sum does. No other number comes "
+        "out, and none above √n. Rows in float16 have no such limit"
     )
     SOFTMAX = "softmax", (
         "−∞ gives 0. A NaN, a +∞, or nothing but −∞ makes all of the row NaN. Attention, which has "
@@ -93,7 +93,6 @@ def section(names: list[str]) -> list[str]:
         "may a number above 1e35. A huge number takes digits from its neighbours: an output's "
         "error is at most 2·n·ε·Σ|w|·max|x|, the largest |x| of its tile's inputs counting for "
         "all n of its products, so beside 3e38 a 1 comes out as anything, mostly 0. Other tiles "
-        "are not touched. `skip_passes` has no part in it; a filter that is an input of the graph "
-        "is never computed so.",
+        "are not touched. With a filter that is an input of the graph nothing is computed so.",
     ]
     return lines

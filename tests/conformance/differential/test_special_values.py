@@ -216,3 +216,22 @@ def test_as_promised(name: str, device: str, devices: Any, cpu_context: MLContex
 
     check()
     assert {kind for kind, _ in seen} == set(KINDS)
+
+
+def test_a_broken_promise_is_seen() -> None:
+    """Numbers that nothing in the row explains, and NaN that got lost."""
+    row = np.array([1e25, -1e25, 3e25, 2], np.float32)
+    example = Example("rms_normalization", {"input": row}, {"axes": [0]})
+    right, nan = np.zeros(4, np.float32), np.full(4, np.nan, np.float32)
+    # As max(NaN, 0) makes of the variance.
+    invented = row / np.sqrt(np.float32(1e-5))
+    for kind, got, want, count in (
+        ("huge", right, right, 0), ("huge", invented, right, 4), ("huge", nan, right, 0),
+        ("nan", nan, nan, 0), ("nan", invented, nan, 4), ("nan", right, nan, 4),
+        ("nan", nan, right, 4), ("infinite", right, -right, 0), ("infinite", nan, right, 4),
+    ):
+        assert np.count_nonzero(wrong(example, kind, "input", got, want)) == count, (kind, got)
+    largest = np.array([np.inf, -np.inf], np.float32)
+    example = Example("max", {"a": largest, "b": largest}, {})
+    assert wrong(example, "infinite", "a", -largest, largest).all()
+    assert wrong(example, "huge", "a", np.full(2, np.nan, np.float32), largest).all()

@@ -151,8 +151,10 @@ def test_helpers_in_place_of_operators(context):
 def test_a_difference_is_seen():
     example = Example("relu", {"input": np.ones(2, np.float32)}, {})
     a = np.array([1, 2], np.float32)
-    assert_alike(example, a, a)
+    judged = Judged()
+    assert_alike(example, a, a, judged)
+    judged.assert_discriminating()
     with pytest.raises(AssertionError):
-        assert_alike(example, a, a * np.float32(1.001))
+        assert_alike(example, a, a * np.float32(1.001), judged)
     with pytest.raises(AssertionError):
-        assert_alike(example, a, np.array([1, np.nan], np.float32))
+        assert_alike(example, a, np.array([1, np.nan], np.float32), judged)
