@@ -19,7 +19,16 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests.support import drivers, judges, leftovers, selection, spirv_count, summary, watchdog
+from tests.support import (
+    discriminating,
+    drivers,
+    judges,
+    leftovers,
+    selection,
+    spirv_count,
+    summary,
+    watchdog,
+)
 from tests.support.contexts import open_context
 from tests.support.drivers import NO_DRIVER, require_vulkan
 from tests.support.golden import golden  # noqa: F401 - a fixture
@@ -64,6 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     watchdog.configure(config)
+    discriminating.install()
     if _is_worker(config):
         return  # the process that started this one has set the environment
     selection.seed()

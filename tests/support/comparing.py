@@ -36,20 +36,21 @@ def assert_close(
     profile: DeviceProfile,
     error: float = 1e-6,
     schedule: Schedule | None = None,
+    least: float = 1.0,
 ) -> None:
-    """By the node's plan or by a ``schedule``: the output is exact where integer; otherwise within
-    ``error``, relative above 1 and absolute below (float16: within a rounding, of its own size,
-    more)."""
+    """By the node's plan or by a ``schedule``: the output is exact where integer or without
+    ``error``; otherwise within it, relative above ``least`` and absolute below (float16: within a
+    rounding, of its own size, more)."""
     (own,), (expected,) = run(node, arrays, profile, schedule), node.evaluate(arrays.get)
     assert own.dtype == expected.dtype and own.shape == expected.shape
     what = f"{node.title} {[str(v.descriptor) for v in reads(node)]} {dict(node.arguments)}"
-    if own.dtype.kind != "f":
+    if own.dtype.kind != "f" or not error:
         np.testing.assert_array_equal(own, expected, err_msg=what)
         return
     rounding = 2.0**-10 if own.dtype == np.float16 else 0.0
     np.testing.assert_allclose(
-        own.astype(np.float64), expected.astype(np.float64), rtol=error + rounding, atol=error,
-        err_msg=what,
+        own.astype(np.float64), expected.astype(np.float64), rtol=error + rounding,
+        atol=error * least, err_msg=what,
     )
 
 

@@ -23,6 +23,7 @@ import webnn_vk
 from tests.conformance.differential.drafting import examples
 from tests.conformance.differential.example import Example
 from tests.conformance.wpt import conformance, suite
+from tests.support import special_values
 from tests.support.paths import ROOT
 from tests.support.profiles import stored_profile
 from webnn_vk import MLGraphBuilder, Settings
@@ -153,6 +154,7 @@ def page(counts: dict[str, dict[str, list[int]]]) -> str:
               "| --- | --- | --- | --- |"]
     for name in sorted(OPERATORS):
         lines += _operand_rows(OPERATORS[name])
+    lines += ["", *special_values.section(sorted(OPERATORS))]
     return "\n".join([*lines, ""])
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
+from tests.support.discriminating import assert_discriminating
 from tests.support.running import run
 from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.graph import Node, Value
@@ -15,18 +17,24 @@ from webnn_vk.kernels import KernelNode
 def ulp_distance(a: np.ndarray, b: np.ndarray) -> int:
     """The largest distance in units of the last place (of integers: difference); NaN matches NaN,
     denormals count as they lie."""
+    distance = _distances(a, b)
+    return int(distance.max()) if distance.size else 0
+
+
+def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if a.dtype.kind != "f":
-        wide = np.abs(a.astype(object) - b.astype(object))
-        return int(wide.max()) if wide.size else 0
+        return np.asarray(np.abs(a.astype(object) - b.astype(object)))
     integer = {2: np.int16, 4: np.int32}[a.dtype.itemsize]
 
     def line(x: np.ndarray) -> np.ndarray:
         bits = x.view(integer).astype(np.int64)
         return np.where(bits < 0, -(bits & np.iinfo(integer).max), bits)
 
-    distance = np.abs(line(a) - line(b))
-    distance = np.where(np.isnan(a) & np.isnan(b), 0, distance)
-    return int(distance.max()) if distance.size else 0
+    return np.where(np.isnan(a) & np.isnan(b), 0, np.abs(line(a) - line(b)))
+
+
+def _within(want: np.ndarray, ulp: int, got: np.ndarray) -> np.ndarray:
+    return _distances(got.astype(want.dtype), want) <= ulp
 
 
 def assert_close(results: Sequence[np.ndarray], expected: Sequence[np.ndarray], ulp: int) -> None:
@@ -35,6 +43,8 @@ def assert_close(results: Sequence[np.ndarray], expected: Sequence[np.ndarray], 
         assert got.dtype == want.dtype and got.shape == want.shape
         distance = ulp_distance(got, want)
         assert distance <= ulp, f"{distance} > {ulp} ULP:\n{got}\n{want}"
+        if want.dtype.kind == "f":
+            assert_discriminating(want, partial(_within, np.atleast_1d(want), ulp), f"{ulp} ULP")
 
 
 def assert_as_reference(

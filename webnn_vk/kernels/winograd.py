@@ -6,8 +6,8 @@ and the output's transform. The filter is transformed once, at set-up (``Winogra
 
 Sums of rounded transforms are less exact than sums of products where neighbouring pixels differ
 much in size: an output's error is relative to the largest inputs of its tile. It stays below
-2·n·ε·Σ|x·w| (n products) for inputs of like size; what is infinite or no number reaches all the
-outputs of its tile. Only float32 convolutions of many channels are computed so.
+2·n·ε·Σ|x·w| (n products) for inputs of like size; an infinity or a NaN reaches all the outputs of
+its tile. Only float32 convolutions are computed so, of as many channels as `LEAST_INPUTS` says.
 
 This is the form for CPUs; ``winograd_tiled`` has that for GPUs.
 """
@@ -40,8 +40,8 @@ from .winograd_tiles import (
     filter_spec,
     points,
     sizes,
-    suits,
     tile_counts,
+    tiles_for,
 )
 
 _INPUT = ("N", "IC", "H", "W", "TY", "TX", "PH", "PW", "xc", "xw")
@@ -51,13 +51,11 @@ _OUTPUT = ("N", "OC", "OH", "OW", "TY", "TX", "yc", "ys")
 
 def candidates(g: Any, profile: DeviceProfile) -> list[Schedule]:
     """The schedules by which the device could compute a convolution (``conv.Geometry``) so."""
-    if not suits(g):
-        return []
     limit = profile.max_storage_buffer_range
     return [
         Schedule("winograd", (("TILE", tile), ("LX", 8), ("TM", rows), ("TN", columns)), load)
         for load in ("storage", *["texel"] * has_texels(profile))
-        for tile in TILES
+        for tile in tiles_for(g)
         for rows, columns in ((4, 4), (4, 8), (8, 4), (8, 8))
         if 4 * max(sizes(g, tile, g.N * math.prod(tile_counts(g, tile)))) <= limit
     ]

@@ -30,7 +30,7 @@ from .product import Product
 from .product_dispatch import between, tile_shape
 from .rows import check_iterations
 from .schedule import Schedule
-from .winograd_tiles import TILES, WinogradFilter, points, sizes, suits, tile_counts
+from .winograd_tiles import TILES, WinogradFilter, points, sizes, tile_counts, tiles_for
 
 KERNEL = "winograd_tiled"
 _INPUT = ("N", "IC", "H", "W", "TY", "TX", "PH", "PW", "xc", "xw", "tiles")
@@ -39,11 +39,9 @@ _OUTPUT = ("N", "OC", "OH", "OW", "TY", "TX", "yc", "ys", "tiles")
 
 def candidates(g: Any, profile: DeviceProfile) -> list[Schedule]:
     """The schedules by which the device could compute a convolution (``conv.Geometry``) so."""
-    if not suits(g):
-        return []
     return [
         Schedule(KERNEL, (("TILE", tile), *tiling.numbers))
-        for tile in TILES
+        for tile in tiles_for(g)
         if 4 * max(sizes(g, tile, columns(g, tile))) <= profile.max_storage_buffer_range
         for tiling in MATMUL.candidates(product(g, tile), profile)
         if tiling.kernel == "matmul_tiled" and tiling.parts == 1

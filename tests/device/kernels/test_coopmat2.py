@@ -160,7 +160,7 @@ def test_fused_operators(kind: str) -> None:
     half = (x.astype(np.float32) @ w.astype(np.float32)).astype(np.float16)
     finish, expected, tolerance = {
         "float16": (lambda b, v, c: b.relu(b.add(v, c)), np.maximum(half + c, 0), 4e-3),
-        "uint8": (lambda b, v, c: b.cast(b.abs(v), "uint8"), np.abs(half), 1),
+        "uint8": (lambda b, v, c: b.cast(b.abs(v), "uint8"), np.abs(half), _TOLERANCE),
         "float32": (lambda b, v, c: b.cast(b.mul(v, c), "float32"), half * c, 4e-3),
     }[kind]
     node, arrays = _fused(profile, x, w, c, finish)
@@ -169,6 +169,14 @@ def test_fused_operators(kind: str) -> None:
     assert dispatch.spec.option("out_tensor") == (kind != "uint8")
     (computed,) = run(node, arrays, profile)
     assert computed.dtype.name == kind
+    if kind == "uint8":
+        # A sum at an integer may be cut off on either side of it.
+        clear = np.abs(expected - np.round(expected)) > tolerance * np.abs(expected)
+        assert clear.mean() > 0.9
+        np.testing.assert_array_equal(computed[clear], expected[clear].astype(kind))
+        computed, expected = computed[~clear].astype(int), np.floor(expected[~clear])
+        assert (np.abs(computed - expected) <= 1).all()
+        return
     np.testing.assert_allclose(
         computed.astype(np.float64), expected.astype(kind).astype(np.float64), rtol=tolerance,
         atol=tolerance,

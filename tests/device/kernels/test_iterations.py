@@ -33,7 +33,8 @@ ROWS[:, -1] = 9
 def test_long_rows(name: str, arguments: dict[str, Any]) -> None:
     require_vulkan()
     error = 2e-3 if name == "cumulative_sum" else 1e-5
-    assert_close(*node_of(name, ROWS, **arguments), profile_for("software"), error)
+    least = 1e-30 if name == "softmax" else 1.0
+    assert_close(*node_of(name, ROWS, **arguments), profile_for("software"), error, least=least)
 
 
 def test_permuted_scale() -> None:

@@ -36,7 +36,8 @@ def test_random(name: str, way: str) -> None:
     rng = np.random.default_rng([WAYS.index(way), POOLS.index(name)])
     for data_type in OPERATORS[name].limit("input").types:
         for _ in range(6):
-            assert_close(*random_case(rng, name, data_type), profile_for(way), 2e-6)
+            error = 0 if name == "max_pool2d" else 2e-6
+            assert_close(*random_case(rng, name, data_type), profile_for(way), error)
 
 
 def test_special_values_and_empty_windows() -> None:

@@ -58,7 +58,8 @@ def test_rows_of_vectors(name: str, way: str) -> None:
                 assert_close(*node_of(name, x, 1), profile)
             elif data_type == "float32" or shape[1] < 1000:
                 # (Sums of so many overflow float16.)
-                assert_close(*node_of(name, x, axes=[1]), profile, 4e-6)
+                exact = name in ("reduce_product", "reduce_max", "reduce_min")
+                assert_close(*node_of(name, x, axes=[1]), profile, 0 if exact else 4e-6)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -97,11 +98,14 @@ def test_long_rows_in_chunks(name: str, data_type: str) -> None:
     x = random_array(rng, data_type, (2, 40011))
     if data_type.startswith("float"):
         x = np.abs(x) if name != "reduce_product" else 1 + x / 4096
+        # Rows of one kind have nearly the same sums; these don't.
+        x *= np.array([[1], [1 if name == "reduce_product" else 0.5]], data_type)
         x = (x / (16 if data_type == "float16" else 1)).astype(data_type)
     node, arrays = node_of(name, x, axes=[1])
     assert [d.variant.split()[0] for d in plan(node, profile)][1:], "two dispatches"
     # 40,000 roundings of a product do not cancel out.
-    assert_close(node, arrays, profile, 2e-4 if name == "reduce_product" else 2e-5)
+    error = {"reduce_product": 2e-4, "reduce_max": 0, "reduce_min": 0}.get(name, 2e-5)
+    assert_close(node, arrays, profile, error)
 
 
 def test_special_values() -> None:

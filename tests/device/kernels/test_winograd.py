@@ -17,6 +17,7 @@ from webnn_vk.kernels.conv import Conv, geometry
 from webnn_vk.kernels.heuristics.gpu import Gpu
 from webnn_vk.kernels.heuristics.rules import Rules
 from webnn_vk.kernels.heuristics.software import Software
+from webnn_vk.kernels.winograd_tiles import LEAST_INPUTS
 from webnn_vk.readback import source_of
 
 FILTERS = ("oihw", "hwio", "ohwi", "ihwo")
@@ -28,7 +29,7 @@ RULES: dict[str, tuple[type[Rules], str]] = {
 
 
 def schedules(kernel: str) -> list[Schedule]:
-    node, _ = _case(np.random.default_rng(0), inputs=32, outputs=32)
+    node, _ = _case(np.random.default_rng(0), inputs=64, outputs=32)
     _, way = RULES[kernel]
     candidates = Conv().candidates(geometry(KernelNode.of(node)), profile_for(way))
     return [schedule for schedule in candidates if schedule.kernel == kernel]
@@ -94,6 +95,90 @@ def test_the_error_is_bounded(tile: int, kernel: str, monkeypatch) -> None:
         assert (np.abs(result - _exact(node, arrays)) <= bound).all(), (tile, case)
 
 
+def _inputs(rng: np.random.Generator, kind: str, channels: int) -> np.ndarray:
+    x = rng.standard_normal((1, channels, 28, 28), np.float32)
+    return {"N(0, 1)": x, "N(5, 1)": x + np.float32(5), "relu": np.maximum(x, 0)}[kind]
+
+
+def _weights(rng: np.random.Generator, kind: str, channels: int) -> np.ndarray:
+    """He's initialisation; and, as training leaves them: channels of very different size, smooth
+    taps, a mean for each pair of channels."""
+    deviation = np.sqrt(2 / (9 * channels))
+    taps = rng.standard_normal((32, channels, 3, 3)) * deviation
+    if kind == "trained":
+        sizes = np.exp(0.8 * rng.standard_normal((32, 1)) + 0.5 * rng.standard_normal(channels))
+        smooth = np.outer([0.5, 1, 0.5], [0.5, 1, 0.5])
+        taps = taps * sizes[:, :, None, None] * smooth
+        taps += 0.3 * deviation * rng.standard_normal((32, channels, 1, 1))
+    return taps.astype(np.float32)
+
+
+def _least_kept(kernel: str, tile: int, channels: int) -> float:
+    """The size of an output, relative to √Σ(x·w)², from which on all keep the tolerance of conv2d:
+    2·n units in the last place of the result."""
+    profile, least = profile_for(RULES[kernel][1]), 0.0
+    chosen = next(s for s in schedules(kernel) if s["TILE"] == tile)
+    for x_kind in ("N(0, 1)", "N(5, 1)", "relu"):
+        for w_kind in ("He", "trained"):
+            rng = np.random.default_rng(channels)
+            node, arrays = node_of(
+                "conv2d", _inputs(rng, x_kind, channels), _weights(rng, w_kind, channels),
+                bias=None, padding=[1, 1, 1, 1],
+            )
+            (result,) = run(node, arrays, profile, chosen)
+            exact = _exact(node, arrays)
+            squares = {v: (a.astype(np.float64) ** 2).astype(np.float32) for v, a in arrays.items()}
+            size = np.abs(exact) / np.sqrt(node.evaluate(squares.get)[0].astype(np.float64))
+            allowed = 2 * (9 * channels) * np.spacing(np.abs(exact).astype(np.float32))
+            least = max(least, float(size[np.abs(result - exact) > allowed].max(initial=0)))
+    return least
+
+
+@pytest.mark.parametrize("kernel", RULES)
+@pytest.mark.parametrize("tile", [2, 4])
+def test_the_tolerance_of_conv2d_is_kept_where_it_is_chosen(tile: int, kernel: str) -> None:
+    """Of the fewest channels, by outputs of a tenth of what the squares of their products say; no
+    tile is a candidate with fewer channels, and large ones would exceed it there."""
+    require_vulkan()
+    assert _least_kept(kernel, tile, LEAST_INPUTS[tile]) < 0.1
+    if tile == 4:
+        assert _least_kept(kernel, tile, LEAST_INPUTS[tile] // 4) > 0.1
+    for channels in (LEAST_INPUTS[tile] - 4, LEAST_INPUTS[tile]):
+        node, _ = _case(np.random.default_rng(0), channels, 64, size=(28, 28))
+        candidates = Conv().candidates(geometry(KernelNode.of(node)), profile_for(RULES[kernel][1]))
+        tiles = {s["TILE"] for s in candidates if s.kernel == kernel}
+        assert (tile in tiles) == (channels == LEAST_INPUTS[tile])
+
+
+@pytest.mark.parametrize("kernel", RULES)
+@pytest.mark.parametrize("tile", [2, 4])
+def test_huge_and_infinite_inputs_stay_in_their_tile(tile: int, kernel: str) -> None:
+    """What docs/operators.md promises: the tile that sees them may become anything that its bound
+    allows, infinite or NaN; the others have the same bits as ever."""
+    require_vulkan()
+    chosen = next(s for s in schedules(kernel) if s["TILE"] == tile)
+    profile = profile_for(RULES[kernel][1])
+    rng = np.random.default_rng(9)
+    node, arrays = _case(rng, 64, 32, size=(12, 12), padding=[1, 1, 1, 1])
+    (plain,) = run(node, arrays, profile, chosen)
+    magnitudes = np.abs(arrays[node.operands["filter"]]).sum((1, 2, 3), dtype=np.float64)
+    # Pixel (0, 0) is among the inputs of the first tile alone.
+    touched = np.zeros((12, 12), bool)
+    touched[:tile, :tile] = True
+    for number in (np.inf, -np.inf, np.nan, 3e38, 1e30, 1e10):
+        x = arrays[node.operands["input"]].copy()
+        x[0, 0, 0, 0] = number
+        changed = {**arrays, node.operands["input"]: x}
+        (result,) = run(node, changed, profile, chosen)
+        np.testing.assert_array_equal(result[..., ~touched], plain[..., ~touched])
+        seen = result[0][:, touched]
+        if not np.isfinite(number):
+            assert not np.isfinite(seen).any()
+        elif number < 1e35:
+            error = np.abs(seen - _exact(node, changed)[0][:, touched])
+            assert (error <= 2 * (9 * 64) * 2.0**-24 * magnitudes[:, None] * number).all()
+
+
 @pytest.mark.parametrize(
     "schedule", [s for kernel in RULES for s in schedules(kernel)], ids=str
 )
@@ -120,11 +205,11 @@ def test_what_follows_is_fused_on_gpus(layout: str) -> None:
     require_vulkan()
     rng = np.random.default_rng(3)
     for size in ((6, 8), (5, 7)):
-        shape = {"n": 2, "c": 32, "h": size[0], "w": size[1]}
+        shape = {"n": 2, "c": 64, "h": size[0], "w": size[1]}
         dimensions = tuple(shape[d] for d in layout)
         x, other = (rng.standard_normal(dimensions, np.float32) for _ in range(2))
-        taps = rng.standard_normal((32, 32, 3, 3), np.float32)
-        bias = rng.standard_normal(32, np.float32)
+        taps = rng.standard_normal((64, 64, 3, 3), np.float32)
+        bias = rng.standard_normal(64, np.float32)
         results = []
         for device, limits in (("vulkan", pretended_gpu()), ("cpu", None)):
             with open_context(device, limits=limits) as context:
@@ -171,11 +256,11 @@ def test_infinities_stay_in_their_tiles_on_gpus(monkeypatch) -> None:
 @pytest.mark.parametrize("order", FILTERS)
 def test_the_filter_comes_back_as_it_was(order: str, vulkan_context) -> None:
     rng = np.random.default_rng(2)
-    for size, tile in (((8, 9), 2), ((12, 14), 4)):
-        shape = {"o": 36, "i": 32, "h": 3, "w": 3}
+    for size, channels, tile in (((8, 9), 32, 2), ((12, 14), 64, 4)):
+        shape = {"o": 36, "i": channels, "h": 3, "w": 3}
         taps = rng.standard_normal([shape[d] for d in order], np.float32)
         builder = MLGraphBuilder(vulkan_context)
-        x = builder.input("x", MLOperandDescriptor("float32", (1, 32, *size)))
+        x = builder.input("x", MLOperandDescriptor("float32", (1, channels, *size)))
         y = builder.conv2d(x, builder.constant(taps), filter_layout=order, padding=[1, 1, 1, 1])
         graph = builder.build({"y": y}).result()
         (packing,) = (line for line in str(graph.report()).splitlines() if "WinogradFilter" in line)

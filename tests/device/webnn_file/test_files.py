@@ -32,7 +32,7 @@ def network(context):
     ).result()
     y = builder.conv2d(x, builder.constant(floats(4, 3, 3, 3)), bias=builder.constant(tensor))
     y = builder.reshape(builder.relu(y), [2, 144])
-    y = builder.matmul(y, builder.constant(floats(144, 10)))
+    y = builder.matmul(y, builder.constant(floats(144, 10) / 40))
     half = builder.mul(y, builder.constant("float32", 0.5))
     outputs = {"x:0": builder.softmax(y, 1), "half": half}
     return builder, outputs, {"x:0": floats(2, 3, 8, 8)}

@@ -11,7 +11,7 @@ import pytest
 
 import webnn_vk.kernels
 from tests.support.golden import Golden
-from tests.support.profiles import NAMES, stored_profile
+from tests.support.profiles import NAMES, golden_name, stored_profile
 from tests.support.running import node_of
 from webnn_vk.data_types import MLOperandDescriptor
 from webnn_vk.device_profile import DeviceProfile
@@ -137,12 +137,12 @@ def test_choices(name: str, golden: Golden) -> None:
             lines.append(f"{case.title}\n    {chosen(case.node, profile)}\n")
         except Unsupported as error:
             lines.append(f"{case.title}\n    unsupported: {error}\n")
-    golden(f"../goldens/choices/{name}.txt", "".join(lines))
+    golden(f"../goldens/choices/{golden_name(name)}.txt", "".join(lines))
 
 
 def test_every_profile_has_its_golden_file() -> None:
     folder = Path(__file__).parents[1] / "goldens" / "choices"
-    assert {path.stem for path in folder.iterdir()} == set(NAMES)
+    assert {path.stem for path in folder.iterdir()} == set(map(golden_name, NAMES))
 
 
 def test_every_family_is_asked() -> None:

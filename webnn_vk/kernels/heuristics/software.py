@@ -121,7 +121,8 @@ class Software(Rules):
             for tile in (2, 4)
         )
         pays = 3 * 36 * large <= 2 * 16 * small  # so many multiplications for each tile
-        tile, tiles = (4, large) if pays and large >= 8 else (2, small)
+        exact = any(c["TILE"] == 4 for c in candidates)
+        tile, tiles = (4, large) if exact and pays and large >= 8 else (2, small)
         rows = 8 if tiles > 4 else 4
         columns = 8 if problem.OC > 32 else 4
         return next(

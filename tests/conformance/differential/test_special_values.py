@@ -1,0 +1,237 @@
+"""NaN, infinities, huge numbers and denormals in the operands of every operator that takes floats:
+Vulkan against the NumPy reference, as `tests/support/special_values.py` (and ``docs/operators.md``)
+promise it. Alone and with operators before and behind it, fused and unfused, on the device as it is
+and as a pretended GPU, in float32 and float16."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.conformance.differential.bounds import _finite
+from tests.conformance.differential.drafting import examples
+from tests.conformance.differential.example import Example
+from tests.conformance.ways import DEVICES, WAYS, limits_of
+from tests.support.contexts import open_context
+from tests.support.running import device_profile
+from tests.support.special_values import Promise, promise_of, takes_floats
+from webnn_vk import MLContext, MLGraphBuilder
+from webnn_vk.ops import ALL_OPERATORS
+
+KINDS = ("nan", "infinite", "huge", "denormal")
+#: Behind the operator, by name.
+BEHIND = {
+    "nothing": lambda b, y, c: y,
+    "relu": lambda b, y, c: b.relu(y),
+    "clamp": lambda b, y, c: b.clamp(y, min_value=-2, max_value=3),
+    "sum": lambda b, y, c: b.add(y, c),
+    "max": lambda b, y, c: b.max(y, c),
+}
+#: Of sums that overflow, an infinity or a NaN shows behind these alone.
+BEHIND_HUGE = ("nothing", "sum")
+BATCH = 5
+NAMES = sorted(name for name, record in ALL_OPERATORS.items() if takes_floats(record))
+
+
+@pytest.fixture(scope="module")
+def devices(vulkan) -> Iterator[Mapping[str, Mapping[str, MLContext]]]:
+    """By device: contexts that compute with fusions and without."""
+    with ExitStack() as stack:
+        yield {
+            device: {
+                way: stack.enter_context(open_context(
+                    limits=limits_of(device, device_profile()), skip_passes=WAYS[way].skipped,
+                ))
+                for way in ("default", "unfused")
+            }
+            for device in DEVICES
+        }
+
+
+class _Halving:
+    """A builder whose float inputs are halved before they are used."""
+
+    def __init__(self, builder: MLGraphBuilder) -> None:
+        self._builder = builder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._builder, name)
+
+    def input(self, name: str, described: Mapping[str, Any]) -> Any:
+        made = self._builder.input(name, described)
+        if not described["data_type"].startswith("float"):
+            return made
+        half = self._builder.constant(np.array(0.5, described["data_type"]))
+        return self._builder.mul(made, half)
+
+
+def run(
+    context: MLContext, batch: Sequence[Example], behind: Sequence[str | None]
+) -> list[list[np.ndarray]]:
+    """The outputs of each example; with something before and behind it where that has a name."""
+    builder = MLGraphBuilder(context)
+    outputs: dict[str, Any] = {}
+    feeds: dict[str, np.ndarray] = {}
+    counts = []
+    for i, (example, last) in enumerate(zip(batch, behind, strict=True)):
+        made, arrays = example.add_to(
+            builder if last is None else _Halving(builder), f"{i}."  # type: ignore[arg-type]
+        )
+        if last is not None:
+            made = [
+                BEHIND[last](builder, y, builder.constant(np.array(1.5, y.data_type)))
+                if y.data_type.startswith("float") else y
+                for y in made
+            ]
+        feeds |= arrays
+        outputs |= {f"{i}.{k}": operand for k, operand in enumerate(made)}
+        counts.append(len(made))
+    with builder.build(outputs).result() as graph:
+        used = {name: array for name, array in feeds.items() if name in graph.inputs}
+        results = context.compute(graph, used)
+    return [[results[f"{i}.{k}"] for k in range(n)] for i, n in enumerate(counts)]
+
+
+def _special(kind: str, dtype: np.dtype) -> np.ndarray:
+    limits = np.finfo(dtype)
+    number = {
+        "nan": np.nan, "infinite": np.inf, "huge": 0.9 * float(limits.max),
+        "denormal": float(limits.tiny) / 64,
+    }[kind]
+    return np.array([number, -number], dtype)
+
+
+def _placed(rng: np.random.Generator, example: Example, kind: str) -> tuple[Example, str] | None:
+    """The example with special values in a few places of one of its operands, and which."""
+    def first(arrays: Any) -> np.ndarray:
+        return arrays[0] if isinstance(arrays, list) else arrays
+
+    floats = [n for n, arrays in example.operands.items() if first(arrays).dtype.kind == "f"]
+    if not floats:
+        return None
+    name = str(rng.choice(floats))
+
+    def place(array: np.ndarray) -> np.ndarray:
+        flat = array.reshape(-1).copy()
+        count = max(1, flat.size // 32)
+        flat[rng.integers(flat.size, size=count)] = rng.choice(_special(kind, flat.dtype), count)
+        return flat.reshape(array.shape)
+
+    arrays = example.operands[name]
+    placed = [place(a) for a in arrays] if isinstance(arrays, list) else place(arrays)
+    return replace(example, operands={**example.operands, name: placed}), name
+
+
+def _flushed(example: Example) -> Example:
+    """With 0 for denormal numbers."""
+    def flush(arrays: Any) -> Any:
+        if isinstance(arrays, list):
+            return [flush(a) for a in arrays]
+        if arrays.dtype.kind != "f":
+            return arrays
+        tiny = np.finfo(arrays.dtype).tiny
+        return np.where(np.abs(arrays) < tiny, np.copysign(0, arrays), arrays).astype(arrays.dtype)
+
+    return replace(example, operands={n: flush(a) for n, a in example.operands.items()})
+
+
+def wrong(example: Example, kind: str, where: str, got: np.ndarray, want: np.ndarray) -> np.ndarray:
+    """By element, whether a result breaks the promise. Digits are other tests' matter."""
+    if want.dtype.kind != "f":
+        return np.asarray(got.astype(np.int64) - want.astype(np.int64)) != 0
+    a, e = _finite(got), _finite(want)
+    with np.errstate(invalid="ignore"):
+        far = np.abs(a - e) > 0.02 * np.abs(e) + 0.02
+    found = np.asarray((np.isnan(got) != np.isnan(want)) | (far & ~np.isnan(e)))
+    promise = promise_of(ALL_OPERATORS[example.operator])
+    if kind == "huge" and promise is not Promise.ELEMENTS:
+        found &= np.isfinite(got)
+    if kind in ("nan", "infinite") and where == "filter" and promise is Promise.CONVOLUTIONS:
+        found &= ~np.isnan(got)  # over the padding
+    if example.operator == "attention" and where == "value":
+        found &= ~np.isnan(want)  # of weight 0
+    return found
+
+
+def _check(
+    device: Mapping[str, MLContext], cpu: MLContext, drawn: Sequence[Example], kind: str, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    placed = [p for example in drawn if (p := _placed(rng, example, kind)) is not None]
+    if not placed:
+        return
+    batch = [example for example, _ in placed]
+    names = BEHIND_HUGE if kind == "huge" else tuple(BEHIND)
+    chained = [str(rng.choice(names)) for _ in batch]
+    for behind in ([None] * len(batch), chained):
+        wanted = [run(cpu, batch, behind)]
+        if kind == "denormal":
+            wanted.append(run(cpu, [_flushed(example) for example in batch], behind))
+        for way, context in device.items():
+            if way == "unfused" and behind is not chained:
+                continue
+            got = run(context, batch, behind)
+            for i, (example, where) in enumerate(placed):
+                for k, array in enumerate(got[i]):
+                    broken = np.logical_and.reduce([
+                        wrong(example, kind, where, array, each[i][k]) for each in wanted
+                    ])
+                    if broken.any():
+                        at = tuple(int(n) for n in np.argwhere(broken)[0])
+                        raise AssertionError(
+                            f"{np.count_nonzero(broken)} elements of output {k}, {way}, before "
+                            f"{behind[i]}, {kind} in {where}: at {list(at)} {array[at]!r}, not "
+                            f"{wanted[0][i][k][at]!r}\n{example.in_full()}"
+                        )
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("device", [
+    pytest.param(name, marks=pytest.mark.sample(0.3)) for name in DEVICES
+])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.timeout(900)
+def test_as_promised(name: str, device: str, devices: Any, cpu_context: MLContext) -> None:
+    seen = set()
+
+    @settings(
+        max_examples=max(6, settings.default.max_examples // 16), deadline=None, database=None,
+        phases=(Phase.generate,), suppress_health_check=list(HealthCheck), print_blob=False,
+    )
+    @given(
+        st.lists(examples(name, ("ordinary",)), min_size=BATCH, max_size=BATCH),
+        st.integers(0, 2**32 - 1),
+    )
+    def check(drawn: list[Example], seed: int) -> None:
+        kind = KINDS[len(seen) % len(KINDS)]
+        seen.add((kind, len(seen)))
+        _check(devices[device], cpu_context, drawn, kind, seed)
+
+    check()
+    assert {kind for kind, _ in seen} == set(KINDS)
+
+
+def test_a_broken_promise_is_seen() -> None:
+    """Numbers that nothing in the row explains, and NaN that got lost."""
+    row = np.array([1e25, -1e25, 3e25, 2], np.float32)
+    example = Example("rms_normalization", {"input": row}, {"axes": [0]})
+    right, nan = np.zeros(4, np.float32), np.full(4, np.nan, np.float32)
+    # As max(NaN, 0) makes of the variance.
+    invented = row / np.sqrt(np.float32(1e-5))
+    for kind, got, want, count in (
+        ("huge", right, right, 0), ("huge", invented, right, 4), ("huge", nan, right, 0),
+        ("nan", nan, nan, 0), ("nan", invented, nan, 4), ("nan", right, nan, 4),
+        ("nan", nan, right, 4), ("infinite", right, -right, 0), ("infinite", nan, right, 4),
+    ):
+        assert np.count_nonzero(wrong(example, kind, "input", got, want)) == count, (kind, got)
+    largest = np.array([np.inf, -np.inf], np.float32)
+    example = Example("max", {"a": largest, "b": largest}, {})
+    assert wrong(example, "infinite", "a", -largest, largest).all()
+    assert wrong(example, "huge", "a", np.full(2, np.nan, np.float32), largest).all()

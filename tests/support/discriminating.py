@@ -1,0 +1,117 @@
+"""Comparisons that can fail: a tolerance under which zeros, the right numbers in another order, or
+twice the right numbers would pass as well says nothing about the result.
+
+In a test every ``np.testing.assert_allclose`` that passes is asked for that (`install`, called by
+``tests/conftest.py``), so that whatever compares by it is covered; other comparisons call
+`assert_discriminating` with what they let pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+#: Of the elements that a wrong result has otherwise, the share that has to be found wrong.
+SHARE = 0.5
+#: Numbers that lie closer, relative to the largest, count as the same in another order: long sums
+#: of random numbers are nearly alike.
+ALIKE = 2.0**-8
+_plain = np.testing.assert_allclose
+_excused: list[str] = []
+
+
+def wrong_results(expected: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """Results of the right size, by name. What is not finite stays where it is."""
+    finite = np.isfinite(expected)
+    yield "zeros", np.where(finite, 0, expected)
+    numbers = expected[finite]
+    shuffled = expected.copy()
+    shuffled[finite] = np.random.default_rng(0).permutation(numbers)
+    yield "the expected numbers in another order", shuffled
+    with np.errstate(over="ignore"):
+        yield "twice the expected numbers", np.where(finite, 2 * expected, expected)
+
+
+def assert_discriminating(
+    expected: Any, passes: Callable[[np.ndarray], np.ndarray], what: str = ""
+) -> None:
+    """AssertionError where a wrong result would pass; ``passes`` says by element whether a result
+    is close enough. A wrong result that is the expected one (doubled zeros, a constant in another
+    order) shows nothing: what is constant or zero by its nature needs no excuse."""
+    if _excused:
+        return
+    expected = np.atleast_1d(np.asarray(expected))
+    expected = expected.astype(np.complex128 if expected.dtype.kind == "c" else np.float64)
+    for name, wrong in wrong_results(expected):
+        otherwise = np.isfinite(expected) & (wrong != expected)
+        if "order" in name:
+            largest = np.max(np.abs(expected), initial=0, where=np.isfinite(expected))
+            with np.errstate(invalid="ignore"):
+                otherwise &= np.abs(wrong - expected) > ALIKE * largest
+        count = int(np.count_nonzero(otherwise))
+        if not count:
+            continue
+        found = int(np.count_nonzero(otherwise & ~passes(wrong)))
+        assert found >= max(1, SHARE * count), (
+            f"the tolerance would let {name} pass: of {count} wrong elements it finds {found}"
+            + (f"\n{what}" if what else "")
+        )
+
+
+@contextmanager
+def anything_passes(reason: str) -> Iterator[None]:
+    """Comparisons in here need not tell right from wrong; ``reason`` says why they can't."""
+    _excused.append(reason)
+    try:
+        yield
+    finally:
+        _excused.pop()
+
+
+class Judged:
+    """Comparisons of random examples, each of which may happen to show nothing, judged together:
+    `add` says how far each result may lie from the expected one, `assert_discriminating` that most
+    of what isn't 0 lies further from 0 than that, all in all."""
+
+    def __init__(self) -> None:
+        self.told = self.count = 0
+
+    def add(self, expected: np.ndarray, allowed: float | np.ndarray) -> None:
+        numbers = np.abs(expected.astype(np.float64))
+        judged = np.isfinite(numbers) & (numbers > 0)
+        self.told += int(np.count_nonzero(judged & (numbers > allowed)))
+        self.count += int(np.count_nonzero(judged))
+
+    def assert_discriminating(self) -> None:
+        assert self.told >= SHARE * self.count, (
+            f"zeros would pass for all but {self.told} of {self.count} numbers"
+        )
+
+
+def install() -> None:
+    """Every ``np.testing.assert_allclose`` from now on has to be discriminating."""
+
+    @wraps(_plain)
+    def assert_allclose(
+        actual: Any, desired: Any, rtol: float = 1e-7, atol: float = 0, *rest: Any, **more: Any
+    ) -> None:
+        __tracebackhide__ = True
+        _plain(actual, desired, rtol, atol, *rest, **more)
+        wanted = np.broadcast_to(np.asarray(desired), np.broadcast_shapes(
+            np.shape(actual), np.shape(desired)
+        ))
+        if wanted.dtype.kind not in "fiuc":
+            return
+        wide = np.atleast_1d(wanted).astype(np.float64 if wanted.dtype.kind != "c" else complex)
+
+        def passes(wrong: np.ndarray) -> np.ndarray:
+            with np.errstate(invalid="ignore"):
+                return np.asarray(np.abs(wrong - wide) <= atol + rtol * np.abs(wide))
+
+        assert_discriminating(wanted, passes, f"rtol={rtol}, atol={atol}")
+
+    np.testing.assert_allclose = assert_allclose

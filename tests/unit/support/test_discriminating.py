@@ -1,0 +1,50 @@
+"""Comparisons that would let wrong results pass are found, and only those."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.discriminating import anything_passes
+from tests.support.ulp import assert_close
+
+NUMBERS = np.arange(1, 41, dtype=np.float32)
+
+
+@pytest.mark.parametrize("rtol, atol", [(1, 1), (0, 25), (0.9, 10)])
+def test_tolerances_as_wide_as_the_numbers(rtol: float, atol: float) -> None:
+    with pytest.raises(AssertionError, match="would let"):
+        np.testing.assert_allclose(NUMBERS, NUMBERS, rtol=rtol, atol=atol)
+    with anything_passes("shows that it can be said"):
+        np.testing.assert_allclose(NUMBERS, NUMBERS, rtol=rtol, atol=atol)
+
+
+def test_each_wrong_result_is_tried() -> None:
+    apart = np.array([100.0, 104.0] * 8)
+    with pytest.raises(AssertionError, match="in another order"):
+        np.testing.assert_allclose(apart, apart, rtol=0.05)
+    # By units in the last place, as far from zeros as from anything.
+    with pytest.raises(AssertionError, match="twice"):
+        assert_close([NUMBERS], [NUMBERS], 1 << 23)
+    small = np.where(np.arange(16) < 12, 1e-7, 1.0) * (1 + np.arange(16))
+    with pytest.raises(AssertionError, match="zeros pass: of 16 wrong elements it finds 4"):
+        np.testing.assert_allclose(small, small, rtol=1e-6, atol=1e-5)
+
+
+def test_units_in_the_last_place() -> None:
+    assert_close([NUMBERS], [NUMBERS], 64)
+    with pytest.raises(AssertionError, match="would let"):
+        assert_close([NUMBERS], [NUMBERS], 1 << 25)
+
+
+def test_what_shows_nothing_needs_no_excuse() -> None:
+    """Zeros, constants, infinities and NaN; a wrong result still fails as ever."""
+    for expected in (
+        np.zeros(8), np.full(8, 3.0), np.array([np.inf, np.nan]), np.array([]), np.float64(2),
+        [1.0, 2.0], np.arange(5),
+    ):
+        np.testing.assert_allclose(expected, expected, rtol=1e-5, atol=1e-5)
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        np.testing.assert_allclose(NUMBERS + 1, NUMBERS, rtol=1e-3)
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        np.testing.assert_allclose([1.0, 2.0], 3)
