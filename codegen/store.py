@@ -265,15 +265,17 @@ class ShaderStore:
             raise ShaderUnavailable(
                 f"the GLSL compiler for {names} does not work: {error}", failed=True
             ) from error
-        for result in results:
-            if isinstance(result, GlslError):
-                raise result
         modules = {}
         for spec, result in zip(specs, results, strict=True):
+            if isinstance(result, GlslError):
+                continue
             module = spirv.add_float_controls(spirv.strip(result), spec.features)
             modules[spec.key()] = module
             self._cache.put(address(spec), compiler.identity, module)
             self._remember(spec, module, "compiler")
+        for result in results:  # once the others are kept
+            if isinstance(result, GlslError):
+                raise result
         return modules
 
 
