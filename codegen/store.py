@@ -266,17 +266,19 @@ class ShaderStore:
             raise ShaderUnavailable(
                 f"the GLSL compiler for {names} does not work: {error}", failed=True
             ) from error
-        for spec, result in zip(specs, results, strict=True):
-            if isinstance(result, GlslError):
-                from .origins import placed  # not needed where all is well
-
-                raise placed(result, spec)
         modules = {}
         for spec, result in zip(specs, results, strict=True):
+            if isinstance(result, GlslError):
+                continue
             module = spirv.add_float_controls(spirv.strip(result), spec.features)
             modules[spec.key()] = module
             self._cache.put(address(spec), compiler.identity, module)
             self._remember(spec, module, "compiler")
+        for spec, result in zip(specs, results, strict=True):  # once the others are kept
+            if isinstance(result, GlslError):
+                from .origins import placed  # not needed where all is well
+
+                raise placed(result, spec)
         return modules
 
 

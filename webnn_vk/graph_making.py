@@ -23,39 +23,59 @@ from .program import Constants, Program, Target, TensorStorage, compile_program,
 from .program.settled import settled
 from .promise import MLPromise
 from .runtime import Device, Executable, Read, Run, Storage
-from .runtime.storage import ComputesWrongly, DeviceLostError, ShadersMissing
+from .runtime.storage import ComputesWrongly, DeviceLostError, KernelsRefused, ShadersMissing
 from .saved_graphs import SavedGraphs
+from .settings import verify_passes
 from .tuning import Tuner
 
 
 @dataclass
 class GraphParts:
     """What a graph is made of. ``unused``: inputs that were described and that nothing reads;
-    ``modules``: the SPIR-V of the kernels, where it is at hand."""
+    ``modules``: the SPIR-V of the kernels, where it is at hand. ``without``: makes the graph of
+    other kernels than those that were refused, where that can be had."""
 
     program: Program
     constants: Constants
     unused: frozenset[str] = frozenset()
     modules: Mapping[KernelSpec, bytes] | None = None
+    without: Callable[[KernelsRefused], GraphParts] | None = None
 
 
 def compiled(
     graph: Graph, target: Target, device: Device, fall_back: Callable[[Target], None],
     tuner: Tuner | None = None,
 ) -> GraphParts:
-    """A graph compiled, to kernels that need no shader compiler where that fails. ``fall_back``
-    gets the target to use from now on where it always will. ``tuner``: measures the kernels
-    first."""
-    unused = graph.unused
+    """A graph compiled, to kernels that need no shader compiler where that fails, and to others
+    than those that the compiler or the driver refuses. ``fall_back`` gets the target to use from
+    now on where they always will. ``tuner``: measures the kernels first."""
     start = time.perf_counter()
     if tuner is not None:
         tuner(kernels_of(graph, target), target.available)
     tuning = time.perf_counter() - start
+    parts = _tried(graph, target, device, fall_back)
+    if tuner is not None:
+        parts.program.report.build_seconds["tune"] = tuning
+    return parts
+
+
+def _tried(
+    graph: Graph, target: Target, device: Device, fall_back: Callable[[Target], None]
+) -> GraphParts:
+    """A graph compiled to kernels that the device is not known to refuse or to get wrong."""
+
+    def without(error: KernelsRefused) -> GraphParts:
+        return _tried(graph, _excluding(error, target, device, fall_back), device, fall_back)
+
     while True:
-        program, constants = _with_shaders(graph, target, device, fall_back)
         try:
+            program, constants = _with_shaders(graph, target, device, fall_back)
             device.try_out(program)
-            break
+            return GraphParts(program, constants, graph.unused, without=without)
+        except KernelsRefused as error:
+            if error.defect and verify_passes():
+                raise
+            target = _excluding(error, target, device, fall_back)
         except ComputesWrongly as error:
             say_once(
                 f"{error.feature} of {device.name} is left alone, since {error}; other kernels "
@@ -64,9 +84,21 @@ def compiled(
             # Each time with a feature less.
             target = replace(target, profile=target.profile.masked([error.feature]))
             fall_back(target)
-    if tuner is not None:
-        program.report.build_seconds["tune"] = tuning
-    return GraphParts(program, constants, unused)
+
+
+def _excluding(
+    error: KernelsRefused, target: Target, device: Device, fall_back: Callable[[Target], None]
+) -> Target:
+    """The target without what was refused. The error itself where that was excluded already."""
+    if error.refused.keys() <= target.refused.keys():
+        raise error
+    say_once(
+        f"kernels that the GLSL compiler or the driver of {device.name} refuses are left out; "
+        "graph.report() names them, and what computes in their place"
+    )
+    target = replace(target, refused={**target.refused, **error.refused})
+    fall_back(target)
+    return target
 
 
 def _with_shaders(
@@ -154,7 +186,14 @@ def make_graph(
         try:
             with state.timeline.building():
                 parts = prepare()
-                executable = load_executable(state, parts)
+                while True:
+                    try:
+                        executable = load_executable(state, parts)
+                        break
+                    except KernelsRefused as error:
+                        if parts.without is None:
+                            raise
+                        parts = parts.without(error)
             report = executable.report
             for stage, seconds in executable.build_seconds.items():
                 report.build_seconds[stage] = report.build_seconds.get(stage, 0) + seconds

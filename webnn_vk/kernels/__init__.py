@@ -12,7 +12,7 @@ from ..device_profile import DeviceProfile
 from ..graph import Node
 from .coopmat import FEATURES as MATRIX_FEATURES
 from .coopmat2 import FEATURES as MATRIX2_FEATURES
-from .dispatch import Binding, Dispatch, Packed, Packing, Scratch, Unsupported
+from .dispatch import Binding, Dispatch, Packed, Packing, Refused, Scratch, Unsupported
 from .families import FAMILIES, catalogue, common, family_of
 from .lower import KERNEL_PASSES, kernel_nodes, lower_graph, packing_of
 from .lowered import Alias, DeviceWork, HostWork, LoweredGraph
@@ -35,6 +35,7 @@ __all__ = [
     "LoweredGraph",
     "Packed",
     "Packing",
+    "Refused",
     "Schedule",
     "Scratch",
     "Unsupported",

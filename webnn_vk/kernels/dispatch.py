@@ -78,6 +78,13 @@ class Binding:
     size: int | None = None
 
 
+#: Specialisation constants as a pipeline gets them: (id, bytes).
+Specialised = tuple[tuple[int, bytes], ...]
+#: What can't be had, and why: modules that the GLSL compiler refuses (without constants), pipelines
+#: that the driver can't make of theirs.
+Refused = Mapping[tuple[KernelSpec, Specialised | None], str]
+
+
 @dataclass(frozen=True)
 class Dispatch:
     """One compute dispatch. ``bindings`` follow the spec's buffers: one for each, or as many as the
@@ -92,6 +99,18 @@ class Dispatch:
     variant: str = ""
     flops: int = 0
     bytes: int = 0
+
+    @property
+    def specialised(self) -> Specialised:
+        """Its specialisation constants."""
+        ids, data = self.spec.pack_constants(self.constants)
+        return tuple((i, data[4 * n : 4 * n + 4]) for n, i in enumerate(ids))
+
+    def refusal(self, refused: Refused) -> str | None:
+        """Why it can't be had; None where nothing says so."""
+        if not refused:
+            return None
+        return refused.get((self.spec, None)) or refused.get((self.spec, self.specialised))
 
 
 def grid(groups: int, profile: DeviceProfile) -> tuple[int, int, int]:
@@ -117,3 +136,7 @@ def workgroup(profile: DeviceProfile, wanted: int = 256) -> int:
 
 class Unsupported(Exception):
     """The device can't run this node; the message says why."""
+
+
+class KernelRefused(Unsupported):
+    """The GLSL compiler or the driver has refused every kernel that was tried."""

@@ -10,8 +10,8 @@ from webnn_vk.codegen.spec import KernelSpec
 from ..access import Access
 from ..device_profile import DeviceProfile
 from . import prologue
-from .choose import choose
-from .dispatch import Dispatch
+from .choose import choose, ranked
+from .dispatch import Dispatch, Unsupported
 from .node import KernelNode, Step
 from .schedule import NOTHING_TUNED, Schedule, Tuned
 
@@ -81,10 +81,23 @@ class Family:
         self, node: KernelNode, profile: DeviceProfile, tuned: Tuned = NOTHING_TUNED
     ) -> list[Dispatch]:
         """Problem, choice and dispatches of a node."""
+        return next(self.plans(node, profile, tuned))
+
+    def plans(
+        self, node: KernelNode, profile: DeviceProfile, tuned: Tuned = NOTHING_TUNED
+    ) -> Iterator[list[Dispatch]]:
+        """The dispatches of a node by the schedule that is chosen, then by the others, the best
+        first."""
         problem = self.problem(node)
         name, candidates = self.decides(problem), self.candidates(problem, profile)
-        schedule = choose(name, candidates, problem, profile, tuned)
-        return self.lowered(node, problem, schedule, profile)
+        chosen = choose(name, candidates, problem, profile, tuned)
+        yield self.lowered(node, problem, chosen, profile)
+        for schedule in ranked(name, candidates, problem, profile):
+            if schedule != chosen:
+                try:
+                    yield self.lowered(node, problem, schedule, profile)
+                except Unsupported:
+                    continue
 
     def lowered(
         self, node: KernelNode, problem: Any, schedule: Schedule, profile: DeviceProfile

@@ -1,12 +1,14 @@
 """The way from a graph of placed nodes to work on the device.
 
-Nodes become kernel nodes, passes fuse and absorb, each kernel is planned once. Where a kernel
-exceeds the device's limits or has no shader, its nodes are tried again as kernels of their own; a
-node that fails alone is computed on the CPU, with the reason in the report.
+Nodes become kernel nodes, passes fuse and absorb, each kernel is planned once. Where the GLSL
+compiler or the driver refused a kernel, the next schedules are tried. Where a kernel exceeds the
+device's limits or has no shader, its nodes are tried again as kernels of their own; a node that
+fails alone is computed on the CPU, with the reason in the report.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -15,7 +17,7 @@ from ..graph import Graph, Node
 from ..ops.lowering import View
 from ..passes import ORDER, Compilation, Pass, expand_nodes, run_passes
 from .absorb import absorb, remove_dead
-from .dispatch import Dispatch, Packed, Unsupported
+from .dispatch import Dispatch, KernelRefused, Packed, Unsupported
 from .families import family_of
 from .fusion import fuse
 from .in_place import lie_in_place
@@ -58,47 +60,55 @@ IN_PLACE = Pass("in_place", _in_place)
 KERNEL_PASSES = (FUSE, ABSORB, PACK, IN_PLACE)
 
 
+#: Schedules of a kernel that are tried where those before were refused.
+MOST_SCHEDULES = 4
+
+
 @dataclass
 class _Retry:
     """What an attempt has shown: nodes that have to be kernels of their own, nodes to take apart
-    again, nodes that the device can't compute, and why."""
+    again, nodes that the device can't compute, and why. ``refused``: why a node isn't computed by
+    the kernel that it was meant for, where that can't be had."""
 
     apart: set[Node] = field(default_factory=set)
     expanded: set[Node] = field(default_factory=set)
     obstacles: dict[Node, str] = field(default_factory=dict)
+    refused: dict[Node, str] = field(default_factory=dict)
 
 
 def lower_graph(graph: Graph, compilation: Compilation) -> LoweredGraph:
     """The work that computes a graph of placed nodes on the device of ``compilation``."""
-    kernel_graph, dispatches = _settled(graph, compilation)
-    return _lowered(kernel_graph, dispatches, compilation)
+    kernel_graph, dispatches, refused = _settled(graph, compilation)
+    return _lowered(kernel_graph, dispatches, refused, compilation)
 
 
 def kernel_nodes(graph: Graph, compilation: Compilation) -> list[KernelNode]:
     """The kernels of a graph of placed nodes, before their constants are packed: each with all the
     ways to compute it still open."""
     unpacked = replace(compilation, skip=compilation.skip | {PACK.name})
-    kernel_graph, _ = _settled(graph, unpacked)
+    kernel_graph, _, _ = _settled(graph, unpacked)
     return [node for node in kernel_graph.nodes if isinstance(node, KernelNode)]
 
 
 def _settled(
     graph: Graph, compilation: Compilation
-) -> tuple[KernelGraph, dict[KernelNode, list[Dispatch]]]:
-    """The kernels of a graph, those that can be had, and their dispatches."""
+) -> tuple[KernelGraph, dict[KernelNode, list[Dispatch]], dict[Node, str]]:
+    """The kernels of a graph, those that can be had, and their dispatches; which nodes have others
+    than were meant for them, since those were refused, and why."""
     profile = compilation.profile
     assert profile is not None, "the CPU device has no kernels"
     apart: frozenset[Node] = frozenset()
+    refused: dict[Node, str] = {}
     while True:
         # Nodes keep their identity over attempts but for those that move to the CPU.
         ordered = run_passes((ORDER,), graph, compilation)
         kernel_graph = run_passes(
             KERNEL_PASSES, kernelize(ordered, apart), compilation, clean=remove_dead
         )
-        retry = _Retry()
+        retry = _Retry(refused=refused)
         dispatches = _plan(kernel_graph, profile, compilation, retry)
         if not (retry.apart or retry.expanded or retry.obstacles):
-            return kernel_graph, dispatches
+            return kernel_graph, dispatches, refused
         apart |= retry.apart
         graph = expand_nodes(graph, retry.expanded.__contains__)
         graph = replace(graph, nodes=tuple(
@@ -130,8 +140,12 @@ def _plan(
         if not isinstance(node, KernelNode):
             continue
         try:
-            dispatches[node] = _available(node, profile, compilation)
+            dispatches[node], reason = _available(node, profile, compilation)
+            if reason:
+                retry.refused.update(dict.fromkeys(node.sources, reason))
         except Unsupported as error:
+            if isinstance(error, KernelRefused):
+                retry.refused.update(dict.fromkeys(node.sources, str(error)))
             if len(node.sources) > 1 or not _is_plain(node):
                 retry.apart.update(node.sources)
             elif hasattr(node.lowering, "expand"):
@@ -143,17 +157,26 @@ def _plan(
 
 def _available(
     node: KernelNode, profile: DeviceProfile, compilation: Compilation
-) -> list[Dispatch]:
-    """A node's dispatches, such that their shaders can be had. Compilers that don't know
-    cooperative matrices make the others."""
+) -> tuple[list[Dispatch], str]:
+    """A node's dispatches, such that their shaders and pipelines can be had, and why not by the
+    schedule that was chosen, where that was refused. Compilers that don't know cooperative matrices
+    make the others."""
+    refusal = ""
     for way in _ways(profile):
-        planned = family_of(node).plan(node, way, compilation.tuned)
-        missing = next(
-            (d.kernel for d in (*planned, *packing_of(planned, way))
-             if not compilation.available(d.spec)), None,
-        )
-        if missing is None:
-            return planned
+        plans = family_of(node).plans(node, way, compilation.tuned)
+        for planned in itertools.islice(plans, MOST_SCHEDULES):
+            needed = (*planned, *packing_of(planned, way))
+            refused = (dispatch.refusal(compilation.refused) for dispatch in needed)
+            reason = next(filter(None, refused), None)
+            if reason is not None:
+                refusal = refusal or reason
+                continue
+            missing = next((d.kernel for d in needed if not compilation.available(d.spec)), None)
+            if missing is None:
+                return planned, refusal
+            break
+    if refusal:
+        raise KernelRefused(refusal)
     raise Unsupported(f"no shader for {missing} in the pack and no GLSL compiler")
 
 
@@ -181,7 +204,8 @@ def _is_plain(node: KernelNode) -> bool:
 
 
 def _lowered(
-    graph: KernelGraph, dispatches: Mapping[KernelNode, list[Dispatch]], compilation: Compilation
+    graph: KernelGraph, dispatches: Mapping[KernelNode, list[Dispatch]],
+    refused: Mapping[Node, str], compilation: Compilation,
 ) -> LoweredGraph:
     works: list[DeviceWork | HostWork | Alias] = [
         Alias(value, part.whole, part.offset) for value, part in graph.parts.items()
@@ -191,7 +215,7 @@ def _lowered(
             # A movement whose elements are all in place is no work.
             if dispatches[node]:
                 works.append(DeviceWork(
-                    node.titles, tuple(dispatches[node]), _reason(node)
+                    node.titles, tuple(dispatches[node]), _reason(node, refused)
                 ))
         elif node.on_cpu:
             works.append(HostWork(node, node.reason))
@@ -202,5 +226,7 @@ def _lowered(
     )
 
 
-def _reason(node: KernelNode) -> str:
-    return next((s.reason for s in node.sources if s.reason), "has a kernel for it")
+def _reason(node: KernelNode, refused: Mapping[Node, str]) -> str:
+    given = next((s.reason for s in node.sources if s.reason), "has a kernel for it")
+    why = next((refused[s] for s in node.sources if s in refused), None)
+    return given if why is None else f"{given}; not the one meant for it: {why}"

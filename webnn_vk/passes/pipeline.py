@@ -54,7 +54,8 @@ class Compilation:
 
     ``profile``: the device, None for the CPU device. ``force_cpu``: operators that have to stay
     what they are, on the CPU. ``has_compiler``: whether kernels made for this graph alone can be
-    compiled. ``available``: whether a shader can be had. ``obstacle``: why the device can't run a
+    compiled. ``available``: whether a shader can be had. ``refused``: the modules and pipelines
+    that can't, and why (``kernels.dispatch.Refused``). ``obstacle``: why the device can't run a
     node, or None. ``skip``: names of passes left out. ``tuned``: the tuned table. ``verify``:
     check the graph after every pass (``WEBNN_VK_VERIFY_PASSES``). ``dump``: where the text of the
     graph is written after every pass. ``watch``: is called with the name and the graph then.
@@ -64,6 +65,7 @@ class Compilation:
     force_cpu: frozenset[str] = frozenset()
     has_compiler: bool = True
     available: Callable[[Any], bool] = lambda spec: True
+    refused: Mapping[Any, str] = field(default_factory=dict)
     obstacle: Callable[[Node], str | None] = lambda node: None
     skip: frozenset[str] = frozenset()
     tuned: Mapping[Any, Any] = field(default_factory=dict)

@@ -18,6 +18,7 @@ from ..kernels import (
     HostWork,
     KernelNode,
     LoweredGraph,
+    Refused,
     Schedule,
     kernel_nodes,
     lower_graph,
@@ -44,7 +45,8 @@ PASSES = (*DEVICE_PASSES, *HOST_PASSES, *KERNEL_PASSES, ORDER)
 class Target:
     """What a graph is compiled for: ``profile`` None is the CPU device.
 
-    ``available`` says whether a shader can be had (pack, cache or compiler); ``has_compiler``
+    ``available`` says whether a shader can be had (pack, cache or compiler); ``refused`` which the
+    GLSL compiler or the driver has refused, and why; ``has_compiler``
     whether kernels made for this graph alone may be used. ``skip`` names passes to leave out,
     ``dump`` a folder for the texts of the graphs. ``tuned``: schedules that measurements chose.
     ``watch`` is called with a pass's name and the graph after it.
@@ -57,6 +59,7 @@ class Target:
     force_cpu: Collection[str] = ()
     dump: Path | None = None
     tuned: Mapping[tuple[str, str], Schedule] = field(default_factory=dict)
+    refused: Refused = field(default_factory=dict)
     watch: Callable[[str, Any], None] | None = None
 
 
@@ -106,6 +109,7 @@ def _compilation(target: Target) -> Compilation:
         target.has_compiler,
         target.available,
         skip=frozenset(target.skip),
+        refused=target.refused,
         tuned=target.tuned,
         dump=None if target.dump is None else Dump.within(target.dump),
         watch=target.watch,

@@ -174,10 +174,9 @@ class _Lowering:
         if spec.param_storage == "buffer":
             bindings.append(self._store_params(push))
             push = b""
-        ids, data = spec.pack_constants(dispatch.constants)
         return DispatchStep(
             spec,
-            tuple((i, data[4 * n : 4 * n + 4]) for n, i in enumerate(ids)),
+            dispatch.specialised,
             push,
             tuple(bindings),
             dispatch.groups,

@@ -78,7 +78,8 @@ class Device(Protocol):
 
     def find_shaders(self, program: Program) -> None:
         """Have a program's shaders at hand, compiled if need be. ShadersMissing when the compiler
-        failed: a program of those that need none may still be had."""
+        failed: a program of those that need none may still be had. KernelsRefused where it works
+        and refuses some."""
 
     def try_out(self, program: Program) -> None:
         """Have the device show, at the first program that has such kernels, that it computes by
@@ -94,7 +95,8 @@ class Device(Protocol):
         modules: Mapping[KernelSpec, bytes] | None = None,
     ) -> Executable:
         """Make everything a program needs (slow: shaders, pipelines, memory). ``modules``: the
-        SPIR-V of all its kernels, where it is at hand."""
+        SPIR-V of all its kernels, where it is at hand. KernelsRefused where the driver can't make
+        pipelines of some."""
 
     def execute(self, works: Sequence[Work]) -> Batch:
         """Start work, in order; DeviceLostError when the device is lost. What concerns one work

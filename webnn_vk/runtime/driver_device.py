@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from webnn_vk.codegen.glsl import GlslError
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.store import ShaderStore, ShaderUnavailable
 
@@ -33,7 +34,7 @@ from .driver_memory import DriverMemory, translated
 from .engine import NUMPY, HostEngine
 from .executable import DriverExecutable
 from .host import Arrays
-from .storage import DeviceLostError, ShadersMissing, again, poisoned, unfound
+from .storage import DeviceLostError, KernelsRefused, ShadersMissing, again, poisoned, unfound
 from .trials import Trials
 from .work import (
     LENT,
@@ -84,6 +85,19 @@ class DriverDevice(DriverMemory):
             if not error.failed:
                 raise
             raise ShadersMissing(str(error), not self.shaders.has_compiler) from error
+        except GlslError as error:
+            raise self._refused(program) from error
+
+    def _refused(self, program: Program) -> KernelsRefused:
+        """All that the GLSL compiler refuses of a program: each module by itself."""
+        refused: dict[Any, str] = {}
+        for spec in program.kernels:
+            try:
+                self.shaders.get([spec])
+            except GlslError as error:
+                first = next(iter(error.log.splitlines()), "without a message")
+                refused[spec, None] = f"the GLSL compiler refuses {spec.template}: {first}"
+        return KernelsRefused(refused, defect=True)
 
     def try_out(self, program: Program) -> None:
         with translated():

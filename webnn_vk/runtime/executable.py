@@ -13,7 +13,13 @@ from ..driver import (
     BarrierCommand,
     Command,
     CopyCommand,
+    DeviceLost,
     DispatchCommand,
+    DriverClosed,
+    DriverError,
+    ForkedProcess,
+    OutOfDeviceMemory,
+    OutOfHostMemory,
     PipelineRequest,
     Recording,
     TimestampCommand,
@@ -35,12 +41,15 @@ from .driver_memory import DriverMemory
 from .host import Arrays
 from .pace import Cost
 from .setup import Setup
-from .storage import Storage
+from .storage import KernelsRefused, Storage
 from .work import Order, Work
 from .workspace import Workspace
 
 #: Recorded command buffers that a graph keeps, one per set of tensors.
 MAX_RECORDINGS = 32
+
+#: Errors that say nothing about the kernel that was to be made or run.
+NOT_OF_KERNELS = (DeviceLost, OutOfDeviceMemory, OutOfHostMemory, DriverClosed, ForkedProcess)
 
 #: The memory of a range: allocation, offset and size in bytes.
 Bind = Callable[[Range], tuple[Any, int, int]]
@@ -121,8 +130,28 @@ class DriverExecutable:
                     full_subgroups=subgroup_size > 0,
                 ),
             )
-        made = self.device.driver.pipelines(list(requests.values()))
+        try:
+            made = self.device.driver.pipelines(list(requests.values()))
+        except NOT_OF_KERNELS:
+            raise
+        except DriverError:
+            return self._one_by_one(requests)
         return dict(zip(requests, made, strict=True))
+
+    def _one_by_one(self, requests: Mapping[Any, PipelineRequest]) -> dict[Any, Any]:
+        """The pipelines after the driver has refused one of them; KernelsRefused where it still
+        does."""
+        made, refused = {}, {}
+        for key, request in requests.items():
+            try:
+                (made[key],) = self.device.driver.pipelines([request])
+            except NOT_OF_KERNELS:
+                raise
+            except DriverError as error:
+                refused[key] = f"the driver makes no pipeline of {request.name}: {error}"
+        if refused:
+            raise KernelsRefused(refused)
+        return made
 
     def _allocate(self) -> None:
         find = self.device.find

@@ -7,6 +7,8 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ..kernels import Refused
+
 _serials = itertools.count(1)
 
 
@@ -21,6 +23,16 @@ class ShadersMissing(Exception):
     def __init__(self, message: str, for_good: bool) -> None:
         self.for_good = for_good
         super().__init__(message)
+
+
+class KernelsRefused(Exception):
+    """The GLSL compiler refuses modules of a program, or the driver pipelines; the message says how
+    the first was refused. ``refused``: all of them, with why. ``defect``: it is no fault of the
+    driver's."""
+
+    def __init__(self, refused: Refused, *, defect: bool = False) -> None:
+        self.refused, self.defect = refused, defect
+        super().__init__(next(iter(refused.values())))
 
 
 class ComputesWrongly(Exception):

@@ -7,25 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from webnn_vk.codegen.glsl import GlslError
 from webnn_vk.codegen.store import ShaderUnavailable
 
-from ..driver import (
-    DeviceLost,
-    DriverClosed,
-    DriverError,
-    ForkedProcess,
-    OutOfDeviceMemory,
-    OutOfHostMemory,
-)
+from ..driver import DriverError
 from ..integers import padded
 from ..program import Program
 from ..program.trials import Tiling, Trial, trials, tried_kernels
 from .driver_memory import DriverMemory
-from .executable import DriverExecutable
-from .storage import ComputesWrongly, Storage
-
-# Errors that say nothing about the kernel that was tried.
-_OTHERS = (DeviceLost, OutOfDeviceMemory, OutOfHostMemory, DriverClosed, ForkedProcess)
+from .executable import NOT_OF_KERNELS, DriverExecutable
+from .storage import ComputesWrongly, KernelsRefused, Storage
 
 
 class Trials:
@@ -48,9 +39,9 @@ def outcome(device: DriverMemory, trial: Trial) -> str:
     """What is wrong with the device's result of a trial; "" where nothing is."""
     try:
         result = _result(device, trial)
-    except _OTHERS:
+    except NOT_OF_KERNELS:
         raise
-    except (DriverError, ShaderUnavailable) as error:
+    except (DriverError, GlslError, KernelsRefused, ShaderUnavailable) as error:
         return f"a trial of them failed: {error}"
     wrong = int(np.count_nonzero(result != trial.expected))
     return f"{wrong} of {result.size} elements of a small product are wrong" if wrong else ""

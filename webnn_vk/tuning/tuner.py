@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from webnn_vk.codegen.glsl import GlslError
 from webnn_vk.codegen.spec import KernelSpec, SpecError
 from webnn_vk.codegen.store import ShaderUnavailable
 
@@ -37,7 +38,9 @@ _NO_ACCIDENT = 0.2
 
 #: What concerns one schedule or one problem alone: the others are measured, the build goes on. Not
 #: among them: a device that is lost or closed.
-_FAILURES = (MemoryError, ShaderUnavailable, SpecError, Unsupported, UnknownError, ValueError)
+_FAILURES = (
+    GlslError, MemoryError, ShaderUnavailable, SpecError, Unsupported, UnknownError, ValueError
+)
 
 
 @dataclass(frozen=True)

@@ -187,8 +187,7 @@ class Workbench:
                 bound.append((held, 0, len(block)))
                 block = b""
             bindings.append((tuple(bound), block))
-            ids, data = spec.pack_constants(dispatch.constants)
-            constants = tuple((i, data[4 * n : 4 * n + 4]) for n, i in enumerate(ids))
+            constants = dispatch.specialised
             subgroup_size = spec.subgroup_size(constants)
             required = "subgroup_size_control" in self._device.profile.features
             requests.append(PipelineRequest(

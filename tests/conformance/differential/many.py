@@ -1,0 +1,134 @@
+"""Many random chains, each in every way: fused and unfused Vulkan, with native and with emulated
+data types, the NumPy reference, and ONNX Runtime by the exported model.
+
+    python -m tests.conformance.differential.many --seed 1 --count 20000
+
+Prints each difference with its graph, and counts at the end. Exit status 1 where anything differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from tests.conformance.differential.chains import difference, make
+from tests.conformance.differential.graphs import RandomGraph
+from tests.conformance.wpt.conformance import ALL_PASSES
+from tests.support.contexts import open_context
+from webnn_vk import MLContext, MLGraphBuilder, onnx
+
+MASK = ("float16", "int8", "int16", "int64")
+
+
+class Runs:
+    """The contexts, and counts of what came of the graphs."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        def opened(device: str, **settings: Any) -> MLContext:
+            return stack.enter_context(open_context(device, **settings))
+
+        self.reference = opened("cpu", cpu_engine="numpy")
+        self.ways = {
+            "fused": opened("vulkan"),
+            "unfused": opened("vulkan", skip_passes=ALL_PASSES),
+            "masked": opened("vulkan", mask=MASK),
+        }
+        self.counts: Counter[str] = Counter()
+
+    def check(self, graph: RandomGraph, portable: bool) -> dict[str, str]:
+        """What is wrong, by the way that shows it."""
+        with np.errstate(all="ignore"):
+            wanted, _ = graph.run(self.reference)
+        found: dict[str, str] = {}
+        for name, context in self.ways.items():
+            try:
+                got, program = graph.run(context)
+                self.counts[f"{name} graphs"] += 1
+                steps = program.report.steps
+                self.counts[f"{name} fused kernels"] += sum(len(s.operators) > 1 for s in steps)
+                wrong = difference(graph, got, wanted)
+            except Exception:
+                wrong = traceback.format_exc(limit=4)
+            if wrong:
+                found[name] = wrong
+        if portable:
+            wrong = self._onnx_runtime(graph, wanted)
+            if wrong:
+                found["onnxruntime"] = wrong
+        return found
+
+    def _onnx_runtime(self, graph: RandomGraph, wanted: dict[str, np.ndarray]) -> str | None:
+        import onnxruntime
+
+        values, builder = [], MLGraphBuilder(self.reference)
+        for i, source in enumerate(graph.sources):
+            described = {"data_type": source.dtype.name, "shape": source.shape}
+            values.append(
+                builder.constant(described, source) if i in graph.constant
+                else builder.input(f"x{i}", described)
+            )
+        for step in graph.steps:
+            values += step.apply(builder, values)
+        model = onnx.export({f"y{i}": values[i] for i in graph.outputs}, opset=21)
+        assert model is not None
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        try:
+            session = onnxruntime.InferenceSession(
+                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:
+            reason = "no kernel" if "NOT_IMPLEMENTED" in str(error) else None
+            if reason is None:
+                return f"ONNX Runtime refuses the model: {error}"
+            self.counts["onnxruntime has no kernel"] += 1
+            return None
+        feeds = graph.feeds()
+        given = {i.name: feeds[i.name] for i in session.get_inputs()}
+        names = [o.name for o in session.get_outputs()]
+        got = dict(zip(names, session.run(None, given), strict=True))
+        self.counts["onnxruntime graphs"] += 1
+        return difference(graph, {name: got[name] for name in wanted}, wanted)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seed", type=int, default=0, help="the first graph's number")
+    parser.add_argument("--count", type=int, default=20000, help="how many graphs")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="the longest to run")
+    given = parser.parse_args(arguments)
+    warnings.simplefilter("ignore")
+    start, failures, done = time.monotonic(), Counter[str](), 0
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        os.environ["WEBNN_VK_CACHE"] = folder
+        runs = Runs(stack)
+        for number in range(given.seed, given.seed + given.count):
+            if time.monotonic() - start > given.seconds:
+                break
+            portable = number % 2 == 0
+            graph = make(random.Random(number).choice, portable)
+            for way, wrong in runs.check(graph, portable).items():
+                failures[way] += 1
+                print(f"-- {number}: {way}\n{graph}\n{wrong}\n", flush=True)
+            done += 1
+            if done % 100 == 0:
+                print(f"{done} graphs, {dict(failures)}, {dict(runs.counts)}", flush=True)
+        print(f"end: {done} graphs in {time.monotonic() - start:.0f} s, differences "
+              f"{dict(failures)}, {dict(runs.counts)}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
