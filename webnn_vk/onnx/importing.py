@@ -11,7 +11,7 @@ import numpy as np
 from .. import background, notices
 from ..builder import MLGraphBuilder, MLOperand, ShapeBuilder, constant_of, is_computed
 from ..context import MLContext
-from ..data_types import MLOperandDescriptor, check_dimensions, to_shape
+from ..data_types import MAX_DIMENSION, MLOperandDescriptor, check_dimensions, to_shape
 from ..errors import InvalidStateError, sanitize
 from ..ml_graph import MLGraph
 from ..promise import MLPromise, follow
@@ -201,7 +201,14 @@ def _input(
             raise Unsupported(
                 f"its shape {_shown(shape)} is not known; give inputs={{{port.name!r}: [...]}}"
             )
-        shape = to_shape(shape, f"input {sanitize(port.name)!r}")
+        try:
+            shape = to_shape(shape, f"input {sanitize(port.name)!r}")
+        except TypeError as wrong:
+            largest = max((d for d in port.shape or () if isinstance(d, int)), default=0)
+            if given is not None and largest <= MAX_DIMENSION:
+                raise
+            # What the model says of itself.
+            raise Unsupported(str(wrong)) from None
         if port.shape is not None and not _matches(shape, port.shape):
             raise Unsupported(f"its shape is {list(shape)}, the model has {_shown(port.shape)}")
         descriptor = MLOperandDescriptor(data_type, shape)
