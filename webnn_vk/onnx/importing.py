@@ -166,13 +166,13 @@ def convert(
     if conversion.problems:
         raise UnsupportedModelError(conversion.problems)
     for name in () if guessed else wanted:
-        port, value = model.outputs.get(name), made[name]
-        if port is not None and port.shape is not None and isinstance(value, Tensor):
-            if not _matches(value.shape, port.shape):
+        declared, value = model.outputs.get(name), made[name]
+        if declared is not None and declared.shape is not None and isinstance(value, Tensor):
+            if not _matches(value.shape, declared.shape):
                 # No error, as for ONNX Runtime: exporters leave such behind.
                 notices.say_once(
                     f"the model declares output {sanitize(name)!r} with shape "
-                    f"{_shown(port.shape)}; it is {list(value.shape)}"
+                    f"{_shown(declared.shape)}; it is {list(value.shape)}"
                 )
     return {name: made[name] for name in wanted}  # type: ignore[misc]
 

@@ -24,7 +24,8 @@ FLOATS = [np.nan, np.inf, -np.inf, -1.0, 0.0, 1e30, 1e-30]
 #: What Python and NumPy say, who know nothing of the model.
 RIDDLE = re.compile(
     r"^(integer |float )?(division|modulo)|^(list |tuple |pop )?index out|^zip\(\)|^cannot |"
-    r"^negative |^math domain|^not enough|^too many values|^unsupported operand|is expected, not ndarray"
+    r"^negative |^math domain|^not enough|^too many values|^unsupported operand|"
+    r"is expected, not ndarray"
 )
 LONG, INT8 = TensorProto.INT64, TensorProto.INT8
 node = helper.make_node
