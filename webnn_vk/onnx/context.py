@@ -28,7 +28,9 @@ MAX_MADE = 1 << 26
 
 
 def check_made(*lengths: int) -> None:
-    """Unsupported for the shape of a constant too large to make at import."""
+    """Unsupported for the shape of a constant too large to make at import, or no shape."""
+    if any(n < 0 for n in lengths):
+        raise Unsupported(f"it would need a table of {list(lengths)} elements")
     if math.prod(int(n) for n in lengths) > MAX_MADE:
         raise Unsupported(f"it would need a table of {list(lengths)} elements")
 

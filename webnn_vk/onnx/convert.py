@@ -205,7 +205,7 @@ class Conversion:
             raise
         except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
             # What the builder refuses, and attributes and inputs that no valid node has.
-            results = self._failed(node, str(error) or type(error).__name__)
+            results = self._failed(node, _described(error, node, inputs))
         finally:
             self._sources = outer
         for i, name in enumerate(node.outputs):
@@ -330,6 +330,26 @@ class Conversion:
             for p in self.problems[before:]
         ]
         return [scope.values.get(name) for name in wanted]
+
+
+#: Inputs, and numbers of an attribute, that are shown.
+_SHOWN = 8
+
+
+def _described(error: Exception, node: NodeCall, inputs: Sequence[Value | None]) -> str:
+    """What the builder says, which names operator, label and shapes; of any other error more than
+    its text, which knows nothing of the model."""
+    text = str(error) or type(error).__name__
+    if f"[{node.title}]" in text:
+        return text
+    shown = ", ".join("none" if x is None else str(x).strip("<>") for x in inputs[:_SHOWN])
+    plain = {
+        name: given[:_SHOWN] if isinstance(given, list) else given
+        for name, given in node.attributes.items()
+        if isinstance(given, (int, float))
+        or (isinstance(given, list) and all(isinstance(g, (int, float)) for g in given))
+    }
+    return f"its inputs ({shown}) and attributes {plain} do not go together: {text}"
 
 
 def _without(node: NodeProto, absent: set[str]) -> NodeProto:

@@ -11,7 +11,7 @@ import numpy as np
 from .. import background, notices
 from ..builder import MLGraphBuilder, MLOperand, ShapeBuilder, constant_of, is_computed
 from ..context import MLContext
-from ..data_types import MLOperandDescriptor, check_dimensions, to_shape
+from ..data_types import MAX_DIMENSION, MLOperandDescriptor, check_dimensions, to_shape
 from ..errors import InvalidStateError, sanitize
 from ..ml_graph import MLGraph
 from ..promise import MLPromise, follow
@@ -182,13 +182,13 @@ def convert_any(
     if conversion.problems:
         raise UnsupportedModelError(conversion.problems)
     for name in () if guessed else wanted:
-        port, value = model.outputs.get(name), made[name]
-        if port is not None and port.shape is not None and isinstance(value, Tensor):
-            if not _matches(value.shape, port.shape):
+        declared, value = model.outputs.get(name), made[name]
+        if declared is not None and declared.shape is not None and isinstance(value, Tensor):
+            if not _matches(value.shape, declared.shape):
                 # No error, as for ONNX Runtime: exporters leave such behind.
                 notices.say_once(
                     f"the model declares output {sanitize(name)!r} with shape "
-                    f"{_shown(port.shape)}; it is {list(value.shape)}"
+                    f"{_shown(declared.shape)}; it is {list(value.shape)}"
                 )
     return {name: made[name] for name in wanted}
 
@@ -217,7 +217,14 @@ def _input(
             raise Unsupported(
                 f"its shape {_shown(shape)} is not known; give inputs={{{port.name!r}: [...]}}"
             )
-        shape = to_shape(shape, f"input {sanitize(port.name)!r}")
+        try:
+            shape = to_shape(shape, f"input {sanitize(port.name)!r}")
+        except TypeError as wrong:
+            largest = max((d for d in port.shape or () if isinstance(d, int)), default=0)
+            if given is not None and largest <= MAX_DIMENSION:
+                raise
+            # What the model says of itself.
+            raise Unsupported(str(wrong)) from None
         if port.shape is not None and not _matches(shape, port.shape):
             raise Unsupported(f"its shape is {list(shape)}, the model has {_shown(port.shape)}")
         descriptor = MLOperandDescriptor(data_type, shape)

@@ -18,6 +18,21 @@ MAX_TAPS = 1024
 
 
 
+def check_window(rank: int, **lists: Sequence[int]) -> None:
+    """A positive number for each of ``rank`` spatial dimensions in every list."""
+    for name, numbers in lists.items():
+        if len(numbers) != rank or any(n < 1 for n in numbers):
+            raise Unsupported(
+                f"{name} is {list(numbers)}; {rank} positive numbers are expected, one for each "
+                "spatial dimension"
+            )
+
+
+def _check_kernel(kernel_shape: list[int] | None, w: Tensor) -> None:
+    if kernel_shape and tuple(kernel_shape) != w.shape[2:]:
+        raise Unsupported(f"kernel_shape is {kernel_shape}, the weights are {list(w.shape)}")
+
+
 def paddings(
     spatial: Sequence[int],
     kernel: Sequence[int],
@@ -28,8 +43,11 @@ def paddings(
 ) -> Pairs:
     """(before, after) per spatial dimension, as ``auto_pad`` has it."""
     rank = len(spatial)
+    check_window(rank, kernel=kernel, strides=strides, dilations=dilations)
     if auto_pad in ("", "NOTSET"):
         pads = [0] * (2 * rank) if not pads else pads
+        if len(pads) != 2 * rank:
+            raise Unsupported(f"pads is {list(pads)}; {2 * rank} numbers are expected")
         return [(pads[i], pads[i + rank]) for i in range(rank)]
     if auto_pad == "VALID":
         return [(0, 0)] * rank
@@ -62,6 +80,7 @@ def conv(
     rank = x.rank - 2
     strides = strides or [1] * rank
     dilations = dilations or [1] * rank
+    _check_kernel(kernel_shape, w)
     padding = paddings(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
     return convolve(c, x, w, bias, padding, strides, dilations, group)
 
@@ -94,7 +113,7 @@ def convolve(
         raise Unsupported(f"{spatial} spatial dimensions; 1 to 3 are supported")
     operand = c.operand(x)
     if any(p < 0 for pair in padding for p in pair):
-        raise Unsupported("negative padding")
+        raise Unsupported(f"padding is {padding}: WebNN has none below 0")
     options = {} if bias is None else {"bias": bias}
     return c.b.conv2d(
         operand, w, padding=[*padding[0], *padding[1]], strides=list(strides),
@@ -161,6 +180,8 @@ def conv_transpose(
     strides = strides or [1] * rank
     dilations = dilations or [1] * rank
     extra = output_padding or [0] * rank
+    check_window(rank, strides=strides, dilations=dilations)
+    _check_kernel(kernel_shape, w)
     reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilations, strict=True)]
     full = [
         s * (n - 1) + e + r

@@ -38,6 +38,8 @@ def reshape(
 
 @onnx_operator("Flatten", storage=True)
 def flatten(c: NodeContext, x: Tensor, *, axis: int = 1) -> MLOperand | np.ndarray:
+    if not -x.rank <= axis <= x.rank:
+        raise Unsupported(f"axis {axis} of a tensor of rank {x.rank}")
     if axis < 0:
         axis += x.rank
     return _moved(c, x, [math.prod(x.shape[:axis]), math.prod(x.shape[axis:])])
@@ -115,6 +117,9 @@ def split(
     axis: int = 0,
     num_outputs: int | None = None,
 ) -> list[MLOperand]:
+    outputs = len(c.node.outputs)
+    if num_outputs not in (None, outputs):
+        raise Unsupported(f"num_outputs is {num_outputs}, the node has {outputs} outputs")
     return split_by(c, x, axis, None if split is None else c.ints(split, "the parts' lengths"))
 
 
@@ -262,10 +267,11 @@ def _wrap(c: NodeContext, x: MLOperand, axis: int, before: int, after: int) -> M
 
 @onnx_operator("Expand", storage=True)
 def expand(c: NodeContext, x: Tensor, shape: Tensor) -> MLOperand:
+    wanted = c.ints(shape, "the shape")
     try:
-        lengths = list(np.broadcast_shapes(x.shape, tuple(c.ints(shape, "the shape"))))
-    except ValueError as error:
-        raise Unsupported(str(error)) from None
+        lengths = list(np.broadcast_shapes(x.shape, tuple(wanted)))
+    except ValueError:
+        raise Unsupported(f"shape {list(x.shape)} can't be expanded to {wanted}") from None
     return x.operand if lengths == list(x.shape) else c.b.expand(x, lengths)
 
 

@@ -13,7 +13,7 @@ from ..context import NodeContext, check_made
 from ..errors import Unsupported
 from ..records import onnx_operator
 from ..values import Tensor
-from .convolution import Pairs, paddings
+from .convolution import Pairs, check_window, paddings
 
 
 @dataclass(frozen=True)
@@ -235,8 +235,9 @@ def max_unpool(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> MLOperand:
-    rank = len(kernel_shape)
+    rank = x.rank - 2
     strides, pads = strides or [1] * rank, pads or [0] * (2 * rank)
+    check_window(rank, kernel_shape=kernel_shape, strides=strides)
     shape = [
         *x.shape[:2],
         *(

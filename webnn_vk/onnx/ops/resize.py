@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ...builder import MLOperand
+from ...data_types import MAX_DIMENSION
 from ..context import NodeContext, check_made
 from ..errors import Unsupported
 from ..records import onnx_operator
@@ -36,7 +39,7 @@ def resize_asymmetric(
 
 
 def _upsample(c: NodeContext, x: Tensor, scales: list[float], mode: str) -> MLOperand:
-    sizes = [int(np.floor(n * s)) for n, s in zip(x.shape, scales, strict=True)]
+    sizes = _sizes(x.shape, x.shape, scales)
     result = x.operand
     for axis in range(x.rank):
         plan = AxisPlan(x.shape[axis], sizes[axis], scales[axis], mode, "asymmetric", "floor")
@@ -66,14 +69,16 @@ def resize(
     lengths = [x.shape[a] for a in chosen]
     if sizes is not None and sizes.size:
         new = c.ints(sizes, "the sizes")
+        _check(x.shape, lengths, new)
         factors = [n / old for n, old in zip(new, lengths, strict=True)]
         if keep_aspect_ratio_policy != "stretch":
             pick = min if keep_aspect_ratio_policy == "not_larger" else max
             factors = [pick(factors)] * len(factors)
             new = [int(np.floor(factors[0] * old + 0.5)) for old in lengths]
+            _check(x.shape, lengths, new)
     elif scales is not None and scales.size:
         factors = [float(v) for v in c.array(scales, "the scales").reshape(-1)]
-        new = [int(np.floor(old * f)) for old, f in zip(lengths, factors, strict=True)]
+        new = _sizes(x.shape, lengths, factors)
     else:
         raise Unsupported("neither scales nor sizes are given")
     crop = [0.0] * len(chosen), [1.0] * len(chosen)
@@ -107,6 +112,26 @@ def resize(
                     c.constant(extrapolation_value, result.data_type), result,
                 )
     return c.b.cast(c.b.round_even(result), x.operand.data_type) if integer else result
+
+
+def _sizes(shape: Sequence[int], lengths: Sequence[int], factors: list[float]) -> list[int]:
+    """The lengths times the factors, rounded down."""
+    if len(factors) != len(lengths) or not np.isfinite(factors).all():
+        raise Unsupported(
+            f"scales are {factors} for {len(lengths)} dimensions of {list(shape)}; a finite number "
+            "for each is expected"
+        )
+    new = [int(np.floor(n * f)) for n, f in zip(lengths, factors, strict=True)]
+    _check(shape, lengths, new)
+    return new
+
+
+def _check(shape: Sequence[int], lengths: Sequence[int], new: list[int]) -> None:
+    if len(new) != len(lengths) or not all(1 <= n <= MAX_DIMENSION for n in new):
+        raise Unsupported(
+            f"dimensions {list(lengths)} of {list(shape)} would become {new}; as many are "
+            f"expected, each 1 … {MAX_DIMENSION}: WebNN has no empty tensors"
+        )
 
 
 def _native(

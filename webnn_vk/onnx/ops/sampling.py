@@ -253,6 +253,7 @@ def _aligned(
         if not half:
             length = c.b.max(length, 1.0)
         n, size, samples = image.shape[2 + axis], sizes[axis], grid[axis]
+        check_made(size, samples, n)
         steps = (np.arange(size * samples) + 0.5) / (size * samples)
         at = c.b.add(start, c.b.mul(length, c.constant(steps[None], "float32")))
         inside = c.b.logical_and(
@@ -322,6 +323,9 @@ def max_roi_pool(
         length = c.b.max(
             c.b.add(c.b.sub(c.slice(bounds, 1, 3 - axis, 1), start), 1.0), 1.0
         )
+        if size < 1:
+            raise Unsupported(f"pooled_shape is {pooled_shape}; each has to be positive")
+        check_made(size, n)
         each = c.b.div(length, float(size))
         bins = c.constant(np.arange(size)[None], rois.operand.data_type)
         first = c.b.add(c.b.floor(c.b.mul(each, bins)), start)

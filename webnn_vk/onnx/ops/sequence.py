@@ -32,9 +32,16 @@ def sequence_length(c: NodeContext, sequence: TensorList) -> np.ndarray:
     return np.array(len(sequence.items), np.int64)
 
 
+def _place(c: NodeContext, sequence: TensorList, position: Tensor, more: int = 0) -> int:
+    at, count = c.int(position, "the position"), len(sequence.items)
+    if not -count <= at < count + more:
+        raise Unsupported(f"position {at} in a sequence of {count}")
+    return at
+
+
 @onnx_operator("SequenceAt", raw=True)
 def sequence_at(c: NodeContext, sequence: TensorList, position: Tensor) -> Tensor:
-    return sequence.items[c.int(position, "the position")]
+    return sequence.items[_place(c, sequence, position)]
 
 
 @onnx_operator("SequenceInsert", raw=True)
@@ -42,7 +49,8 @@ def sequence_insert(
     c: NodeContext, sequence: TensorList, tensor: Tensor, position: Tensor | None = None
 ) -> TensorList:
     items = list(sequence.items)
-    items.insert(len(items) if position is None else c.int(position, "the position"), tensor)
+    at = len(items) if position is None else _place(c, sequence, position, 1)
+    items.insert(at, tensor)
     return TensorList(tuple(items))
 
 
@@ -51,7 +59,9 @@ def sequence_erase(
     c: NodeContext, sequence: TensorList, position: Tensor | None = None
 ) -> TensorList:
     items = list(sequence.items)
-    items.pop(-1 if position is None else c.int(position, "the position"))
+    if not items:
+        raise Unsupported("the sequence is empty")
+    items.pop(-1 if position is None else _place(c, sequence, position))
     return TensorList(tuple(items))
 
 

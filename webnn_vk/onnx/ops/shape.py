@@ -70,6 +70,8 @@ def arange(
     step = np.ones((), first.dtype)
     if delta is not None:
         step = c.array(delta, "delta").reshape(())
+    if not np.isfinite([float(v) for v in (first, last, step)]).all() or step == 0:
+        raise Unsupported(f"from {first} to {last} by steps of {step}: it has no end")
     if first.dtype.kind in "iu":
         count = len(range(int(first), int(last), int(step)))
     else:

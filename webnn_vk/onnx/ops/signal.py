@@ -122,6 +122,11 @@ def stft(
         size = window.shape[0]
     else:
         raise Unsupported("neither a window nor a frame length")
+    if hop < 1 or not 1 <= size <= length:
+        raise Unsupported(
+            f"frames of {size}, {hop} apart, in {length} samples: positive numbers are expected, "
+            "and a frame no longer than the signal"
+        )
     frames = (length - size) // hop + 1
     check_made(frames, size)
     at = np.arange(frames)[:, None] * hop + np.arange(size)
