@@ -4,7 +4,6 @@ what that left."""
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .models import classic, mobilenet_v2
+from .processes import BEGUN, begun, environment
 
 
 def _described(describe: classic.Describe) -> Callable[[Any], Any]:
@@ -77,9 +77,9 @@ def _measured(name: str, what: str, device: str | None, folder: str) -> dict[str
 
     # Our cache of shaders, and the driver's own where the driver is Mesa's.
     caches = {"WEBNN_VK_CACHE": f"{folder}/ours", "MESA_SHADER_CACHE_DIR": f"{folder}/mesa"}
-    environment = {**os.environ, **caches, "WEBNN_VK_VALIDATE": "0"}
     command = [sys.executable, "-m", "bench.cold", name, what, device or ""]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    variables = environment(**caches, WEBNN_VK_VALIDATE="0", **{BEGUN: str(time.perf_counter())})
+    done = subprocess.run(command, capture_output=True, text=True, env=variables)
     if done.returncode:
         raise ToolError((done.stderr.strip().splitlines() or ["no message"])[-1])
     return json.loads(done.stdout)
@@ -89,8 +89,9 @@ class _Watch:
     """Seconds between marks, by the clock and of the processor on all threads."""
 
     def __init__(self) -> None:
+        """From the start of the process on: Python's own, and all that is imported."""
         self.times: dict[str, dict[str, float]] = {"clock": {}, "processor": {}}
-        self._last = self._now()
+        self._last = {"clock": begun(), "processor": 0.0}
 
     @staticmethod
     def _now() -> dict[str, float]:

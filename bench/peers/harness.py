@@ -17,6 +17,7 @@ from typing import Any
 
 from webnn_vk.tools import ToolError
 
+from ..processes import environment
 from .results import OURS, OURS_ON_CPU
 
 #: The checkout, which is measured, and the folder beside it where the harness is looked for.
@@ -65,14 +66,14 @@ class Harness:
         ]
         if peer in (OURS, OURS_ON_CPU):
             command += ["--env", f"PYTHONPATH={CHECKOUT}", "--env", "WEBNN_VK_VALIDATE=0"]
-        environment = os.environ | {
-            "PEERS_ROOT": str(self.root), "PEERS_TIMEOUT": str(round(limit)),
-            "PEERS_IDLE_WAIT": str(wait), "WEBNN_VK_VENV": sys.prefix,
-        }
+        variables = environment(
+            PEERS_ROOT=str(self.root), PEERS_TIMEOUT=str(round(limit)), PEERS_IDLE_WAIT=str(wait),
+            WEBNN_VK_VENV=sys.prefix,
+        )
         failure = f"timeout after {limit:.0f}s"
         try:
             # The harness has limit seconds for the peer, and needs some itself.
-            output = run(command, environment, limit + wait + 30)
+            output = run(command, variables, limit + wait + 30)
             if output is not None:
                 lines = output.strip().splitlines()
                 failure = lines[-1] if lines else "the harness wrote no result"

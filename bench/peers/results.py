@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,7 +44,7 @@ class Result:
     """One peer's figures for one workload. ``steady``: milliseconds of a run, the median. ``cold``:
     seconds from empty caches to the first result, without Python's start. ``error`` is relative to
     the largest element, None where nothing was compared. ``busy``: processors that others kept
-    busy meanwhile. ``on_host``: the layers that a peer on Vulkan left to the CPU, where it says so.
+    busy meanwhile. ``on_host``: what a peer on Vulkan, or we, left to the CPU, where it is known.
     ``failure``: why there are no figures."""
 
     peer: str
@@ -67,11 +68,24 @@ def read(measured: Mapping[str, Any]) -> Result:
     if "error" in measured:
         return Result(peer, workload, failure=str(measured["error"]) or "no message")
     cold = measured["build_s"] + measured["first_run_s"]
-    on_host = measured.get("info", {}).get("layers_without_vulkan") or ()
+    info = measured.get("info", {})
+    on_host = info.get("layers_without_vulkan") or _cpu_steps(info.get("report", ""))
     return Result(
         peer, workload, measured["ms"], cold, measured.get("max_rel_err"),
-        measured.get("foreign_cores", 0.0), tuple(on_host) if peer in ON_VULKAN else (),
+        measured.get("foreign_cores", 0.0),
+        tuple(on_host) if peer in (OURS, *ON_VULKAN) else (),
     )
+
+
+def _cpu_steps(report: str) -> list[str]:
+    """The operators that the printed report of a graph of ours has on the CPU. The harness may
+    have cut it: then that is said, too."""
+    rows = [re.split(r" {2,}", line) for line in report.splitlines()]
+    found = [row[0] for row in rows if len(row) > 2 and row[1] == "cpu"]
+    whole = re.search(r"steps \(\d+ Vulkan, (\d+) CPU\)", report)
+    if report and not whole:
+        found.append("perhaps more, the report is cut")
+    return found
 
 
 @dataclass(frozen=True)
@@ -137,6 +151,7 @@ def _cell(result: Result | None, figure: str) -> str:
     if result.failure:
         return "too long" if result.failure.startswith("timeout") else "failed"
     time = f"{getattr(result, figure):.{1 if figure == 'steady' else 2}f}"
+    time += " + CPU" * bool(result.on_host)
     return time if result.right else f"(wrong: {time})"
 
 

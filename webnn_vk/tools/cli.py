@@ -30,7 +30,7 @@ INTERRUPTED = 130
 EXIT_STATUS = "Exit status: 0 done, 1 failed (one line on stderr), 2 wrong arguments."
 
 app = typer.Typer(
-    name="webnn-vk", help="The W3C WebNN API on any Vulkan GPU.", no_args_is_help=True,
+    name="webnn-vk", help="The W3C WebNN API on Vulkan.", no_args_is_help=True,
     epilog=f"Example: webnn-vk run model.onnx --input photo.png — {EXIT_STATUS}",
     context_settings={"help_option_names": ["-h", "--help"]}, rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -143,6 +143,13 @@ def advice(found: Findings) -> list[str]:
             else "pip install 'webnn_vk[cpu]': ONNX Runtime is many times as fast as NumPy on the "
             "CPU"
         )
+        software = [d for d in found.devices
+                    if not d["is_gpu"] and d["index"] is not None and not d["unusable"]]
+        if software and found.default is not None and found.default["index"] is None:
+            said.append(
+                f"WEBNN_VK_DEVICE={software[0]['index']} takes {software[0]['text']}: software "
+                "Vulkan, too, is faster than NumPy"
+            )
     for name, cost in _SLOW.items():
         if found.environment.get(name, "0") != "0":
             said.append(f"unset {name}: {cost}")

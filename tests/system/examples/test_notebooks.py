@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.support.gpu_shaders import needs_compiler
@@ -51,6 +53,28 @@ def test_notebook(name, device, request, monkeypatch):
             ] == expected
     # Where the machines differ something is shown, too.
     assert all(text for text, then in zip(shown, expected, strict=True) if then is None)
+
+
+@pytest.mark.parametrize("device", ["vulkan", pytest.param("cpu", marks=pytest.mark.long)])
+def test_tuning_shows_something_without_a_gpu(device, request, monkeypatch):
+    """On software Vulkan, which nothing in the environment asks for, a table of what was measured;
+    on the CPU device why there is none."""
+    if device == "vulkan":
+        request.getfixturevalue("vulkan")
+        monkeypatch.delenv("WEBNN_VK_DEVICE", raising=False)
+    else:
+        monkeypatch.setenv("WEBNN_VK_DEVICE", "cpu")
+    begin, *_, measured, _ = notebooks.shown(EXAMPLES / "profiling_and_tuning.ipynb")
+    same, _, *rows = measured.splitlines()
+    assert same == "the same scores: True"
+    if device == "cpu":
+        assert begin.startswith("CPU") and rows[0].startswith("nothing was tuned: CPU")
+        return
+    assert "Vulkan" in begin and rows[0].split() == ["kernel", "usual", "kept"]
+    assert {row.split()[0] for row in rows[1:]} >= {"conv", "matmul"}
+    for row in rows[1:]:
+        times = re.findall(r"([\d.]+) µs", row)
+        assert len(times) == 2 and all(float(time) > 0 for time in times), row
 
 
 def test_what_a_file_says_wrongly_is_found(tmp_path):

@@ -83,6 +83,21 @@ def test_advice(given, words):
     assert words in line
 
 
+@pytest.mark.parametrize(("engine", "devices", "default", "advised"), [
+    ("NumPy 2", [device(3, gpu=False), device(None, gpu=False)], None, True),
+    ("ONNX Runtime 1", [device(3, gpu=False), device(None, gpu=False)], None, False),
+    ("NumPy 2", [device(3, gpu=False), device(None, gpu=False)], 3, False),
+    ("NumPy 2", [device(3, gpu=False, unusable="old"), device(None, gpu=False)], None, False),
+    ("NumPy 2", [device(None, gpu=False)], None, False),
+])
+def test_software_vulkan_is_advised_where_numpy_would_compute(engine, devices, default, advised):
+    """It is what the README's limits say: with ONNX Runtime the CPU device is the faster one."""
+    given = {"index": default, "name": "", "reason": ""}
+    said = doctor.advice(findings(cpu_engine=engine, devices=devices, default=given))
+    line = "WEBNN_VK_DEVICE=3 takes device 3: software Vulkan, too, is faster than NumPy"
+    assert (line in said) == advised
+
+
 NO_COMPILER = {"available": False, "version": "none found", "in_process": False}
 
 

@@ -27,7 +27,8 @@ result = {
     "peer": peer, "workload": workload, "ms": 8.0 if peer == "ncnn_vulkan" else 2.0,
     "build_s": 1.0, "first_run_s": float(options["--budget"]), "max_rel_err": 1e-6,
     "foreign_cores": 0.0, "limit": os.environ["PEERS_TIMEOUT"], "ours": os.environ["WEBNN_VK_VENV"],
-    "arguments": sys.argv[2:],
+    "arguments": sys.argv[2:], "cache": os.environ.get("WEBNN_VK_CACHE"),
+    "tune": os.environ.get("WEBNN_VK_TUNE"),
 }
 file = root / "results" / f"peer_{peer}{options['--suffix']}.json"
 file.parent.mkdir(exist_ok=True)
@@ -59,10 +60,13 @@ def test_what_is_missing_is_one_line(made, monkeypatch, tmp_path):
     assert "\n" not in str(e.value)
 
 
-def test_a_figure_is_measured_and_leaves_nothing(made):
+def test_a_figure_is_measured_and_leaves_nothing(made, monkeypatch):
+    monkeypatch.setenv("WEBNN_VK_CACHE", "/home/me/cache")
+    monkeypatch.setenv("WEBNN_VK_TUNE", "1")
     found = made.measure("webnn_vk", "matmul_512", 0.5, 60.4, 0)
     assert (found["ms"], found["first_run_s"], found["limit"]) == (2.0, 0.5, "60")
     assert found["ours"] == sys.prefix
+    assert found["cache"] is found["tune"] is None
     # Ours is the checkout that the command belongs to.
     assert f"PYTHONPATH={harness.CHECKOUT}" in found["arguments"]
     assert "--env" not in made.measure("ncnn_vulkan", "matmul_512", 0.5, 60, 0)["arguments"]
