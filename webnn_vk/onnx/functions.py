@@ -95,7 +95,7 @@ _REASONS = {
 def why_not(node: NodeCall) -> str:
     """Why an operator without record and body is refused."""
     if node.domain == "ai.onnx.ml":
-        return "maps and texts as inputs, and classification by support vectors are not supported"
+        return "maps and texts as inputs are not supported"
     if node.domain.startswith("ai.onnx.preview.training"):
         return "WebNN does not train"
     if node.domain == "" and node.operator in _REASONS:

@@ -36,6 +36,8 @@ from .values import Tensor
 #: Elements of a floating-point input that may be bound by value; integers and bools may always.
 _MAX_BOUND_FLOATS = 64
 _UNTRIED = object()
+#: How many feeds the import may refuse before the model is the graphs' for good.
+_MAX_TRIALS = 3
 
 
 @dataclass
@@ -120,6 +122,7 @@ class Session:
             self._shares and not narrow_double and outputs is None and may_run(device)
             and plain(self._model)
         )
+        self._trials = 0
         self._dynamic: DynamicRun | object | None = _UNTRIED if dynamic else None
 
     def get_inputs(self) -> list[NodeArg]:
@@ -261,12 +264,14 @@ class Session:
                 return
             trial = Trial(self._model)
             try:
-                given = {n: x if not x.size else x.shape for n, x in arrays.items()}
+                # What is empty at first, as a decoder's past, is taken as if it were not.
+                given = {n: tuple(d or 1 for d in x.shape) for n, x in arrays.items()}
                 convert_any(trial, given, None)
             except UnsupportedModelError as error:
-                if error.values_needed:
-                    self._dynamic = None
                 # Other shapes may do: the graphs say what is wrong with these.
+                self._trials += 1
+                if error.values_needed or self._trials == _MAX_TRIALS:
+                    self._dynamic = None
                 return
             self._dynamic = opened(self._model, trial)
 

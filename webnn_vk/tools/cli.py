@@ -158,7 +158,7 @@ def run(
         "--output", "-o", metavar="FILE", show_default=False,
         help="Write the outputs: .npz, or .npy for one.")] = None,
     mean: Annotated[str, typer.Option(
-        "--mean", metavar="R,G,B", help="Taken from an image's pixels, which are 0 to 1.")] = "0",
+        "--mean", metavar="R,G,B", help="Taken from an image's pixels.")] = "0",
     std: Annotated[str, typer.Option(
         "--std", metavar="R,G,B", help="What they are then divided by.")] = "1",
     top: Annotated[bool, typer.Option("--top", help="Show the largest of outputs that are "
@@ -199,7 +199,7 @@ def profile(
     runs: Annotated[int, typer.Option("--runs", min=1, help="How many to look at.")] = 5,
     every: Annotated[int | None, typer.Option(
         "--every", min=1, metavar="N", show_default=False,
-        help="Time the kernels of one run in N; else of the first, then as many as cost little.")] \
+        help="Time one run in N; else what costs little.")] \
         = None,
     html: Annotated[Path | None, typer.Option(
         "--html", metavar="FILE", show_default=False, help="Write a page with all of it.")] = None,

@@ -60,8 +60,8 @@ Input = Annotated[list[str] | None, typer.Option(
     "--input", "-i", metavar="[NAME=]WHAT", show_default=False,
     help="random, numbers, FILE.npy, FILE.npz or an image.")]
 Outputs = Annotated[list[str] | None, typer.Option(
-    "--outputs", metavar="NAME[,NAME]", show_default=False,
-    help="These outputs of an ONNX model alone, or values inside of it.")]
+    "--outputs", metavar="NAME,NAME", show_default=False,
+    help="Of an ONNX model: only these, or values inside.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of random inputs.")]
 
 

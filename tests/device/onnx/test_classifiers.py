@@ -135,6 +135,25 @@ def perceptron(keys, end):
     })
 
 
+def support_vectors(keys, kernel):
+    rng, count = np.random.default_rng(4), len(keys)
+    counts = [*range(3, 3 + count)]
+    total = sum(counts)
+    nodes = [node(
+        "SVMClassifier", ["X"], ["label", "scores"], kernel_type=kernel,
+        coefficients=rng.normal(size=(count - 1) * total).astype(np.float32).tolist(),
+        kernel_params=[0.3, 0.2, 2.0], post_transform="NONE",
+        rho=rng.normal(size=count * (count - 1) // 2, scale=0.1).tolist(),
+        support_vectors=rng.normal(size=total * FEATURES).astype(np.float32).tolist(),
+        vectors_per_class=counts, **labels_of(keys)[0], **ML,
+    )]
+    columns = 2 if count == 2 else count * (count - 1) // 2
+    proto = model(nodes, [info("X", [None, FEATURES])],
+                  [info("label", ["N"], labels_of(keys)[2]), info("scores", ["N", columns])])
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    return proto
+
+
 def same(got, expected):
     """Of the same kind, and equal but for the last bits."""
     assert type(got) is type(expected)
@@ -174,6 +193,18 @@ def test_as_onnxruntime_gives_it(make, classes, end, context):
         for output, one in zip(session.get_outputs(), expected, strict=True):
             (got,) = session.run([output.name], {"X": x})
             same(got, one)
+
+
+@pytest.mark.parametrize("kernel", ["RBF", "LINEAR", "POLY", "SIGMOID"])
+@pytest.mark.parametrize("keys", [NAMES, NUMBERS, ["no", "yes"], [4, 3, 2, 1]], ids=str)
+def test_support_vectors(keys, kernel, context):
+    proto = support_vectors(keys, kernel)
+    peer = onnxruntime.InferenceSession(proto.SerializeToString())
+    (labels, scores), x = peer.run(None, {"X": features(60)}), features(60)
+    assert len({*labels.tolist()}) > 1
+    got, near = Session(proto, context, outputs=["label", "scores"]).run(None, {"X": x})
+    same(got, labels)
+    np.testing.assert_allclose(near, scores, atol=1e-5 * np.abs(scores).max())
 
 
 def test_outputs_of_a_session_may_be_values_inside(context):

@@ -8,10 +8,11 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.support.contexts import open_context
+from tests.support.decoders import decoder
 from tests.support.onnx_models import classifier, info, model
 from webnn_vk.errors import InvalidStateError
 from webnn_vk.onnx import Session, UnsupportedModelError
-from webnn_vk.onnx.dynamic import DynamicRun
+from webnn_vk.onnx.dynamic import DynamicRun, Trial
 
 onnxruntime = pytest.importorskip("onnxruntime")
 node = helper.make_node
@@ -183,6 +184,34 @@ def test_files_are_read_by_the_import_alone(engine, tmp_path, monkeypatch):
     (folder / "m.onnx").write_bytes(proto.SerializeToString())
     results, session = run(folder / "m.onnx", engine, {"x": np.zeros((1, 2), np.float32)})
     assert results[0][0].tolist() == [[5, 6]] and not whole(session)
+
+
+def test_a_past_that_is_empty_at_first(engine):
+    proto = decoder(1, 32, 2, 40)
+    peer = onnxruntime.InferenceSession(proto.SerializeToString())
+    session = Session(proto, engine)
+    past = {n: np.zeros((1, 2, 0, 16), np.float32) for n in ("past_k0", "past_v0")}
+    ids = np.array([[3, 1]])
+    for length in (2, 3, 4):
+        got = session.run(None, {"ids": ids, **past})
+        expected = peer.run(None, {"ids": ids, **past})
+        for ours, theirs in zip(got, expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+        assert got[1].shape == (1, 2, length, 16)
+        past, ids = dict(zip(past, got[1:], strict=True)), np.array([[length]])
+    assert whole(session)
+
+
+def test_what_some_outputs_forbid_is_tried_a_few_times_only(engine, monkeypatch):
+    """The graphs of the other outputs are not held up by an import in each run."""
+    proto = model([node("Neg", ["x"], ["y"]), node("NonZero", ["x"], ["z"])],
+                  [info("x", ["n"])], [info("y", ["n"]), info("z", [1, "m"], INT64)])
+    session, tried = Session(proto, engine), []
+    monkeypatch.setattr("webnn_vk.onnx.session.Trial", lambda m: tried.append(m) or Trial(m))
+    for _ in range(6):
+        (y,) = session.run(["y"], {"x": np.ones(3, np.float32)})
+        assert y.tolist() == [-1, -1, -1]
+    assert len(tried) == 3
 
 
 def test_a_lost_context_ends_it():

@@ -96,8 +96,6 @@ def test_features(cpu_context, operator, inputs, attributes, version):
 
 
 @pytest.mark.parametrize(("operator", "attributes", "message"), [
-    ("LinearClassifier", {"coefficients": floats(4), "classlabels_strings": ["a", "b"]},
-     r"are strings.*outputs=\['y'\]"),
     ("LinearClassifier", {"coefficients": floats(4), "classlabels_ints": [1, 2],
                           "post_transform": "PROBIT"}, "leaves the second undefined"),
     ("LinearRegressor", {"coefficients": floats(5)}, "5 coefficients and 0 intercepts"),

@@ -127,8 +127,9 @@ def test_classification(cpu_context, kind, transform):
     for _ in range(2):
         # Who doesn't ask for the labels has the scores.
         np.testing.assert_array_equal(session.run(["y"], {"x": x})[0], score)
-        with pytest.raises(UnsupportedModelError, match=r"are strings.*outputs=\['y'\]"):
-            session.run(None, {"x": x})
+        named_labels = session.run(["label"], {"x": x})[0]
+        names = dict(zip([7, 3, 11], "abc", strict=True))
+        assert named_labels.tolist() == [names[number] for number in label.tolist()]
 
 
 @pytest.mark.parametrize("classes", [2, 3])

@@ -97,6 +97,49 @@ def svm_regressor(
     return result
 
 
+@onnx_operator("SVMClassifier", domain=ML)
+def svm_classifier(
+    c: NodeContext, x: Tensor, *, coefficients: list[float], rho: list[float],
+    classlabels_ints: list[int] | None = None, classlabels_strings: list[str] | None = None,
+    kernel_params: list[float] | None = None, kernel_type: str = "LINEAR",
+    post_transform: str = "NONE", prob_a: list[float] | None = None,
+    prob_b: list[float] | None = None, support_vectors: list[float] | None = None,
+    vectors_per_class: list[int] | None = None,
+) -> tuple[MLOperand | Text | None, MLOperand]:
+    """Each pair of classes has a score and votes for one of the two."""
+    rows, counts = _rows(c, x), vectors_per_class or []
+    if prob_a or prob_b:
+        raise Unsupported("probabilities (prob_a, prob_b), which ONNX Runtime iterates towards")
+    if post_transform != "NONE" or not sum(counts) or len(counts) < 2:
+        raise Unsupported("post_transform, or no support vectors of two classes or more")
+    vectors = np.array(support_vectors or [], np.float32)
+    total, classes = sum(counts), len(counts)
+    pairs = [(i, j) for i in range(classes) for j in range(i + 1, classes)]
+    if (min(counts) < 0 or vectors.size != total * rows.shape[1] or len(rho) != len(pairs)
+            or len(coefficients) != (classes - 1) * total
+            or len(classlabels_ints or classlabels_strings or []) != classes):
+        raise Unsupported(f"support vectors, coefficients, rho or labels for other than {classes} "
+                          f"classes of {rows.shape[1]} features")
+    near = _kernel(c, rows, vectors.reshape(total, -1), kernel_type, kernel_params)
+    given = np.array(coefficients, np.float32).reshape(classes - 1, total)
+    ends = np.cumsum([0, *counts])
+    weights = np.zeros((len(pairs), total), np.float32)
+    voted = np.zeros((2, len(pairs), classes), np.float32)
+    for number, (i, j) in enumerate(pairs):
+        weights[number, ends[i] : ends[i + 1]] = given[j - 1, ends[i] : ends[i + 1]]
+        weights[number, ends[j] : ends[j + 1]] = given[i, ends[j] : ends[j + 1]]
+        voted[0, number, i] = voted[1, number, j] = 1
+    scores = _linear(c, near, weights.reshape(-1).tolist(), rho, len(pairs))
+    first = c.b.cast(c.b.greater(scores, 0.0), "float32")
+    second = c.b.linear(first, alpha=-1.0, beta=1.0)
+    for_first, for_second = (c.constant(v, "float32") for v in voted)
+    votes = c.b.add(c.b.matmul(first, for_first), c.b.matmul(second, for_second))
+    best = c.b.arg_max(votes, 1, output_data_type="int64")
+    if classes == 2:
+        scores = c.b.concat([c.b.neg(scores), scores], 1)
+    return labelled(c, best, classlabels_ints, classlabels_strings), scores
+
+
 def _kernel(
     c: NodeContext, rows: MLOperand, vectors: np.ndarray, kind: str, params: list[float] | None
 ) -> MLOperand:
