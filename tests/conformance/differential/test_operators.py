@@ -3,7 +3,8 @@
     pytest tests/conformance/differential           200 examples of each that is sampled that day
     pytest --long tests/conformance/differential    5,000 of each
 
-Chains of several operators are in ``test_chains``. Examples run side by side, several in a graph. A failure shows the example it shrank to.
+Chains of several operators are in ``test_chains``. Examples run side by side, several in a graph.
+A failure shows the example it shrank to.
 """
 
 from __future__ import annotations
