@@ -47,9 +47,11 @@ _SYNCHRONISATION = (
     "VALIDATION_CHECK_ENABLE_SYNCHRONIZATION_VALIDATION_QUEUE_SUBMIT"
 )
 
-hypothesis.settings.register_profile("dev", deadline=None, max_examples=50)
-hypothesis.settings.register_profile("ci", deadline=None, max_examples=100, derandomize=True)
-hypothesis.settings.register_profile("long", deadline=None, max_examples=5000)
+# Random examples are other ones every day, also where CI makes hypothesis draw always the same.
+for _profile, _examples in (("dev", 50), ("ci", 100), ("long", 5000)):
+    hypothesis.settings.register_profile(
+        _profile, deadline=None, max_examples=_examples, derandomize=False
+    )
 
 
 _folder: pytest.StashKey[Path] = pytest.StashKey()
@@ -72,6 +74,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # A background job of a script, or one of nohup, begins with it ignored, as would its children.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if config.getoption("hypothesis_seed", None) is None:
+        hypothesis.core.global_force_seed = selection.number()
     watchdog.configure(config)
     discriminating.install()
     if _is_worker(config):
@@ -218,6 +222,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.section(judges.MISSING, sep="!", red=True, bold=True)
     for line in missing:
         terminalreporter.write_line(line)
+    terminalreporter.write_line(f"random examples by {selection.SEED}={selection.seed()}")
     for line in dict.fromkeys([*_lines, *summary.properties(stats, summary.LINE)]):
         terminalreporter.write_line(line)
     count = config.stash.get(_counted, None)

@@ -162,6 +162,6 @@ class Settings:
 
 
 def verify_passes(variables: Mapping[str, str] | None = None) -> bool:
-    """Whether graphs are verified after every pass (``WEBNN_VK_VERIFY_PASSES``): for tests, so it
-    is no setting of one context."""
+    """Whether graphs are verified after every pass (``WEBNN_VK_VERIFY_PASSES``), and a build ends
+    where our GLSL doesn't compile: for tests, so it is no setting of one context."""
     return environment.flag("WEBNN_VK_VERIFY_PASSES", variables)

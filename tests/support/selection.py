@@ -9,6 +9,7 @@ fails in a test without the marker.
 from __future__ import annotations
 
 import datetime
+import hashlib
 import os
 import random
 from collections import defaultdict
@@ -24,6 +25,11 @@ def seed() -> str:
     """The seed of this run: another one every day, unless the environment says which. It is put
     there, for the worker processes."""
     return os.environ.setdefault(SEED, datetime.date.today().isoformat())
+
+
+def number() -> int:
+    """The same as a number, with which hypothesis draws its examples."""
+    return int.from_bytes(hashlib.sha256(seed().encode()).digest()[:8], "little")
 
 
 def mark_devices(items: Iterable[pytest.Item]) -> None:

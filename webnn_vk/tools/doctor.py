@@ -33,7 +33,7 @@ _SLOW = {
     "WEBNN_VK_FORCE_CPU": "the operators named there run on the CPU",
     "WEBNN_VK_SKIP_PASSES": "the optimisations named there are left out",
     "WEBNN_VK_DUMP": "every graph built is written to a folder",
-    "WEBNN_VK_VERIFY_PASSES": "graphs are verified after every pass",
+    "WEBNN_VK_VERIFY_PASSES": "graphs are verified after every pass, and GLSL must compile",
 }
 
 

@@ -36,8 +36,8 @@ _MADE_SOFT = frozenset((*_SOFT, *_SOFT_OF_BOUNDED, *_SOFT_OF_POSITIVE))
 
 class _Making:
     """A graph being drawn by ``choose``, from a sequence of options. ``portable``: nothing in it
-    that other libraries define otherwise, such as quotients by zero and casts of what doesn't
-    fit."""
+    that other libraries define otherwise: quotients of integers by zero, casts of what doesn't fit,
+    signs and extremes of what may be NaN."""
 
     def __init__(self, choose: Callable[[Sequence[Any]], Any], portable: bool) -> None:
         self.choose = choose
@@ -114,7 +114,9 @@ class _Making:
         data_type = self.types[x]
         names = ["clamp"]
         if data_type in _SIGNED:
-            names += ["abs", "neg", "relu", *(() if self.soft[x] else ("sign",))]
+            names += ["abs", "neg", "relu"]
+            if not self.soft[x] and not (self.portable and data_type in FLOATS):
+                names.append("sign")
         if data_type in FLOATS and not self.soft[x]:
             names += ["ceil", "floor", "round_even"]
         if data_type == "uint8" and not self.portable:
@@ -230,7 +232,7 @@ class _Making:
         axis = self.choose(range(len(shape)))
         kept = (*shape[:axis], 1, *shape[axis + 1:])
         if not self.soft[x]:
-            if data_type not in ("int8", "uint8"):
+            if not (self.portable and data_type in FLOATS):
                 name = self.choose(("reduce_max", "reduce_min"))
                 self.step(name, (x,), data_type, kept, axes=[axis], keep_dimensions=True)
             return
@@ -273,7 +275,7 @@ def make(choose: Callable[[Sequence[Any]], Any], portable: bool = False) -> Rand
         making.like("clamp", 0, min_value=0, max_value=3)
     made = range(count, len(making.types))
     used: set[int] = set().union(*(step.reads() for step in making.steps))
-    outputs = [i for i in made if i not in used or not choose(range(4))]
+    outputs = [i for i in made if i not in used or not choose(range(3))]
     constant = frozenset(i for i in range(1, count) if not choose(range(6)))
     return RandomGraph(tuple(making.sources), constant, tuple(making.steps), tuple(outputs))
 

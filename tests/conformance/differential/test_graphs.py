@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.conformance import ways
+from tests.conformance.differential.chains import chains
 from tests.conformance.differential.graphs import RandomGraph, assert_equal, graphs
 from tests.conformance.differential.networks import networks
 from tests.conformance.wpt.conformance import ALL_PASSES
@@ -26,7 +27,7 @@ _SETTINGS = dict(
 EXAMPLES = 75
 #: Graphs of each kind in every way on each device, of so many examples: one takes seconds.
 SHARE = 1 / 50
-KINDS = {"small": graphs(), "networks": networks()}
+KINDS = {"small": graphs(), "networks": networks(), "chains": chains()}
 WAYS = (("fuse",), ("fold",), ("pack",), ALL_PASSES)
 
 

@@ -1,9 +1,10 @@
 """Every operator on random operands, Vulkan against the NumPy reference.
 
-    pytest tests/conformance/differential                              200 examples of each
-    pytest tests/conformance/differential --hypothesis-profile=long    5,000 of each
+    pytest tests/conformance/differential           200 examples of each that is sampled that day
+    pytest --long tests/conformance/differential    5,000 of each
 
-Examples run side by side, several in a graph. A failure shows the example it shrank to.
+Chains of several operators are in ``test_chains``. Examples run side by side, several in a graph.
+A failure shows the example it shrank to.
 """
 
 from __future__ import annotations

@@ -152,13 +152,13 @@ def test_a_second_attempt_plans_each_kernel_once_more(monkeypatch: pytest.Monkey
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counter:
     """Counts the plans of each kernel node from now on."""
     planned: Counter = Counter()
-    plan = Family.plan
+    plans = Family.plans
 
     def counting(self: Family, node: KernelNode, *more: Any) -> Any:
         planned[node] += 1
-        return plan(self, node, *more)
+        return plans(self, node, *more)
 
-    monkeypatch.setattr(Family, "plan", counting)
+    monkeypatch.setattr(Family, "plans", counting)
     return planned
 
 

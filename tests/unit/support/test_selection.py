@@ -1,10 +1,14 @@
 """Which tests run: what needs a device is seen, and samples change by the seed alone."""
 
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
 
 from tests.support import selection
+from tests.support.paths import ROOT
 
 
 class Item:
@@ -44,6 +48,41 @@ def items():
 ])
 def test_what_needs_a_device(item, expected):
     assert selection.needs_device(item) == expected
+
+
+DRAWN = """
+from hypothesis import given, settings, strategies
+
+def test_drawn():
+    seen = []
+
+    @settings(max_examples=20)
+    @given(strategies.integers())
+    def draw(number):
+        seen.append(number)
+
+    draw()
+    print("\\ndrawn", seen)
+"""
+
+
+def test_random_examples_are_of_the_seed(tmp_path):
+    """In CI, where hypothesis by itself draws always the same; the seed is printed."""
+    test = tmp_path / "test_drawn.py"
+    test.write_text(DRAWN)
+    drawn = []
+    for day in ("2026-05-21", "2026-05-21", "2026-05-22"):
+        environment = {k: v for k, v in os.environ.items() if k != "HYPOTHESIS_PROFILE"}
+        environment |= {selection.SEED: day, "CI": "1"}
+        command = [sys.executable, "-m", "pytest", "-s", "-p", "no:cacheprovider", "-p",
+                   "tests.conftest", "-c", str(ROOT / "pyproject.toml"), str(test)]
+        ran = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
+        )
+        assert f"random examples by {selection.SEED}={day}" in ran.stdout, ran.stdout + ran.stderr
+        (line,) = (line for line in ran.stdout.splitlines() if line.startswith("drawn ["))
+        drawn.append(line)
+    assert drawn[0] == drawn[1] != drawn[2]
 
 
 def test_a_sample_is_of_its_seed(items, monkeypatch):

@@ -1,0 +1,102 @@
+"""Random chains of element-wise operators over all eight data types, with several outputs: fused
+and unfused, with native and with emulated data types, as the reference, bit for bit where it says
+exactly what comes out. 200 examples.
+
+Many more, and beside ONNX Runtime: ``python -m tests.conformance.differential.many``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from tests.conformance.differential.chains import chains, difference, make
+from tests.conformance.differential.graphs import RandomGraph
+from tests.conformance.differential.many import MASK, Runs
+from tests.conformance.wpt.conformance import ALL_PASSES
+from tests.support.contexts import open_context
+from webnn_vk import MLContext
+from webnn_vk.data_types import ALL_TYPES
+
+EXAMPLES = 200
+
+
+@pytest.fixture(scope="module")
+def variants(vulkan: None) -> Iterator[dict[str, MLContext]]:
+    """Contexts that fuse nothing, and that have emulated data types."""
+    with ExitStack() as stack:
+        yield {
+            "unfused": stack.enter_context(open_context(skip_passes=ALL_PASSES)),
+            "masked": stack.enter_context(open_context(mask=MASK)),
+        }
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.filterwarnings("ignore:build. no output depends:RuntimeWarning")
+def test_chains_as_the_reference(
+    vulkan_context: MLContext, cpu_context: MLContext, variants: dict[str, MLContext]
+) -> None:
+    ways = {"fused": vulkan_context, **variants}
+    count: Counter[str] = Counter()
+
+    @settings(
+        max_examples=max(EXAMPLES, settings.default.max_examples), deadline=None, database=None,
+        phases=(Phase.generate, Phase.shrink), suppress_health_check=list(HealthCheck),
+        print_blob=False,
+    )
+    @given(chains())
+    def check(graph: RandomGraph) -> None:
+        with np.errstate(all="ignore"):
+            wanted, _ = graph.run(cpu_context)
+        for way, context in ways.items():
+            got, program = graph.run(context)
+            wrong = difference(graph, got, wanted)
+            assert wrong is None, f"{way}: {wrong}"
+            assert not program.report.count("cpu")
+            if way == "fused":
+                steps = [*program.dispatches]
+                count["fused"] += any(len(s.operators) > 1 for s in program.report.steps)
+                count["stored on the way"] += any(s.spec.option("taps") for s in steps)
+        count["examples"] += 1
+        count.update({array.dtype.name for array in wanted.values()})
+        count["not finite"] += any(
+            not np.isfinite(a).all() for a in wanted.values() if a.dtype.kind == "f"
+        )
+
+    check()
+    # Otherwise there was nothing to compare.
+    assert count["examples"] >= EXAMPLES
+    assert count["fused"] > EXAMPLES // 3 and count["stored on the way"] > EXAMPLES // 10
+    assert all(count[data_type] > EXAMPLES // 20 for data_type in ALL_TYPES), count
+    assert count["not finite"] > EXAMPLES // 20
+
+
+@pytest.mark.device
+def test_a_wrong_result_is_noticed(vulkan: None) -> None:
+    """In every way, and by ONNX Runtime, which computes the graphs as they are."""
+    with ExitStack() as stack:
+        runs = Runs(stack)
+        graph = make(random.Random(8).choice, portable=True)
+        assert runs.check(graph, portable=True) == {}
+        assert runs.counts["onnxruntime graphs"] == 1
+        run = RandomGraph.run
+
+        def spoilt(self: RandomGraph, context: MLContext, feeds: object = None) -> object:
+            results, program = run(self, context)
+            if context is runs.reference:
+                name = next(iter(results))
+                results[name] = results[name].copy()
+                results[name].reshape(-1)[-1] += 1
+            return results, program
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(RandomGraph, "run", spoilt)
+            assert runs.check(graph, portable=True).keys() == {
+                "fused", "unfused", "masked", "onnxruntime"
+            }
