@@ -28,6 +28,16 @@ def test_cancellation_is_forgiven_as_far_as_the_inputs_roundings_go():
     assert mismatch(reduced(x), [F(10)], [F(0.125)]) is not None
 
 
+def test_what_overflows_is_compared_all_the_same():
+    """Where the reference is infinite, and with other inputs too, nothing but that will do."""
+    x = np.array([[3e38, 3e38, 1]], F)
+    product = Example("matmul", {"a": x, "b": np.ones((3, 1), F)}, {})
+    right = np.array([[np.inf]], F)
+    assert mismatch(product, [right], [right]) is None
+    for wrong in (-np.inf, 0, np.nan):
+        assert mismatch(product, [np.array([[wrong]], F)], [right]) is not None
+
+
 @pytest.mark.parametrize(
     ("got", "wanted"),
     [(np.nan, 1.0), (1.0, np.nan), (np.inf, 1.0), (-np.inf, np.inf), (1.0, 1.00001)],

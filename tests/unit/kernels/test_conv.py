@@ -70,6 +70,22 @@ def test_tiles_of_winograd_weigh_the_filter(side: int, variant: str, tile: int) 
     assert packed.size == ((tile + 2) ** 2 + 5) * 64 * 64 * 4
 
 
+@pytest.mark.parametrize("channels, side, chosen", [
+    (64, 56, "4x4"), (60, 56, ""), (60, 28, "2x2"), (32, 28, "2x2"), (28, 28, ""),
+])
+def test_few_channels_have_small_tiles_or_none(channels: int, side: int, chosen: str) -> None:
+    """Large ones would exceed conv2d's tolerance."""
+    node, _ = node_of(
+        "conv2d", _describe(1, channels, side, side), np.zeros((64, channels, 3, 3), np.float32),
+        padding=[1] * 4,
+    )
+    first, *_ = plan(node, stored_profile("llvmpipe"))
+    assert (first.variant if first.kernel == "winograd_input" else "") == chosen
+    assert _tile((1, channels, side, side), (64, channels, 3, 3)) != (
+        "" if channels >= 64 else "4x4"
+    )
+
+
 @pytest.mark.parametrize("side, tile", [(24, (8, 4)), (40, (8, 8)), (80, (16, 8))])
 def test_tiles_of_wide_convolutions_grow_with_the_work(side: int, tile: tuple[int, int]) -> None:
     """The larger ones take less time for each multiply-add and longer to compile."""

@@ -96,7 +96,13 @@ class Software(Rules):
         pixels = problem.N * problem.OH * problem.OW
         channels = min(problem.IC, problem.OC)
         seed = self.seed
-        if winograd and channels >= seed.winograd_channels and pixels >= seed.winograd_pixels:
+        # Where only small tiles are exact enough.
+        small = not any(c["TILE"] == 4 for c in winograd) and (
+            channels < seed.small_tile_channels or pixels > seed.small_tile_pixels
+        )
+        if winograd and not small and (
+            channels >= seed.winograd_channels and pixels >= seed.winograd_pixels
+        ):
             return self._winograd(winograd, problem)
         wide = [c for c in candidates if c.kernel == "conv_wide" and c.load == "texel"]
         if wide:
