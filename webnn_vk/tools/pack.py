@@ -12,7 +12,7 @@ import jinja2
 import numpy
 
 import webnn_vk
-from webnn_vk import kernels
+from webnn_vk import kernels, source_tree
 from webnn_vk.codegen.compiler import find_compiler, find_knowing, knows
 from webnn_vk.codegen.pack import PACK_PATH, Pack
 from webnn_vk.codegen.render import SHADERS
@@ -76,10 +76,8 @@ def left_out(matrices: bool, matrices2: bool) -> dict[str, int]:
 
 def _sources() -> dict[str, Path]:
     """What decides what is in a pack. In a wheel all lie in one folder, in a clone side by side."""
-    return {
-        "webnn_vk": Path(webnn_vk.__file__).resolve().parent, "codegen": PACK_PATH.parent,
-        "shaders": SHADERS,
-    }
+    beside = {name: SHADERS.parent / name for name in source_tree.FOLDERS}
+    return {"webnn_vk": Path(webnn_vk.__file__).resolve().parent, **beside}
 
 
 def main(arguments: Sequence[str]) -> int:

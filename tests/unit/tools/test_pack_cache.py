@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
+from webnn_vk import source_tree
 from webnn_vk.codegen.pack import Pack
 from webnn_vk.gpu import nanoseconds
 from webnn_vk.tools import pack, pack_cache
@@ -31,10 +32,9 @@ def sources(tmp_path, monkeypatch) -> Path:
     folder = tmp_path / "webnn_vk"
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "webnn_vk", folder, ignore=ignore)
-    for name in ("codegen", "shaders"):
+    for name in source_tree.FOLDERS:
         shutil.copytree(ROOT / name, folder / name, ignore=ignore)
-    names = ("codegen", "shaders")
-    own = {"webnn_vk": folder, **{name: folder / name for name in names}}
+    own = {"webnn_vk": folder, **{name: folder / name for name in source_tree.FOLDERS}}
     monkeypatch.setattr(pack, "_sources", lambda: own)
     return folder
 
@@ -85,14 +85,14 @@ def test_changed_sources_are_compiled_again(build, cache, sources, file):
 def test_a_clone_and_its_wheel_have_one_pack(sources):
     """Where the folders lie makes no difference."""
     found = pack_cache.key(pack._sources(), ["x"])
-    beside = {name: ROOT / name for name in ("webnn_vk", "codegen", "shaders")}
+    beside = {name: ROOT / name for name in ("webnn_vk", *source_tree.FOLDERS)}
     assert pack_cache.key(beside, ["x"]) == found
     (sources / "shaders" / "new.comp.j2").touch()
     assert pack_cache.key(pack._sources(), ["x"]) != found
 
 
 def test_the_clones_sources_are_those_of_this_process():
-    assert pack._sources() == {name: ROOT / name for name in ("webnn_vk", "codegen", "shaders")}
+    assert pack._sources() == {name: ROOT / name for name in ("webnn_vk", *source_tree.FOLDERS)}
 
 
 def test_another_compiler_compiles_again(build, cache, sources, monkeypatch):
