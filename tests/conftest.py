@@ -229,6 +229,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if count is not None:
         for line in count.lines():
             terminalreporter.write_line(line, red=count.failed)
+    if config.option.collectonly:
+        return
     for line in summary.skipped(stats):
         terminalreporter.write_line(line)
     left_out = dict(_collected)

@@ -12,9 +12,10 @@ import jinja2
 import numpy
 
 import webnn_vk
-from webnn_vk import kernels
+from webnn_vk import kernels, source_tree
 from webnn_vk.codegen.compiler import find_compiler, find_knowing, knows
 from webnn_vk.codegen.pack import PACK_PATH, Pack
+from webnn_vk.codegen.render import SHADERS
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.store import (
     MATRIX2_EXTENSION,
@@ -73,6 +74,12 @@ def left_out(matrices: bool, matrices2: bool) -> dict[str, int]:
     return dict(Counter(spec.template for spec in missing))
 
 
+def _sources() -> dict[str, Path]:
+    """What decides what is in a pack. In a wheel all lie in one folder, in a clone side by side."""
+    beside = {name: SHADERS.parent / name for name in source_tree.FOLDERS}
+    return {"webnn_vk": Path(webnn_vk.__file__).resolve().parent, **beside}
+
+
 def main(arguments: Sequence[str]) -> int:
     """Write the pack into the folder named by the one argument."""
     (folder,) = arguments
@@ -82,7 +89,7 @@ def main(arguments: Sequence[str]) -> int:
     made_with = [f"{library.__name__} {library.__version__}" for library in (jinja2, numpy)]
     made_with += ["none" if c is None else c.version for c in (compiler, newest)]
     made_with.append("lzma" if importlib.util.find_spec("_lzma") else "zlib")
-    key = pack_cache.key(Path(webnn_vk.__file__).parent, made_with)
+    key = pack_cache.key(_sources(), made_with)
     kept = pack_cache.get(key)
     if kept is not None:
         path.write_bytes(kept)

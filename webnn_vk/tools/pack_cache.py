@@ -11,7 +11,7 @@ import hashlib
 import os
 import struct
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from webnn_vk import environment
@@ -30,15 +30,19 @@ _LARGEST = 256 << 20
 _SUFFIXES = (".py", ".j2", ".json")
 
 
-def key(sources: Path, made_with: Sequence[str]) -> bytes:
-    """Stands for a pack: all sources of the package and what else they are rendered and compiled
-    with, compilers' versions above all."""
+def key(sources: Mapping[str, Path], made_with: Sequence[str]) -> bytes:
+    """Stands for a pack: all sources, in folders with the names that they have in a clone, and what
+    else they are rendered and compiled with, compilers' versions above all."""
     digest = hashlib.sha256(f"{_FORMAT} {sys.version_info[:2]}\n".encode())
     for text in made_with:
         digest.update(f"{len(text)} {text}\n".encode())
-    for path in sorted(p for p in sources.rglob("*") if p.suffix in _SUFFIXES):
-        data = path.read_bytes()
-        digest.update(f"{path.relative_to(sources).as_posix()}\0{len(data)}\0".encode() + data)
+    folders = set(sources.values())
+    for name, folder in sorted(sources.items()):
+        for path in sorted(p for p in folder.rglob("*") if p.suffix in _SUFFIXES):
+            if folder == next(parent for parent in path.parents if parent in folders):
+                data = path.read_bytes()
+                place = path.relative_to(folder).as_posix()
+                digest.update(f"{name}/{place}\0{len(data)}\0".encode() + data)
     return digest.digest()
 
 

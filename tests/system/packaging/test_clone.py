@@ -20,6 +20,9 @@ from tests.system.packaging.conftest import copy_clone, install_into, quiet
 from tests.system.packaging.test_wheel import TEN_LINES
 from webnn_vk import source_tree
 
+# The first of them waits for the wheel.
+pytestmark = pytest.mark.timeout(900)
+
 EDITABLE = "--no-build-isolation", "--config-settings"
 #: What was run before in the clone's folder: arguments of pip, None for nothing.
 WAYS: dict[str, tuple[str, ...] | None] = {

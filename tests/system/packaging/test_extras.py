@@ -11,6 +11,9 @@ from tests.support.drivers import require_vulkan
 from tests.unit.test_packages import EXTRAS
 from webnn_vk import packages
 
+# The first of them waits for the wheel.
+pytestmark = pytest.mark.timeout(900)
+
 GRAPH = """
 import numpy as np, webnn_vk as webnn
 context = webnn.ml.create_context(settings=webnn.Settings(device="cpu", cpu_engine="{engine}"))

@@ -17,6 +17,9 @@ from tests.support.paths import ROOT
 from tests.system.packaging.conftest import copy_clone, quiet
 from webnn_vk.codegen.store import default_cache_dir
 
+# The first of them waits for the wheel.
+pytestmark = pytest.mark.timeout(900)
+
 README = ROOT / "README.md"
 #: The block of the README with the library's installation.
 (FIRST,) = [block for block in blocks(README, "sh") if block.startswith("pip install .\n")]

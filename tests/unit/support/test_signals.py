@@ -20,7 +20,7 @@ def test_interrupts_work_where_they_were_ignored_at_the_start(processes):
          "signal.signal(signal.SIGINT, signal.SIG_IGN)\nos.execv(sys.executable, sys.argv[1:])",
          sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", processes,
          INTERRUPTED],
-        capture_output=True, text=True, cwd=ROOT, timeout=120,
+        capture_output=True, text=True, cwd=ROOT, timeout=250,
     )
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
     assert signal.getsignal(signal.SIGINT) != signal.SIG_IGN

@@ -46,7 +46,7 @@ def test_a_run_ends_with_them(processes):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", processes, __file__,
          "-k", "counted or skips"],
-        capture_output=True, text=True, cwd=ROOT, timeout=120, env={**os.environ, SKIPS: "1"},
+        capture_output=True, text=True, cwd=ROOT, timeout=250, env={**os.environ, SKIPS: "1"},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     *_, reason, last, final = done.stdout.splitlines()

@@ -204,10 +204,11 @@ def test_graph_draws_kernels_and_passes(command, model, tmp_path):
     assert [g["before"] is None for g in graphs] == [True, False, True]
 
 
-def test_a_command_names_all_packages_that_it_lacks(command, model, tmp_path, monkeypatch):
+def test_a_command_names_all_packages_that_it_lacks(command, tmp_path, monkeypatch):
     """Before it does anything: one installation is enough."""
-    file = tmp_path / "model.onnx"
+    file, model = tmp_path / "model.onnx", tmp_path / "model.webnn"
     file.touch()
+    model.touch()
     for name in ("onnx", "onnxruntime", "fast_sugiyama", "safetensors"):
         monkeypatch.setitem(sys.modules, name, None)
     for words, lacks, extras in (

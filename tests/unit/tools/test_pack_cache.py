@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import webnn_vk
 from tests.support.paths import ROOT
+from webnn_vk import source_tree
 from webnn_vk.codegen.pack import Pack
 from webnn_vk.gpu import nanoseconds
 from webnn_vk.tools import pack, pack_cache
@@ -32,9 +32,10 @@ def sources(tmp_path, monkeypatch) -> Path:
     folder = tmp_path / "webnn_vk"
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "webnn_vk", folder, ignore=ignore)
-    for name in ("codegen", "shaders"):
+    for name in source_tree.FOLDERS:
         shutil.copytree(ROOT / name, folder / name, ignore=ignore)
-    monkeypatch.setattr(webnn_vk, "__file__", str(folder / "__init__.py"))
+    own = {"webnn_vk": folder, **{name: folder / name for name in source_tree.FOLDERS}}
+    monkeypatch.setattr(pack, "_sources", lambda: own)
     return folder
 
 
@@ -81,6 +82,19 @@ def test_changed_sources_are_compiled_again(build, cache, sources, file):
     assert build()[1] is True
 
 
+def test_a_clone_and_its_wheel_have_one_pack(sources):
+    """Where the folders lie makes no difference."""
+    found = pack_cache.key(pack._sources(), ["x"])
+    beside = {name: ROOT / name for name in ("webnn_vk", *source_tree.FOLDERS)}
+    assert pack_cache.key(beside, ["x"]) == found
+    (sources / "shaders" / "new.comp.j2").touch()
+    assert pack_cache.key(pack._sources(), ["x"]) != found
+
+
+def test_the_clones_sources_are_those_of_this_process():
+    assert pack._sources() == {name: ROOT / name for name in ("webnn_vk", *source_tree.FOLDERS)}
+
+
 def test_another_compiler_compiles_again(build, cache, sources, monkeypatch):
     build()
     for at, version in (("find_compiler", "glslang 99"), ("find_knowing", "glslang 98")):
@@ -98,19 +112,21 @@ def test_another_compiler_compiles_again(build, cache, sources, monkeypatch):
 
 
 def test_a_renamed_file_is_another_key(tmp_path):
+    def key(name: str, *made_with: str) -> bytes:
+        return pack_cache.key({"webnn_vk": tmp_path / name}, made_with)
+
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / f"{name}.py").write_text("x")
         (tmp_path / name / f"{name}.css").write_text(name)
     (tmp_path / "a" / "c.py").write_text("")
-    keys = {pack_cache.key(tmp_path / "a", made) for made in (["x"], ["x", ""], ["y"])}
-    keys |= {pack_cache.key(tmp_path / "b", ["x"])}
+    keys = {key("a", "x"), key("a", "x", ""), key("a", "y"), key("b", "x")}
     (tmp_path / "a" / "a.py").rename(tmp_path / "a" / "b.py")
-    keys |= {pack_cache.key(tmp_path / "a", ["x"])}
+    keys.add(key("a", "x"))
     (tmp_path / "a" / "c.py").unlink()
     assert len(keys) == 5
     (tmp_path / "a" / "b.css").touch()
-    assert pack_cache.key(tmp_path / "a", ["x"]) == pack_cache.key(tmp_path / "b", ["x"])
+    assert key("a", "x") == key("b", "x")
 
 
 def damage(path: Path, how: str) -> None:
