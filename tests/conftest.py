@@ -158,6 +158,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
         watchdog.unwatch()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[Any]:
+    with discriminating.examples_together():
+        return (yield)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     watchdog.watch(item)  # pytest has put an end to it where the test failed

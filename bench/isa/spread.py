@@ -246,7 +246,7 @@ def _unchosen(b: Any, data_type: str) -> Mapping[str, Any]:
         more = {"bias": b.input("c", {"data_type": data_type, "shape": [64]})} if bias else {}
         return b.conv2d(
             b.input("x", {"data_type": data_type, "shape": x}),
-            b.constant(np.ones((64, c_in, size, size), data_type)),
+            b.constant(np.full((64, c_in, size, size), 0.5, data_type)),
             padding=[size // 2] * 4, input_layout="nhwc" if last else "nchw", **more,
         )
 

@@ -3,7 +3,8 @@ twice the right numbers would pass as well says nothing about the result.
 
 In a test every ``np.testing.assert_allclose`` that passes is asked for that (`install`, called by
 ``tests/conftest.py``), so that whatever compares by it is covered; other comparisons call
-`assert_discriminating` with what they let pass.
+`assert_discriminating` with what they let pass. A random example of hypothesis may happen to show
+nothing: those of a test are judged together at its end (`examples_together`).
 """
 
 from __future__ import annotations
@@ -13,15 +14,21 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
+import hypothesis
 import numpy as np
 
 #: Of the elements that a wrong result has otherwise, the share that has to be found wrong.
 SHARE = 0.5
+#: The same over all examples of a random test, many of which may be small or alike.
+SHARE_TOGETHER = 0.1
 #: Numbers that lie closer, relative to the largest, count as the same in another order: long sums
 #: of random numbers are nearly alike.
 ALIKE = 2.0**-8
 _plain = np.testing.assert_allclose
 _excused: list[str] = []
+#: What the examples of the running test have shown, by the name of the wrong result: how many of
+#: its elements were found wrong, of how many.
+_together: dict[str, tuple[int, int]] = {}
 
 
 def wrong_results(expected: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
@@ -56,9 +63,28 @@ def assert_discriminating(
         if not count:
             continue
         found = int(np.count_nonzero(otherwise & ~passes(wrong)))
+        if hypothesis.currently_in_test_context():
+            before = _together.get(name, (0, 0))
+            _together[name] = before[0] + found, before[1] + count
+            continue
         assert found >= max(1, SHARE * count), (
             f"the tolerance would let {name} pass: of {count} wrong elements it finds {found}"
             + (f"\n{what}" if what else "")
+        )
+
+
+@contextmanager
+def examples_together() -> Iterator[None]:
+    """Around one test: AssertionError at its end where a wrong result of its random examples would
+    pass, all in all."""
+    _together.clear()
+    yield
+    shown = dict(_together)
+    _together.clear()
+    for name, (found, count) in shown.items():
+        assert found >= max(1, SHARE_TOGETHER * count), (
+            f"over all random examples the tolerances would let {name} pass: of {count} wrong "
+            f"elements they find {found}"
         )
 
 

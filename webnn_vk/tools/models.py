@@ -126,10 +126,9 @@ def need_packages(model: str, *features: str) -> None:
 
 def onnx_package() -> Any:
     """``webnn_vk.onnx``; ``ToolError`` where the packages that it needs are missing."""
-    try:
-        from .. import onnx
-    except ImportError as error:
-        raise ToolError(str(error)) from None
+    need("this needs", "onnx")
+    from .. import onnx
+
     return onnx
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
-from tests.support.discriminating import anything_passes
+from tests.support.discriminating import anything_passes, examples_together
 from tests.support.ulp import assert_close
 
 NUMBERS = np.arange(1, 41, dtype=np.float32)
@@ -48,3 +50,23 @@ def test_what_shows_nothing_needs_no_excuse() -> None:
         np.testing.assert_allclose(NUMBERS + 1, NUMBERS, rtol=1e-3)
     with pytest.raises(AssertionError, match="Not equal to tolerance"):
         np.testing.assert_allclose([1.0, 2.0], 3)
+
+
+def test_random_examples_are_judged_together() -> None:
+    """One that shows nothing is fine beside others; all that show nothing are not."""
+
+    def compare(*offsets: float) -> None:
+        drawn = iter(offsets)
+
+        @settings(max_examples=len(offsets), database=None, phases=[Phase.generate])
+        @given(st.integers(0, 2**40))
+        def run(number: int) -> None:
+            made = NUMBERS + next(drawn, offsets[-1])
+            np.testing.assert_allclose(made, made, atol=100)
+
+        with examples_together():
+            run()
+
+    compare(0, 1e6, 1e6)
+    with pytest.raises(AssertionError, match="all random examples .* let zeros pass"):
+        compare(0, 1, 2)
