@@ -37,9 +37,12 @@ _SYNCHRONISATION = (
     "VALIDATION_CHECK_ENABLE_SYNCHRONIZATION_VALIDATION_QUEUE_SUBMIT"
 )
 
-hypothesis.settings.register_profile("dev", deadline=None, max_examples=50)
-hypothesis.settings.register_profile("ci", deadline=None, max_examples=100, derandomize=True)
-hypothesis.settings.register_profile("long", deadline=None, max_examples=5000)
+# Not derandomized, which is hypothesis' default where `CI` is set and means the same examples for
+# ever: they are those of the run's seed.
+for _name, _examples in (("dev", 50), ("ci", 100), ("long", 5000)):
+    hypothesis.settings.register_profile(
+        _name, deadline=None, max_examples=_examples, derandomize=False
+    )
 
 
 _folder: pytest.StashKey[Path] = pytest.StashKey()
@@ -54,7 +57,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                     help="write the committed texts instead of comparing with them")
 
 
+@pytest.hookimpl(tryfirst=True)  # before hypothesis' plugin takes its seed
 def pytest_configure(config: pytest.Config) -> None:
+    selection.seed_hypothesis(config)
     by_default = "ci" if os.environ.get("CI") else "dev"
     if config.option.long:
         by_default = "long"
@@ -116,12 +121,13 @@ def _loader_problem() -> str | None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    global _collected
+    _collected = len(items)
     selection.mark_devices(items)
     skipped = selection.left_out(config, items)
     run, among = selection.sampled(items, skipped)
-    if run < among:
-        line = f"sampled: {run} of {among} tests by {selection.SEED}={selection.seed()}"
-        _lines.append(f"{line} (all: --long)")
+    sample = f"; {run} of {among} sampled ones (all: --long)" if run < among else ""
+    _lines.append(f"seed of all that is drawn: {selection.SEED}={selection.seed()}{sample}")
     if skipped:
         config.hook.pytest_deselected(items=[item for item in items if item in skipped])
         items[:] = [item for item in items if item not in skipped]
@@ -161,11 +167,13 @@ _terminal: Any = None
 
 #: Lines for the end of the run that this process adds itself.
 _lines: list[str] = []
+#: How many tests were collected, those that don't run included.
+_collected = 0
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if _is_worker(session.config):
-        session.config.workeroutput["lines"] = _lines
+        session.config.workeroutput.update(lines=_lines, collected=_collected)
         return
     if session.config.option.collectonly:
         return
@@ -178,7 +186,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    _lines.extend(getattr(node, "workeroutput", {}).get("lines", ()))
+    global _collected
+    output = getattr(node, "workeroutput", {})
+    _lines.extend(output.get("lines", ()))
+    _collected = max(_collected, output.get("collected", 0))
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -200,6 +211,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(line)
     for line in dict.fromkeys([*_lines, *summary.properties(stats, summary.LINE)]):
         terminalreporter.write_line(line)
+    terminalreporter.write_line(summary.share(_collected, stats))
     count = config.stash.get(_counted, None)
     if count is not None:
         for line in count.lines():

@@ -29,6 +29,17 @@ def without_driver(stats: dict[str, list[Any]]) -> int:
     return sum(NO_DRIVER in str(report.longrepr) for report in stats.get("skipped", []))
 
 
+def share(collected: int, stats: dict[str, list[Any]]) -> str:
+    """How many of the collected tests ran: neither left out nor skipped."""
+    ran = {
+        report.nodeid
+        for outcome in ("passed", "failed", "error", "xfailed", "xpassed")
+        for report in stats.get(outcome, [])
+        if hasattr(report, "nodeid")
+    }
+    return f"collected {collected}, run {len(ran)} ({100 * len(ran) / max(collected, 1):.1f} %)"
+
+
 def examples(counted: Iterable[list[Any]]) -> dict[str, list[str]]:
     """Lines by way of the differential tests: examples and data types of each operator."""
     ways: dict[str, list[tuple[str, int, int]]] = {}
