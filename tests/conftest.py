@@ -47,10 +47,11 @@ _SYNCHRONISATION = (
     "VALIDATION_CHECK_ENABLE_SYNCHRONIZATION_VALIDATION_QUEUE_SUBMIT"
 )
 
-# Random examples are other ones every day, also where CI makes hypothesis draw always the same.
-for _profile, _examples in (("dev", 50), ("ci", 100), ("long", 5000)):
+# Not derandomized, which is hypothesis' default where `CI` is set and means the same examples for
+# ever: they are those of the run's seed.
+for _name, _examples in (("dev", 50), ("ci", 100), ("long", 5000)):
     hypothesis.settings.register_profile(
-        _profile, deadline=None, max_examples=_examples, derandomize=False
+        _name, deadline=None, max_examples=_examples, derandomize=False
     )
 
 
@@ -66,7 +67,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                     help="write the committed texts instead of comparing with them")
 
 
+@pytest.hookimpl(tryfirst=True)  # before hypothesis' plugin takes its seed
 def pytest_configure(config: pytest.Config) -> None:
+    selection.seed_hypothesis(config)
     by_default = "ci" if os.environ.get("CI") else "dev"
     if config.option.long:
         by_default = "long"
@@ -74,8 +77,6 @@ def pytest_configure(config: pytest.Config) -> None:
     # A background job of a script, or one of nohup, begins with it ignored, as would its children.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if config.getoption("hypothesis_seed", None) is None:
-        hypothesis.core.global_force_seed = selection.number()
     watchdog.configure(config)
     discriminating.install()
     if _is_worker(config):
@@ -138,9 +139,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     skipped = selection.left_out(config, items)
     _collected.update(selection.counted(items, skipped))
     run, among = selection.sampled(items, skipped)
-    if run < among:
-        line = f"sampled: {run} of {among} tests by {selection.SEED}={selection.seed()}"
-        _lines.append(f"{line} (all: --long)")
+    sample = f"; {run} of {among} sampled ones (all: --long)" if run < among else ""
+    _lines.append(f"random seed: {selection.SEED}={selection.seed()}{sample}")
     if skipped:
         config.hook.pytest_deselected(items=[item for item in items if item in skipped])
         items[:] = [item for item in items if item not in skipped]
@@ -228,7 +228,6 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.section(judges.MISSING, sep="!", red=True, bold=True)
     for line in missing:
         terminalreporter.write_line(line)
-    terminalreporter.write_line(f"random examples by {selection.SEED}={selection.seed()}")
     for line in dict.fromkeys([*_lines, *summary.properties(stats, summary.LINE)]):
         terminalreporter.write_line(line)
     count = config.stash.get(_counted, None)

@@ -9,27 +9,46 @@ fails in a test without the marker.
 from __future__ import annotations
 
 import datetime
-import hashlib
 import os
 import random
+import subprocess
 from collections import defaultdict
 from collections.abc import Iterable
 
 import pytest
+
+from tests.support.paths import ROOT
 
 #: The environment variable that holds the seed which the samples are drawn with.
 SEED = "WEBNN_VK_TEST_SEED"
 
 
 def seed() -> str:
-    """The seed of this run: another one every day, unless the environment says which. It is put
-    there, for the worker processes."""
-    return os.environ.setdefault(SEED, datetime.date.today().isoformat())
+    """The seed of this run: another one every day and for every commit, unless the environment says
+    which. It is put there, for the worker processes."""
+    if SEED not in os.environ:
+        day, commit = datetime.date.today().isoformat(), _commit()
+        os.environ[SEED] = f"{day}-{commit}" if commit else day
+    return os.environ[SEED]
 
 
-def number() -> int:
-    """The same as a number, with which hypothesis draws its examples."""
-    return int.from_bytes(hashlib.sha256(seed().encode()).digest()[:8], "little")
+def _commit() -> str:
+    """The commit that is checked out; "" where that can't be known (no repository, no git)."""
+    if not (ROOT / ".git").exists():
+        return ""
+    try:
+        asked = subprocess.run(
+            ["git", "-C", str(ROOT), "rev-parse", "--short=10", "HEAD"],
+            capture_output=True, text=True, timeout=30,
+        )
+    except OSError:
+        return ""
+    return asked.stdout.strip()
+
+
+def chance(*about: object) -> random.Random:
+    """What a test draws its own samples with: of this run's seed and of what it is drawn for."""
+    return random.Random(" ".join(map(str, (seed(), *about))))
 
 
 def mark_devices(items: Iterable[pytest.Item]) -> None:
@@ -66,11 +85,11 @@ def left_out(config: pytest.Config, items: list[pytest.Item]) -> set[pytest.Item
             function = item.nodeid.split("[")[0]
             groups[function, marker.args[0]].append(item)
     for (function, share), members in groups.items():
-        chance = random.Random(f"{seed()} {function} {share}")
+        draw = chance(function, share)
         count = max(1, round(share * len(members)))
         if len(members) == 1:
-            count = int(chance.random() < share)
-        kept = chance.sample(range(len(members)), count)
+            count = int(draw.random() < share)
+        kept = draw.sample(range(len(members)), count)
         skipped.update(item for i, item in enumerate(members) if i not in set(kept))
     return skipped
 
@@ -88,3 +107,9 @@ def sampled(items: Iterable[pytest.Item], skipped: set[pytest.Item]) -> tuple[in
     """How many of the tests that are sampled run, and how many there are."""
     members = [item for item in items if item.get_closest_marker("sample")]
     return sum(item not in skipped for item in members), len(members)
+
+
+def seed_hypothesis(config: pytest.Config) -> None:
+    """Random examples are those of the run's seed, unless the command line says which."""
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(chance("hypothesis").getrandbits(64))

@@ -14,9 +14,6 @@ from tests.conformance.wpt.test_conformance import FILES, needs_suite
 from tests.support.engine_table import WRONG_IN_ONNX_RUNTIME
 from webnn_vk import MLGraphBuilder
 
-#: So many cases of a file are exported in the ordinary run, every one with --long.
-EVERY = 4
-
 
 @needs_suite
 @pytest.mark.parametrize("file", FILES)
@@ -25,14 +22,6 @@ def test_vectors(engine_context, file):
     for _, case in conformance.cases(file):
         conformance.run(engine_context, tally, file, case, "default")
     assert tally.ok, "\n".join(tally.failures)
-
-
-def cases(file, every):
-    chosen = [case for _, case in conformance.cases(file) if not case.get("nonSpecDataType")]
-    return chosen[::every] + [
-        case for case in chosen if f"{file}: {case['name']}" in WRONG_IN_ONNX_RUNTIME
-        and case not in chosen[::every]
-    ]
 
 
 def differs(results, case):
@@ -57,11 +46,12 @@ def in_onnx_runtime(model, feeds):
 
 @needs_suite
 @pytest.mark.parametrize("file", FILES)
-def test_exported(cpu_context, file, request):
+def test_exported(cpu_context, file):
     """The model passes ONNX's full check, ONNX Runtime computes it as expected unless it is listed,
     and so do we, imported again."""
-    every = 1 if request.config.option.long else EVERY
-    for case in cases(file, every):
+    chosen = [case for _, case in conformance.cases(file) if not case.get("nonSpecDataType")]
+    assert chosen
+    for case in chosen:
         title = f"{file}: {case['name']}"
         builder = MLGraphBuilder(cpu_context)
         operands, feeds = conformance.build(builder, case["graph"], True)

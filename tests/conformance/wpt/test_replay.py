@@ -1,16 +1,17 @@
-"""The recorded tests pass, but for what only JavaScript can express."""
+"""The recorded tests pass, but for what only JavaScript can express; what their recordings lack is
+written in `written`."""
 
 import pytest
 
-from tests.conformance.wpt import replay, suite
+from tests.conformance.wpt import replay, suite, written
 from tests.conformance.wpt.conformance import Tally
 from tests.conformance.wpt.test_conformance import needs_suite
 from tests.support.drivers import require_vulkan
 
 #: Why an expectation may be left out; nothing else is accepted.
 REASONS = (
-    "a BigInt where a float is asked", "a detached ArrayBuffer", "an empty recording",
-    "a SharedArrayBuffer",
+    "a BigInt where a float is asked", "a detached ArrayBuffer", "a SharedArrayBuffer",
+    "MLGraph.devices: an extension",
 )
 FOLDERS = ("validation", "behaviour_traces")
 
@@ -39,6 +40,71 @@ def test_what_is_left_out_is_named_with_its_reason_and_exists(folder):
     for name, reason in suite.skipped()[folder].items():
         assert name in names
         assert reason.startswith(REASONS)
+
+
+#: What a step has that can fail a test by what it finds.
+EXPECTATIONS = {"throws", "rejects", "expect", "expectData", "expectBuffer", "types", "same"}
+
+
+def completed():
+    """(file, name, recorded steps, all steps) of each test."""
+    for folder in FOLDERS:
+        for file in suite.files(folder):
+            for test in [*suite.load(folder, file)["tests"], *written.added(folder, file)]:
+                if test["name"] != "$setup":
+                    steps = written.completed(folder, file, test)
+                    yield file, test["name"], test["steps"], steps
+
+
+@needs_suite
+def test_no_test_is_without_an_expectation():
+    without = {
+        f"{file}: {name}" for file, name, _, steps in completed()
+        if not any(EXPECTATIONS & step.keys() for step in steps)
+    }
+    # A detached buffer is all that it is about.
+    assert without == {"byob_readtensor: readTensor() with a detached ArrayBuffer should reject"}
+
+
+@needs_suite
+def test_every_test_that_is_written_completes_a_recording():
+    changed = {
+        f"{file}: {name}" for file, name, recorded, steps in completed() if steps != recorded
+    }
+    assert {name.split(" / ")[1] for name in changed if "interop" in name} == set(written._INTEROP)
+    assert {key.partition("/")[2] for key in written._CHANGES} <= changed
+    assert sum("interop" in name for name in changed) == 51
+
+
+def altered(steps):
+    """The steps with the last number that is expected another one; None where none is."""
+    for at in reversed(range(len(steps))):
+        values = steps[at].get("equals")
+        if steps[at].keys() & {"expectData", "expectBuffer"} and isinstance(values, list):
+            return [*steps[:at], {**steps[at], "equals": [*values[:-1], values[-1] + 1]},
+                    *steps[at + 1 :]]
+    return None
+
+
+@needs_suite
+@pytest.mark.device
+@pytest.mark.parametrize("file", ["tensor", "parallel-dispatch"])
+def test_a_wrong_number_fails_what_is_written(monkeypatch, vulkan, file):
+    right, wrong = written.completed, []
+
+    def completed_wrongly(folder, file, test):
+        steps = right(folder, file, test)
+        other = altered(steps) if steps != test["steps"] else None
+        if other:
+            wrong.append(test["name"])
+        return other or steps
+
+    monkeypatch.setattr(written, "completed", completed_wrongly)
+    tally = Tally()
+    replay.run_file("behaviour_traces", file, "vulkan", tally)
+    assert tally.failed == len(wrong) == len(tally.failures) > 7
+    for name, failure in zip(wrong, tally.failures, strict=True):
+        assert failure.startswith(f"{file}: {name}: Mismatch"), failure
 
 
 CONTEXT = {"call": "navigator.ml.createContext", "args": [{}], "out": "c", "async": True}
@@ -73,6 +139,13 @@ def test_a_broken_expectation_is_seen(monkeypatch):
                 {"expect": "x.shape", "equals": shape}, listed=listed,
             )
             assert counts(tally) == result
+
+
+def test_a_test_that_checks_nothing_fails(monkeypatch):
+    tally = replayed(monkeypatch, CONTEXT, BUILDER)
+    assert counts(tally) == (0, 1, 0, 0) and "it checks nothing" in tally.failures[0]
+    tally = replayed(monkeypatch)
+    assert counts(tally) == (0, 1, 0, 0)
 
 
 def tensors(*names):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import random
 import struct
 import threading
 from collections.abc import Callable
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.device.vulkan.test_device import download, run, upload
+from tests.support import selection
 from tests.support.contexts import open_context
 from webnn_vk import MLGraphBuilder, MLTensorDescriptor
 from webnn_vk.codegen.compiler import find_compiler
@@ -239,7 +239,7 @@ def test_threads_make_and_drop(library: CountingLibrary, own_driver: VulkanDrive
     failures: list[BaseException] = []
 
     def work(seed: int) -> None:
-        rng = random.Random(seed)
+        rng = selection.chance("pipelines", seed)
         held: list[Any] = []
         try:
             for _ in range(60):

@@ -11,6 +11,7 @@ SAMPLE = 10
 
 AT_ANY_STEP = '''
 import gc, random
+from tests.support import selection
 from tests.support.contexts import settled_bytes
 from tests.support.shortage import Shortage, retraced
 from tests.system.interrupts.world import World
@@ -69,7 +70,7 @@ with short.everywhere():
     world.context.destroy()
     total = short.passed
     chosen = range(total) if SAMPLE is None else sorted(
-        random.Random(METHOD + DEVICE).sample(range(total), min(SAMPLE, total)))
+        selection.chance(METHOD, DEVICE).sample(range(total), min(SAMPLE, total)))
     for at in chosen:
         tried += 1
         lost += attempt(World(DEVICE), at, times=random.Random(at).choice((1, 1, 3)))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import random
-import time
 from functools import partial
 
 import numpy as np
 import pytest
 
+from tests.support import selection
 from tests.support.gpu_shaders import ALL, DOUBLE, needs_compiler
 from tests.support.interrupts import Places, count, interrupt
 from webnn_vk import InvalidStateError, UnknownError, gpu, ml
@@ -85,7 +84,7 @@ def test_a_signal_at_any_place(world, method, form, request):
     total = count(call)
     places = range(total)
     if not request.config.option.long and total > SAMPLE:
-        places = sorted(random.Random(f"{time.strftime('%F')} {method}").sample(places, SAMPLE))
+        places = sorted(selection.chance("places", method).sample(places, SAMPLE))
     for at in places:
         signal = Places(at, interrupt if form == "interrupt" else lambda: world.check(3))
         try:
@@ -221,7 +220,8 @@ def test_a_handler_that_destroys_the_device(vulkan, request):
     for number in range(30 if request.config.option.long else 2):
         world = World()
         call = world.calls["submit"]
-        signal = Places(random.Random(number).randrange(count(call)), world.device.destroy)
+        at = selection.chance("destroyed", number).randrange(count(call))
+        signal = Places(at, world.device.destroy)
         try:
             signal.call(call)
         except InvalidStateError as error:

@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 
+from tests.support import selection
 from tests.support.contexts import settled_bytes
 from tests.support.interrupts import Places, count, interrupt
 from tests.system.interrupts.world import World
@@ -35,7 +36,7 @@ def places(call, method, request):
     total = count(call)
     if request.config.option.long or total <= SAMPLE:
         return range(total)
-    chosen = random.Random(f"{time.strftime('%F')} {method}")
+    chosen = selection.chance("places", method)
     return sorted({0, total - 1, *chosen.sample(range(total), SAMPLE - 2)})
 
 

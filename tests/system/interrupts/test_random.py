@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import signal
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import time
 
 import pytest
 
+from tests.support import selection
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.device
@@ -22,7 +22,7 @@ def test_interrupts_that_are_caught(device, request):
         request.getfixturevalue("vulkan")
     wanted = 3000 if request.config.option.long else 150
     command = [sys.executable, "-m", "tests.system.interrupts.random_signals", device,
-               str(wanted), time.strftime("%j")]
+               str(wanted), str(selection.chance("interrupts", device).randrange(2**31))]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.startswith(f"{wanted} interrupts on {device}")
@@ -71,7 +71,7 @@ def test_an_uncaught_interrupt_ends_the_process(device, request):
     """Within two seconds after the end of the submit that runs."""
     if device == "vulkan":
         request.getfixturevalue("vulkan")
-    waits = random.Random(time.strftime("%F") + device)
+    waits = selection.chance("waits", device)
     for number in range(150 if request.config.option.long else 2):
         submit = 0.0 if number % 2 else 1.0
         took, code, errors = interrupted(device, submit, waits.uniform(0, 0.3))

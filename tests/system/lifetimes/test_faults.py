@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.support import selection
 from tests.support.contexts import settled_bytes
 from tests.support.faults import FaultyDriver
 from tests.support.loading import stage_constants
@@ -134,7 +135,8 @@ def test_loss_at_every_call(over):
     start = driver.calls["lost"]
     check_success(scenario(context))
     count = driver.calls["lost"] - start
-    places = sorted({*range(1, 12), *np.random.default_rng(5).integers(12, count + 1, 12).tolist()})
+    drawn = selection.chance("lost").sample(range(12, count + 1), min(12, count - 11))
+    places = sorted({*range(1, 12), *drawn})
     other, _ = over(FaultyDriver)
     lost = 0
     for nth in places:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes.util
 import os
-import random
 import re
 import shutil
 import stat
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import selection
 from webnn_vk.codegen import compiler as compilers
 from webnn_vk.codegen import spirv
 from webnn_vk.codegen.compiler import (
@@ -112,7 +112,7 @@ def test_errors_show_the_lines_around(compiler) -> None:
 
 def test_random_damage_does_not_crash() -> None:
     """In a process of its own, so that a crash is seen as what it is."""
-    damage = random.Random(3)
+    damage = selection.chance("damaged GLSL")
     texts = []
     for _ in range(200):
         text = list(GOOD % "2.0")

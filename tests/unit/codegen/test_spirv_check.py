@@ -3,7 +3,6 @@ must be refused is refused by the check alone."""
 
 from __future__ import annotations
 
-import random
 import struct
 import time
 from array import array
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import selection
 from tests.support.kernels import PRELUDE, compile_spec, templates
 from webnn_vk.codegen import spirv, spirv_check
 from webnn_vk.codegen.compiler import find_compiler
@@ -158,7 +158,7 @@ def test_what_is_refused(module: bytes, damage: object, message: str) -> None:
 def test_flipped_bits_raise_nothing_else(module: bytes) -> None:
     """Each bit of the header and of the first instructions, and random ones: refused with a reason
     or still of a sound structure, which other readers of modules can rely on; in bounded time."""
-    chance = random.Random(11)
+    chance = selection.chance("flipped bits")
     flips = [*range(160 * 8), *(chance.randrange(len(module) * 8) for _ in range(4000))]
     refused = 0
     slowest = 0.0
@@ -182,7 +182,7 @@ def test_flipped_bits_raise_nothing_else(module: bytes) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_random_words_and_splices(module: bytes, seed: int) -> None:
     """Words changed, cut out, doubled and mixed up."""
-    chance = random.Random(seed)
+    chance = selection.chance("splices", seed)
     for _ in range(500):
         words = words_of(module)
         for _ in range(chance.randint(1, 4)):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 import sys
 
 import pytest
 
+from tests.support import selection
 from webnn_vk.pictures import PicturesUnavailable
 from webnn_vk.pictures.layout import Arrangement, arranged
 
@@ -52,7 +52,7 @@ def test_a_box_stands_near_what_reads_it():
 @pytest.mark.parametrize("seed", range(20))
 def test_any_graph(seed):
     """Of several parts, with boxes that nothing connects, edges twice, far ones."""
-    rng = random.Random(seed)
+    rng = selection.chance("any graph", seed)
     count = rng.choice([2, 10, 40, 80])
     edges = [
         (max(0, n - 1 - int(rng.expovariate(0.4))), n) for n in range(1, count)

@@ -79,7 +79,7 @@ def test_random_examples_are_of_the_seed(tmp_path):
         ran = subprocess.run(
             command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
         )
-        assert f"random examples by {selection.SEED}={day}" in ran.stdout, ran.stdout + ran.stderr
+        assert f"random seed: {selection.SEED}={day}" in ran.stdout, ran.stdout + ran.stderr
         (line,) = (line for line in ran.stdout.splitlines() if line.startswith("drawn ["))
         drawn.append(line)
     assert drawn[0] == drawn[1] != drawn[2]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support import selection
 from tests.support.graphs import graph_input, graph_of
 from webnn_vk import webnn_file
 from webnn_vk.builder import ShapeBuilder
@@ -112,7 +113,7 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
 def test_damaged_texts_and_weights(seed, folder, request):
     text, archive = seed
     assert attempt(folder, text, archive)
-    rng = random.Random(11)
+    rng = selection.chance("damaged texts")
     taken = 0
     count = 24_000 if request.config.option.long else 800
     for i in range(count):
