@@ -28,12 +28,15 @@ def completed(folder: str, file: str, test: dict[str, Any]) -> list[Step]:
 
 def added(folder: str, file: str) -> list[dict[str, Any]]:
     """Tests of a file that were not recorded at all."""
-    if (folder, file) != ("behaviour_traces", "inputs-are-not-modified"):
-        return []
-    return [
-        {"name": f"input tensor is not modified: {name}", "steps": _unmodified(*how)}
-        for name, how in _UNMODIFIED.items()
-    ]
+    if (folder, file) == ("behaviour_traces", "inputs-are-not-modified"):
+        return [
+            {"name": f"input tensor is not modified: {name}", "steps": _unmodified(*how)}
+            for name, how in _UNMODIFIED.items()
+        ]
+    if folder == "validation" and file in _VALIDATION:
+        name, steps = _VALIDATION[file]
+        return [{"name": name, "steps": steps}]
+    return []
 
 
 def needs_gpu(steps: list[Step]) -> bool:
@@ -84,6 +87,39 @@ def _works(context: str) -> list[Step]:
 
 def _last(steps: list[Step], key: str, value: str) -> Step:
     return next(s for s in reversed(steps) if s.get(key) == value)
+
+
+# -- files of which only the set-up was recorded
+def _rank_too_large() -> list[Step]:
+    described = {"dataType": "float32", "shape": [2] * 10}
+    return [
+        {"new": "MLGraphBuilder", "args": [_ref("context1")], "out": "w:b"},
+        _throws("TypeError", _on("w:b", "input", "a", described, out="w:in")),
+    ]
+
+
+def _names_with_null_bytes() -> list[Step]:
+    described = {"dataType": "float32", "shape": [1]}
+    x, y = "input\0tensor", "output\0tensor"
+    return [
+        {"new": "MLGraphBuilder", "args": [_ref("context1")], "out": "w:b"},
+        _on("w:b", "input", x, described, out="w:in"),
+        _on("w:b", "constant", described, _typed("Float32Array", [2]), out="w:two"),
+        _on("w:b", "mul", _ref("w:in"), _ref("w:two"), out="w:out"),
+        _async("w:b", "build", {y: _ref("w:out")}, out="w:g"),
+        _async("context1", "createTensor", {**described, "writable": True}, out="w:x"),
+        _async("context1", "createTensor", {**described, "readable": True}, out="w:y"),
+        _on("context1", "writeTensor", _ref("w:x"), _typed("Float32Array", [1])),
+        _on("context1", "dispatch", _ref("w:g"), {x: _ref("w:x")}, {y: _ref("w:y")}),
+        _async("context1", "readTensor", _ref("w:y"), out="w:d"),
+        _holds("w:d", "Float32Array", [2]),
+    ]
+
+
+_VALIDATION = {
+    "invalid-rank": ("Throw if rank is too large", _rank_too_large()),
+    "unprintableNames": ("tensor names can include null bytes", _names_with_null_bytes()),
+}
 
 
 # -- recordings without their end
