@@ -192,7 +192,8 @@ def find_pack() -> Path | None:
     if named:
         return Path(named)
     elsewhere = (Path(folder, _IN_WHEELS) for folder in sys.path if folder)
-    return next((path for path in (PACK_PATH, *elsewhere) if path.is_file()), None)
+    # Where a folder may not be searched, Path.is_file raises.
+    return next((path for path in (PACK_PATH, *elsewhere) if os.path.isfile(path)), None)
 
 
 def _bisected(key: bytes, count: int, record: Callable[[int], Any]) -> Any:

@@ -69,7 +69,7 @@ def _convolutions(stride: int) -> Callable[[Any], Any]:
             x = builder.input(name + "_x", {
                 "data_type": "float32", "shape": [shape[dimension] for dimension in layout],
             })
-            taps = np.ones((channels, channels, 3, 3), np.float32)
+            taps = np.full((channels, channels, 3, 3), 0.5, np.float32)
             outputs[name] = builder.conv2d(
                 x, builder.constant(taps), padding=[1, 1, 1, 1], strides=[stride, stride],
                 input_layout=layout, label=name,
