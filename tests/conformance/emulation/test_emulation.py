@@ -88,7 +88,6 @@ def assert_alike(example: Example, own: np.ndarray, emulated: np.ndarray) -> Non
     )
 
 
-@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("name", sorted(EMULATIONS))
 def test_operator_is_its_emulation(name, context):
     types = set()
