@@ -94,7 +94,6 @@ def assert_alike(
         )
 
 
-@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("name", sorted(EMULATIONS))
 def test_operator_is_its_emulation(name, context):
     types, judged = set(), Judged()

@@ -22,11 +22,7 @@ DEVICES = {
     "random flushing": {"rounding": "random", "division": "random", "flush": True, "seed": 5},
     "contracting": {"division": "random", "contract": True},
 }
-#: Functions on all of them take a minute; each day has others.
-ON_DEVICES = pytest.mark.parametrize("device", [
-    pytest.param(name, marks=[] if name in ("ieee", "flushing") else pytest.mark.sample(0.35))
-    for name in DEVICES
-])
+ON_DEVICES = pytest.mark.parametrize("device", DEVICES)
 TOLERANCES = SHARED / "wpt" / "tolerances.json"
 
 

@@ -54,11 +54,8 @@ def contexts():
     ("device", "variant"),
     [
         ("cpu", "default"), ("vulkan", "default"),
-        pytest.param("vulkan", "unfolded", marks=pytest.mark.sample(0.3)),
-        pytest.param("vulkan", "inputs", marks=pytest.mark.sample(0.3)),
-        pytest.param("cpu", "saved", marks=pytest.mark.long),
-        pytest.param("vulkan", "saved", marks=pytest.mark.long),
-        pytest.param("vulkan", "tuned", marks=pytest.mark.long),
+        ("vulkan", "unfolded"), ("vulkan", "inputs"), ("cpu", "saved"), ("vulkan", "saved"),
+        pytest.param("vulkan", "tuned", marks=pytest.mark.sample(0.1)),
     ],
 )
 def test_vectors(contexts, device, variant, file):
@@ -91,7 +88,6 @@ def test_vectors_by_other_schedules(vulkan, monkeypatch, tmp_path, file):
 
 
 @needs_suite
-@pytest.mark.sample(0.1)
 @pytest.mark.device
 @pytest.mark.parametrize("file", FILES)
 def test_vectors_through_kompute(through_kompute, file):

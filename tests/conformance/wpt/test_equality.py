@@ -6,7 +6,6 @@ Around each vector's operators stand movements and a negation, for passes to fus
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -29,9 +28,8 @@ pytestmark = [
     pytest.mark.device,
     pytest.mark.filterwarnings("ignore:build. no output depends:RuntimeWarning"),
 ]
-FILES = [f for f in suite.files("conformance") if any(conformance.cases(f))]
-#: Vectors of the run by day on each device, besides one whose kernel has many schedules.
-BY_DAY = 4
+#: Vectors of an ordinary run on each device, besides one whose kernel has many schedules.
+SOME = 4
 _NEGATED = ("float32", "float16", "int32", "int8", "int64")
 Contexts = dict[str, dict[str, MLContext]]
 
@@ -122,43 +120,37 @@ def _wrong(contexts: dict[str, MLContext], tried: Forced, case: dict[str, Any]) 
             yield f"{case['name']}: {way}: {wrong}"
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("file", FILES)
-@pytest.mark.parametrize("device", ways.DEVICES)
-def test_every_way(
-    contexts: Contexts, monkeypatch: pytest.MonkeyPatch, record_property: Any, device: str,
-    file: str,
-) -> None:
-    tried, cases = forced(monkeypatch), _cases(file)
-    wrong = [w for _, case in cases for w in _wrong(contexts[device], tried, case)]
-    record_property("compared", len(cases))
-    assert not wrong, "\n".join(wrong)
+def _some(device: str, about: str, request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+    """Some vectors, others by each seed and one whose kernel has many schedules among them; all of
+    them with --long."""
+    if request.config.option.long:
+        return [case for _, case in _cases()]
+    chance = selection.chance(about, device)
+    return [case for _, case in (chance.choice(_cases("matmul")), *chance.sample(_cases(), SOME))]
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("device", ways.DEVICES)
-def test_some_every_way(
-    contexts: Contexts, monkeypatch: pytest.MonkeyPatch, device: str
+def test_every_way(
+    contexts: Contexts, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, device: str
 ) -> None:
-    """Other vectors and other schedules each day."""
-    tried, chance = forced(monkeypatch), random.Random(f"{selection.seed()} {device}")
-    cases = [chance.choice(_cases("matmul")), *chance.sample(_cases(), BY_DAY)]
-    wrong = [w for _, case in cases for w in _wrong(contexts[device], tried, case)]
+    tried = forced(monkeypatch)
+    cases = _some(device, "every way", request)
+    wrong = [w for case in cases for w in _wrong(contexts[device], tried, case)]
     assert not wrong, "\n".join(wrong)
     assert any(family == "matmul" for family, _, _ in tried.counts)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("device", ways.DEVICES)
 def test_every_schedule(
-    contexts: Contexts, usual: MLContext, monkeypatch: pytest.MonkeyPatch, record_property: Any,
-    device: str, file: str,
+    contexts: Contexts, usual: MLContext, monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest, device: str,
 ) -> None:
     """Each legal schedule of the kernels in turn, whatever the tuner may choose: the number of the
     schedule counts for every kernel, wrapping around."""
     tried, wrong = forced(monkeypatch), []
-    for _, case in _cases(file):
+    for case in _some(device, "every schedule", request):
         wanted, schedule = _alone(usual, case), 0
         while schedule < max(tried.most, 1):
             tried.pick = lambda count, number=schedule: number % count  # type: ignore[misc]
@@ -170,8 +162,8 @@ def test_every_schedule(
                 wrong.append(f"{case['name']} by schedule {schedule}: {found}")
             schedule += 1
         tried.most = 1
-    record_property("forced", sum(tried.counts.values()))
     assert not wrong, "\n".join(wrong)
+    assert any(family == "matmul" for family, _, _ in tried.counts)
 
 
 def _alone(context: MLContext, case: dict[str, Any]) -> dict[str, np.ndarray]:

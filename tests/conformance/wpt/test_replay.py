@@ -67,6 +67,11 @@ def test_no_test_is_without_an_expectation():
 
 
 @needs_suite
+def test_no_file_is_without_a_test():
+    assert {file for file, *_ in completed()} == {f for d in FOLDERS for f in suite.files(d)}
+
+
+@needs_suite
 def test_every_test_that_is_written_completes_a_recording():
     changed = {
         f"{file}: {name}" for file, name, recorded, steps in completed() if steps != recorded

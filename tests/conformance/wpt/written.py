@@ -28,15 +28,7 @@ def completed(folder: str, file: str, test: dict[str, Any]) -> list[Step]:
 
 def added(folder: str, file: str) -> list[dict[str, Any]]:
     """Tests of a file that were not recorded at all."""
-    if (folder, file) == ("behaviour_traces", "inputs-are-not-modified"):
-        return [
-            {"name": f"input tensor is not modified: {name}", "steps": _unmodified(*how)}
-            for name, how in _UNMODIFIED.items()
-        ]
-    if folder == "validation" and file in _VALIDATION:
-        name, steps = _VALIDATION[file]
-        return [{"name": name, "steps": steps}]
-    return []
+    return [{"name": n, "steps": steps} for n, steps in _ADDED.get(f"{folder}/{file}", {}).items()]
 
 
 def needs_gpu(steps: list[Step]) -> bool:
@@ -87,39 +79,6 @@ def _works(context: str) -> list[Step]:
 
 def _last(steps: list[Step], key: str, value: str) -> Step:
     return next(s for s in reversed(steps) if s.get(key) == value)
-
-
-# -- files of which only the set-up was recorded
-def _rank_too_large() -> list[Step]:
-    described = {"dataType": "float32", "shape": [2] * 10}
-    return [
-        {"new": "MLGraphBuilder", "args": [_ref("context1")], "out": "w:b"},
-        _throws("TypeError", _on("w:b", "input", "a", described, out="w:in")),
-    ]
-
-
-def _names_with_null_bytes() -> list[Step]:
-    described = {"dataType": "float32", "shape": [1]}
-    x, y = "input\0tensor", "output\0tensor"
-    return [
-        {"new": "MLGraphBuilder", "args": [_ref("context1")], "out": "w:b"},
-        _on("w:b", "input", x, described, out="w:in"),
-        _on("w:b", "constant", described, _typed("Float32Array", [2]), out="w:two"),
-        _on("w:b", "mul", _ref("w:in"), _ref("w:two"), out="w:out"),
-        _async("w:b", "build", {y: _ref("w:out")}, out="w:g"),
-        _async("context1", "createTensor", {**described, "writable": True}, out="w:x"),
-        _async("context1", "createTensor", {**described, "readable": True}, out="w:y"),
-        _on("context1", "writeTensor", _ref("w:x"), _typed("Float32Array", [1])),
-        _on("context1", "dispatch", _ref("w:g"), {x: _ref("w:x")}, {y: _ref("w:y")}),
-        _async("context1", "readTensor", _ref("w:y"), out="w:d"),
-        _holds("w:d", "Float32Array", [2]),
-    ]
-
-
-_VALIDATION = {
-    "invalid-rank": ("Throw if rank is too large", _rank_too_large()),
-    "unprintableNames": ("tensor names can include null bytes", _names_with_null_bytes()),
-}
 
 
 # -- recordings without their end
@@ -313,6 +272,46 @@ def _unmodified(first: str, second: str, given: list[float], wanted: list[float]
         _holds("input again", "Float32Array", given),
     ]
 
+
+def _too_many_dimensions() -> list[Step]:
+    """Of nine; eight are allowed."""
+    def described(rank: int) -> Step:
+        return {"dataType": "float32", "shape": [2] * rank}
+
+    return [
+        {"new": "MLGraphBuilder", "args": [_ref("context1")], "out": "b"},
+        *(_throws("TypeError", _on("b", "input", "a", described(rank), out="x"))
+          for rank in (9, 10)),
+        _on("b", "input", "a", described(8), out="x"),
+        {"expect": "x.shape", "equals": [2] * 8},
+    ]
+
+
+def _names_with_null() -> list[Step]:
+    described, (given, made) = {"dataType": "float32", "shape": [1]}, ("input\0tensor", "output\0t")
+    flags = {**described, "readable": True, "writable": True}
+    return [
+        {"new": "MLGraphBuilder", "args": [_ref("context1")], "out": "b"},
+        _on("b", "input", given, described, out="in"),
+        _on("b", "constant", described, _typed("Float32Array", [2]), out="two"),
+        _on("b", "mul", _ref("in"), _ref("two"), out="out"),
+        _async("b", "build", {made: _ref("out")}, out="g"),
+        *(_async("context1", "createTensor", flags, out=name) for name in ("i", "o")),
+        _on("context1", "writeTensor", _ref("i"), _typed("Float32Array", [21])),
+        _on("context1", "dispatch", _ref("g"), {given: _ref("i")}, {made: _ref("o")}),
+        _async("context1", "readTensor", _ref("o"), out="d"), _holds("d", "Float32Array", [42]),
+    ]
+
+
+#: By folder and file.
+_ADDED: dict[str, dict[str, list[Step]]] = {
+    "behaviour_traces/inputs-are-not-modified": {
+        f"input tensor is not modified: {name}": _unmodified(*how)
+        for name, how in _UNMODIFIED.items()
+    },
+    "validation/invalid-rank": {"Throw if rank is too large": _too_many_dimensions()},
+    "validation/unprintableNames": {"tensor names can include null bytes": _names_with_null()},
+}
 
 # -- tensors that a GPUDevice has in between
 COUNT, SHAPE = 48, [24, 2]

@@ -22,7 +22,6 @@ ULP = {
 }  # fmt: skip
 
 
-@pytest.mark.sample(0.4)
 @MASKED
 @pytest.mark.parametrize("name", OPERATOR_NAMES)
 def test_kernels_compute_what_the_references_do(name: str, masked: bool) -> None:

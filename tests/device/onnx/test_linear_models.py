@@ -45,7 +45,6 @@ def same(context, operator, inputs, attributes, outputs=("y",), version=3):
     return got
 
 
-@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"])
 @pytest.mark.parametrize(("classes", "scores"), [(3, 3), (2, 2), (2, 1)])
 def test_linear_classifier(context, classes, scores, transform):

@@ -120,7 +120,6 @@ CASES = {
 }
 
 
-@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("name", CASES)
 def test_operators(context, name):
     check(CASES[name], context)

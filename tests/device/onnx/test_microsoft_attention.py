@@ -280,7 +280,6 @@ CASES = {
 }
 
 
-@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("name", CASES)
 def test_operators(context, name):
     check(CASES[name], context)
@@ -307,7 +306,6 @@ def test_prompts_of_different_lengths(context, interleaved, window):
             np.testing.assert_allclose(ours[places], theirs[places], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("attributes", [
     {"do_rotary": 1}, {"do_rotary": 1, "rotary_interleaved": 1, "local_window_size": 3},
     {"softcap": 2.0, "head_sink": 1}, {"causal": 0},

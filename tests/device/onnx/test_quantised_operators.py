@@ -236,13 +236,11 @@ CASES = {
 }
 
 
-@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("name", CASES)
 def test_operators(context, name):
     check(CASES[name], context)
 
 
-@pytest.mark.sample(0.5)
 @pytest.mark.parametrize(("direction", "batch", "lengths", "hidden", "kind"), [
     ("forward", 1, None, 16, np.int8),
     ("reverse", 1, None, 16, np.uint8),

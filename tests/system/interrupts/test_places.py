@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 
 import numpy as np
@@ -95,16 +94,20 @@ def test_a_handler_that_destroys_the_context_at_any_place(device, method, reques
         request.getfixturevalue("vulkan")
     world = World(device)
     total = len(places(world.calls[method], method, request))
+    lost = 0
     for at in range(total if request.config.option.long else 3):
-        place = random.Random(at).randrange(count(world.calls[method]))
+        chance = selection.chance("destroyed", device, method, at)
+        place = chance.randrange(count(world.calls[method]))
         signal = Places(place, world.context.destroy)
         try:
             signal.call(world.calls[method])
         except InvalidStateError as error:
             assert str(error), signal.place
         if signal.place:
+            lost += 1
             world.check_lost()
             world = World(device)
+    assert lost
     world.context.destroy()
 
 

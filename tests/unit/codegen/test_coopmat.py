@@ -47,7 +47,9 @@ def test_every_variant_is_valid(data_type: str, addend: bool) -> None:
 
 def test_fused_kernels_are_valid() -> None:
     program = validator()
-    for spec in fused_products(NVIDIA, coopmat.KERNEL):
+    fused = list(fused_products(NVIDIA, coopmat.KERNEL))
+    assert fused
+    for spec in fused:
         module = compile_spec(spec)
         spirv_check.check(module)
         assert not fault(program, module), spec.key()

@@ -66,7 +66,9 @@ def test_every_variant_is_valid() -> None:
 
 def test_fused_kernels_are_valid() -> None:
     program = validator2()
-    for spec in fused_products(NVIDIA, coopmat2.KERNEL):
+    fused = list(fused_products(NVIDIA, coopmat2.KERNEL))
+    assert fused
+    for spec in fused:
         module = _module(spec)
         spirv_check.check(module)
         assert not fault(program, module, MATRIX2_TARGET), spec.key()

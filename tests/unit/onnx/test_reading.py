@@ -426,8 +426,8 @@ def test_damaged_files(seed, changes):
         data[at : at + gone] = new
     try:
         take(bytes(data))
-    except (InvalidModelError, UnsupportedModelError):
-        pass
+    except (InvalidModelError, UnsupportedModelError) as error:
+        assert str(error) and len(str(error)) < 5000
 
 
 NUMBERS = st.sampled_from([0, 1, -1, 2, 3, 65536, 2**31 - 1, 2**31, 2**63 - 1, -(2**63)])
@@ -452,8 +452,8 @@ def test_hostile_attributes(data):
     )
     try:
         take(proto)
-    except (InvalidModelError, UnsupportedModelError):
-        pass
+    except (InvalidModelError, UnsupportedModelError) as error:
+        assert str(error) and len(str(error)) < 5000
 
 
 # -- weights in the file itself --------------------------------------------------------------------

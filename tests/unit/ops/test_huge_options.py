@@ -114,7 +114,6 @@ def accepted(context: MLContext, example: Example) -> tuple[MLGraphBuilder, list
 PROFILES = [stored_profile(name) for name in ("llvmpipe", "amd_rdna3", "adreno_minimum")]
 
 
-@pytest.mark.sample(0.3)
 @pytest.mark.parametrize("name", sorted(NUMERIC))
 def test_refused_by_name_or_compiled(cpu_context: MLContext, name: str) -> None:
     @settings(suppress_health_check=list(HealthCheck), database=None, print_blob=False)

@@ -103,5 +103,7 @@ def test_the_script_uses_the_same_measures():
     from webnn_vk.pictures import scene as measures
 
     (line,) = re.findall(r"const (WIDTH = .+);", script())
-    for name, number in re.findall(r"(\w+) = (\d+)", line):
+    measured = re.findall(r"(\w+) = (\d+)", line)
+    assert len(measured) > 1
+    for name, number in measured:
         assert getattr(measures, name) == int(number)

@@ -1,10 +1,12 @@
 """Which tests run: what needs a device is seen, and samples change by the seed alone."""
 
+import datetime
 import os
 import subprocess
 import sys
 from types import SimpleNamespace
 
+import hypothesis
 import pytest
 
 from tests.support import selection
@@ -104,6 +106,36 @@ def test_a_function_of_one_case_runs_on_some_days(monkeypatch):
         items = [Item("tests/system/x.py::test_x", [pytest.mark.sample(0.25).mark])]
         runs += not selection.left_out(config(), items)
     assert 30 < runs < 70
+
+
+def test_the_seed_is_of_the_day_and_of_the_commit(monkeypatch):
+    seeds = []
+    for commit in ("aaaa", "bbbb", ""):
+        monkeypatch.delenv(selection.SEED)
+        monkeypatch.setattr(selection, "_commit", lambda commit=commit: commit)
+        seeds.append(selection.seed())
+    day = datetime.date.today().isoformat()
+    assert seeds == [f"{day}-aaaa", f"{day}-bbbb", day]
+    drawn = {selection.chance("a").random(), selection.chance("b").random()}
+    monkeypatch.setenv(selection.SEED, seeds[0])
+    assert len(drawn | {selection.chance("a").random()}) == 3
+
+
+def test_the_seed_of_random_examples(request, monkeypatch):
+    """They are not derandomized, as hypothesis has it in CI by default."""
+    assert not hypothesis.settings.default.derandomize
+    given = []
+    for seed in ("1", "1", "2"):
+        monkeypatch.setenv(selection.SEED, seed)
+        made = SimpleNamespace(option=SimpleNamespace(hypothesis_seed=None))
+        selection.seed_hypothesis(made)
+        given.append(made.option.hypothesis_seed)
+    assert given[0] == given[1] != given[2]
+    asked = SimpleNamespace(option=SimpleNamespace(hypothesis_seed="7"))
+    selection.seed_hypothesis(asked)
+    assert asked.option.hypothesis_seed == "7"
+    assert hypothesis.core.global_force_seed is not None
+    assert str(hypothesis.core.global_force_seed) == str(request.config.option.hypothesis_seed)
 
 
 def test_everything_runs_on_demand(items):

@@ -15,8 +15,6 @@ import webnn_vk.typing as types
 from tests.support.paths import ROOT
 from webnn_vk.data_types import ALL_TYPES, MLOperandDataType
 
-pytestmark = pytest.mark.sample(0.5)
-
 HERE = Path(__file__).parent
 WRONG, RIGHT = HERE / "wrong.py", HERE / "right.py"
 EXAMPLES = sorted((ROOT / "examples").glob("[!_]*.py"))
