@@ -82,7 +82,7 @@ class Network:
             self.shapes.append(batch.shape)
             for step in graph.report().steps if graph else ():
                 self.steps[step.device] += 1
-        output = self.session.run(None, feeds)[0]
+        output: np.ndarray = self.session.run(None, feeds)[0]
         self.run_seconds += time.perf_counter() - built
         return output
 
