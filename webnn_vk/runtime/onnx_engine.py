@@ -44,8 +44,13 @@ _NODE_NAME = re.compile(r"[Nn]ame:? ?'(\d+):")
 _unsupported: dict[tuple[Any, ...], str] = {}
 # Whether this process, or one that it was forked from, has made a session.
 _used = False
-# Who has packed the weights at an address: the first region of those that live.
-_packed: weakref.WeakValueDictionary[tuple[int, int], Any] = weakref.WeakValueDictionary()
+
+
+class _Packed:
+    """Says that weights at an address were packed; every region that reads them holds it."""
+
+
+_packed: weakref.WeakValueDictionary[tuple[int, int], _Packed] = weakref.WeakValueDictionary()
 
 
 def _after_fork(clean: bool) -> None:
@@ -290,16 +295,14 @@ def open_session(
     return session, values
 
 
-def _pack_first(arrays: Iterable[np.ndarray], region: _Region) -> bool:
-    """Whether no other region has packed the bulk of these weights for itself. Else those of many
-    graphs, one for each shape of a model's inputs, would be there once for each."""
+def _pack_first(arrays: Iterable[np.ndarray]) -> tuple[bool, list[_Packed]]:
+    """Whether a region may pack these weights: not where other living regions read the bulk of
+    them, since graphs for several shapes of a model's inputs would each have a copy, and a new one
+    when the first is freed. And what the region has to hold while it lives."""
     keys = [(a.__array_interface__["data"][0], a.nbytes) for a in arrays]
-    total = sum(size for _, size in keys)
-    if 2 * sum(key[1] for key in keys if key in _packed) > total:
-        return False
-    for key in keys:
-        _packed[key] = region
-    return True
+    known = sum(key[1] for key in keys if key in _packed)
+    held = [_packed.setdefault(key, _Packed()) for key in keys]
+    return 2 * known <= sum(size for _, size in keys), held
 
 
 class _Region:
@@ -314,7 +317,7 @@ class _Region:
         model = model_of(fragment, lambda name, array: name in large, OLDEST_OPSET)
         # The session reads the arrays' memory: they live as long as it does.
         self._arrays = large
-        packs = _pack_first(large.values(), self)
+        packs, self._held = _pack_first(large.values())
         self._session, self._weights = open_session(
             serialized(model), large, _options(part), in_place=not packs
         )

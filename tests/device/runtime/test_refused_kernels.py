@@ -128,7 +128,7 @@ def _check_network(context: MLContext, graph: MLGraph) -> None:
     powers = np.exp(sums - sums.max(1, keepdims=True))
     results = context.compute(graph, {"x": FLOATS})
     np.testing.assert_allclose(
-        results["y"], powers / powers.sum(1, keepdims=True), rtol=5e-5
+        results["y"], powers / powers.sum(1, keepdims=True), rtol=2e-5
     )
     with np.errstate(invalid="ignore"):
         np.testing.assert_array_equal(results["z"], FLOATS / FLOATS)
