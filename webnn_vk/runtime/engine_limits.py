@@ -29,6 +29,7 @@ class Stay:
 
 
 HALVES_COMPARED = "of some 64-bit integers only the lower halves are compared"
+_NAN = "a NaN is passed over"
 _SUMS = "integers are added up as doubles and do not wrap around"
 
 STAYS: tuple[Stay, ...] = (
@@ -37,6 +38,7 @@ STAYS: tuple[Stay, ...] = (
         Stay(name, HALVES_COMPARED, ("int64", "uint32", "uint64"))
         for name in ("reduce_max", "reduce_min")
     ),
+    *(Stay(name, _NAN, ("float16", "float32")) for name in ("reduce_max", "reduce_min")),
     *(
         Stay(name, _SUMS, ("int32", "uint32", "int64", "uint64"))
         for name in ("reduce_sum", "reduce_product", "reduce_l1", "reduce_sum_square")

@@ -32,7 +32,6 @@ def known(example, got, expected):
 
 
 @pytest.mark.parametrize("name", sorted(OPERATORS))
-@pytest.mark.sample(0.5)
 @pytest.mark.timeout(1200)
 def test_as_the_reference(name, engine_context, cpu_context):
     @settings(

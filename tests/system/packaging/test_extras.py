@@ -31,7 +31,7 @@ assert context.compute(graph, {'x': ones})['y'].sum() == 360600
 ONNX = GRAPH.format(engine="numpy") + """
 from webnn_vk import onnx
 onnx.export(graph, "model.onnx")
-graph = onnx.load("model.onnx", context)
+graph = onnx.load("model.onnx", context).result()
 session = onnx.Session("model.onnx", context)
 assert session.run(None, {"x": np.ones((2, 600), np.float32)})[0].sum() == 360600
 """
@@ -40,7 +40,7 @@ import os
 from webnn_vk import webnn_file
 webnn_file.save(graph, "model.webnn")
 assert os.path.getsize("model.safetensors") > 2400
-graph = webnn_file.load("model.webnn", context)
+graph = webnn_file.load("model.webnn", context).result()
 """
 ENGINE = GRAPH.format(engine="onnxruntime") + "assert 'ONNX Runtime' in str(context.device_info)\n"
 PICTURE = """

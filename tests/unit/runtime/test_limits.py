@@ -18,6 +18,7 @@ HALVES = np.array([[-2, 2**32 - 1, 2**31, 7, -(2**32) - 7], [-(2**33) + 1, 3, 2*
 #: The releases since which it is right; of those from NEWEST on nothing is known.
 MENDED_IN = {HALVES_COMPARED: (1, 32)}
 NEWEST = (1, 33)
+NAN = np.array([np.nan, 2, -1, 5, 0.5])
 #: Unsigned numbers whose upper halves are equal once they are int64.
 UNSIGNED = np.array([[2**32 - 1, 2**31 - 1], [1, 2**31 + 5], [2**31, 0], [2**32 - 2, 3]])
 
@@ -44,7 +45,7 @@ def wrong(name, data, *more, **arguments):
         feeds[f"x{i}"] = array
     y = getattr(emit, name)(*inputs, **arguments)
     got, expected = exported((emit, {"y": y}), *inputs, **feeds)
-    return not np.array_equal(got, expected)
+    return not np.array_equal(got, expected, equal_nan=got.dtype.kind == "f")
 
 
 def sums(data_type):
@@ -70,6 +71,13 @@ CASES = {
             for axis in (0, 1)
         )
         for name in ("reduce_max", "reduce_min") for data_type in ("int64", "uint32", "uint64")
+    },
+    **{
+        (name, data_type): lambda name=name, data_type=data_type: any(
+            wrong(name, np.roll(NAN, place).astype(data_type), axes=[0])
+            for place in range(NAN.size)
+        )
+        for name in ("reduce_max", "reduce_min") for data_type in ("float16", "float32")
     },
     **{
         (name, data_type): lambda name=name, data_type=data_type: any(
