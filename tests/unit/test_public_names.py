@@ -1,6 +1,9 @@
-"""Every public name explains itself: ``help()`` has a text and types for it."""
+"""Every public name explains itself: ``help()`` has a text and types for it. Names, members and
+signatures are those of the stored lists, because other programs call them."""
 
+import importlib
 import inspect
+from collections.abc import Iterator
 
 import pytest
 
@@ -44,3 +47,36 @@ def test_functions(function):
     for parameter in signature.parameters.values():
         if parameter.name not in ("self", "cls"):
             assert parameter.annotation is not parameter.empty, parameter
+
+
+def signature(function: object) -> str:
+    """As text; "" where Python knows none."""
+    try:
+        return str(inspect.signature(function))  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return ""
+
+
+def members(cls: type) -> Iterator[str]:
+    """A line for each public attribute that a class of the library defines or inherits from one."""
+    ours = [base for base in cls.__mro__ if base.__module__.startswith("webnn_vk")]
+    for name in sorted({name for base in ours for name in vars(base) if name[0] != "_"}):
+        value = inspect.getattr_static(cls, name)
+        if isinstance(value, (classmethod, staticmethod)):
+            value = value.__func__
+        yield f".{name}{signature(value) if inspect.isfunction(value) else ''}"
+
+
+@pytest.mark.parametrize("name", [
+    "webnn_vk", "webnn_vk.codegen", "webnn_vk.gpu", "webnn_vk.onnx", "webnn_vk.onnx_backend",
+    "webnn_vk.typing", "webnn_vk.webnn_file",
+])
+def test_names_are_as_stored(name, golden):
+    module, lines = importlib.import_module(name), []
+    for public in sorted(n for n in getattr(module, "__all__", dir(module)) if n[0] != "_"):
+        value = getattr(module, public)
+        if inspect.isclass(value):
+            lines += [public, *(public + member for member in members(value))]
+        else:
+            lines.append(public + (signature(value) if inspect.isfunction(value) else ""))
+    golden(f"public_names/{name}.txt", "\n".join(lines))

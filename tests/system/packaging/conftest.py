@@ -17,6 +17,7 @@ from pathlib import Path
 import packaging.tags
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.support.paths import ROOT
 
@@ -146,9 +147,13 @@ def _wanted(declared: Iterable[str], extras: Iterable[str]) -> list[Requirement]
         marker = requirement.marker
         if marker is None or any(marker.evaluate({"extra": e}) for e in ("", *extras)):
             found.append(requirement)
-            if requirement.name == "webnn_vk":
+            if _is_ours(requirement):
                 found += _wanted(declared, requirement.extras)
     return found
+
+
+def _is_ours(requirement: Requirement) -> bool:
+    return canonicalize_name(requirement.name) == "webnn-vk"
 
 
 #: The weights' packages declare torch and more; they are only ever installed without them.
@@ -162,7 +167,7 @@ def _closure(wanted: Iterable[Requirement]) -> set[str]:
     while queue:
         requirement = queue.pop()
         one = requirement.name, frozenset(requirement.extras)
-        if one in found or requirement.name == "webnn_vk":
+        if one in found or _is_ours(requirement):
             continue
         found.add(one)
         if requirement.name not in WITHOUT_DEPENDENCIES:
