@@ -112,7 +112,7 @@ def measure(name: str, what: str, device: str | None) -> dict[str, Any]:
     import resource
 
     import webnn_vk
-    from webnn_vk.ml_graph import executable_of
+    from webnn_vk.api.ml_graph import executable_of
     from webnn_vk.tools.devices import open_context
 
     # What the package loads when it is first asked for.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from webnn_vk import MLGraphBuilder
-from webnn_vk.settings import Settings
+from webnn_vk.support.settings import Settings
 from webnn_vk.tools import ToolError, need
 
 from .models import mobilenet_v2

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from webnn_vk import MLContext, MLGraphBuilder, MLTensorDescriptor, packages
+from webnn_vk import MLContext, MLGraphBuilder, MLTensorDescriptor
+from webnn_vk.support import packages
 from webnn_vk.tools import ToolError
 from webnn_vk.tools.devices import open_context
 

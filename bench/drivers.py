@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from webnn_vk import MLGraphBuilder, Settings, ml
+from webnn_vk.runtime.tuning.store import processor
 from webnn_vk.tools import ToolError
-from webnn_vk.tuning.store import processor
 
 from .memory import resident
 from .models import mobilenet_v2

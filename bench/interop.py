@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import webnn_vk
-from webnn_vk import packages
+from webnn_vk.support import packages
 from webnn_vk.tools.devices import open_context
 
 from .table import show

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from webnn_vk import MLGraphBuilder
-from webnn_vk.ml_graph import executable_of
+from webnn_vk.api.ml_graph import executable_of
 from webnn_vk.tools import ToolError
 from webnn_vk.tools.devices import open_context
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from webnn_vk import environment, forks
+from webnn_vk.support import environment, forks
 
 from .glsl import TARGETS, CompilerUnavailable, GlslError, Source
 from .process import ProcessCompiler, identity_of

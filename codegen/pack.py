@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from webnn_vk import environment
+from webnn_vk.support import environment
 
 from .files import open_regular, write_atomically
 

@@ -63,7 +63,7 @@ class ProcessCompiler:
         return CompilerUnavailable(f"{self.path}: {error}", passing=is_shortage(error))
 
     def _compile(self, folder: str, sources: Sequence[Source]) -> list[bytes | GlslError]:
-        from webnn_vk import parallel  # not needed where everything comes from pack or cache
+        from webnn_vk.support import parallel_map  # not needed where a pack or cache has all
 
         for i, source in enumerate(sources):
             Path(folder, f"{i}.comp").write_text(source.text, encoding="utf-8", newline="\n")
@@ -74,7 +74,7 @@ class ProcessCompiler:
             for target, numbers in _by_target(sources).items()
             for i in range(0, len(numbers), size)
         ]
-        ended = parallel.spread(
+        ended = parallel_map.spread(
             lambda batch: self._batch(folder, batch[1], batch[0]), batches, workers
         )
         by_number = {

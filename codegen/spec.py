@@ -27,7 +27,7 @@ ELEMENT_BYTES = {
     "int64": 8, "uint64": 8, "int8": 1, "uint8": 1, "uint16": 2,
 }
 
-#: Device features that can change a shader (names of `webnn_vk.device_profile.FEATURES`).
+#: Device features that can change a shader (names of `webnn_vk.driver.device_profile.FEATURES`).
 FEATURES = frozenset({
     "float16", "float16_arithmetic", "int8", "int8_arithmetic", "int16", "int64", "float64",
     "subgroup_basic", "subgroup_vote", "subgroup_arithmetic", "subgroup_ballot",

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from webnn_vk import environment
+from webnn_vk.support import environment
 
 from . import spirv, spirv_check
 from .compiler import Compiler, find_compiler, flags, knowing, knows

@@ -124,10 +124,10 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 def _loader_problem() -> str | None:
     """Why the Vulkan loader can't be loaded; None when it can."""
-    from webnn_vk.vulkan.errors import VulkanUnavailable
+    from webnn_vk.driver.vulkan.errors import VulkanUnavailable
 
     try:
-        import webnn_vk.vulkan.binding  # noqa: F401
+        import webnn_vk.driver.vulkan.binding  # noqa: F401
     except VulkanUnavailable as error:
         return str(error)
     return None
@@ -282,7 +282,7 @@ def _no_validation_message() -> Iterator[None]:
     """A test in which the validation layer said anything fails."""
     before = _validation_total()
     yield
-    instance = sys.modules.get("webnn_vk.vulkan.instance")
+    instance = sys.modules.get("webnn_vk.driver.vulkan.instance")
     messages = instance.drain_validation_messages() if instance else []
     # A message may also have ended as the error of work whose outputs nobody read.
     count = _validation_total() - before
@@ -293,7 +293,7 @@ def _no_validation_message() -> Iterator[None]:
 
 
 def _validation_total() -> int:
-    instance = sys.modules.get("webnn_vk.vulkan.instance")
+    instance = sys.modules.get("webnn_vk.driver.vulkan.instance")
     return instance.validation_total() if instance else 0
 
 

@@ -13,33 +13,33 @@ from typing import Any
 __version__ = "0.1.0"
 
 _MODULE_OF = {
-    "ml": "navigator",
-    "devices": "navigator",
-    "ML": "navigator",
-    "MLContext": "context",
-    "MLTensor": "tensor",
-    "MLGraphBuilder": "builder",
-    "MLOperand": "builder",
-    "MLGraph": "ml_graph",
-    "MLPromise": "promise",
-    "MLOperandDescriptor": "data_types",
-    "MLTensorDescriptor": "data_types",
-    "MLContextLostInfo": "context",
-    "from_dlpack": "dlpack_import",
-    "Settings": "settings",
-    "DeviceInfo": "device_info",
-    "DOMException": "errors",
-    "InvalidStateError": "errors",
-    "NotSupportedError": "errors",
-    "OperationError": "errors",
-    "UnknownError": "errors",
-    "SecurityError": "errors",
+    "ml": "api.navigator",
+    "devices": "api.navigator",
+    "ML": "api.navigator",
+    "MLContext": "api.context",
+    "MLTensor": "api.tensor",
+    "MLGraphBuilder": "api.builder",
+    "MLOperand": "api.builder",
+    "MLGraph": "api.ml_graph",
+    "MLPromise": "support.promise",
+    "MLOperandDescriptor": "compiler.types.data_types",
+    "MLTensorDescriptor": "compiler.types.data_types",
+    "MLContextLostInfo": "runtime.context_state",
+    "from_dlpack": "api.dlpack_import",
+    "Settings": "support.settings",
+    "DeviceInfo": "driver.device_info",
+    "DOMException": "support.errors",
+    "InvalidStateError": "support.errors",
+    "NotSupportedError": "support.errors",
+    "OperationError": "support.errors",
+    "UnknownError": "support.errors",
+    "SecurityError": "support.errors",
 }
 
 __all__ = [*_MODULE_OF, "__version__"]
 
 if not os.path.isdir(os.path.join(__path__[0], "codegen")):
-    from . import source_tree
+    from .support import source_tree
 
     source_tree.find_folders(__name__, __path__[0])
 

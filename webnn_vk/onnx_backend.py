@@ -18,10 +18,10 @@ import onnx
 from onnx import ModelProto, NodeProto, helper
 from onnx.backend.base import BackendRep, namedtupledict
 
-from . import environment
-from .context import MLContext
-from .navigator import ml
+from .api.context import MLContext
+from .api.navigator import ml
 from .onnx import Session
+from .support import environment
 
 __all__ = ["is_compatible", "prepare", "run_model", "run_node", "supports_device"]
 

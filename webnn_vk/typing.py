@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypedDict
 
-from .builder import MLOperand
-from .data_types import DataTypeLike, MLOperandDataType
-from .navigator import MLPowerPreference
+from .api.builder import MLOperand
+from .api.navigator import MLPowerPreference
+from .compiler.types.data_types import DataTypeLike, MLOperandDataType
 
 
 class MLOperandDescriptorDict(TypedDict):

@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 
 from webnn_vk.codegen.isa import listing
 from webnn_vk.codegen.store import ShaderStore, ShaderUnavailable
+from webnn_vk.compiler.ir import Graph
+from webnn_vk.compiler.program import Target, compile_program
 from webnn_vk.driver.resources import PipelineRequest
-from webnn_vk.graph import Graph
-from webnn_vk.program import Target, compile_program
-from webnn_vk.vulkan.errors import VulkanError
-from webnn_vk.vulkan.null_device import NoNullDevice, NullDevice
+from webnn_vk.driver.vulkan.errors import VulkanError
+from webnn_vk.driver.vulkan.null_device import NoNullDevice, NullDevice
 
 from . import bound, graphs, workloads
 from .beside import OURS

@@ -11,9 +11,9 @@ from unittest import mock
 import numpy as np
 
 import webnn_vk
-from webnn_vk.device_profile import DeviceProfile
-from webnn_vk.graph import Graph
-from webnn_vk.program import Program, Target, compile_program
+from webnn_vk.compiler.ir import Graph
+from webnn_vk.compiler.program import Program, Target, compile_program
+from webnn_vk.driver.device_profile import DeviceProfile
 
 from ..models import classic, mobilenet_v2, recurrent
 

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from webnn_vk import kernels
 from webnn_vk.codegen.spec import KernelSpec
+from webnn_vk.compiler import kernels
+from webnn_vk.compiler.program import DeviceSegment, DeviceStep, DispatchStep, Program
 from webnn_vk.driver.resources import PipelineRequest
-from webnn_vk.program import DeviceSegment, DeviceStep, DispatchStep, Program
 
 # Enough for the three tiles of matrix products.
 _BORROWED = 3

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 import webnn_vk
-from webnn_vk.device_profile import DeviceProfile
-from webnn_vk.graph import Graph
-from webnn_vk.kernels import KernelNode
-from webnn_vk.kernels.families import family_of
-from webnn_vk.kernels.schedule import NOTHING_TUNED, Tuned, problem_class
-from webnn_vk.program import Target, compile_program
+from webnn_vk.compiler.ir import Graph
+from webnn_vk.compiler.kernels import KernelNode
+from webnn_vk.compiler.kernels.families import family_of
+from webnn_vk.compiler.kernels.schedule import NOTHING_TUNED, Tuned, problem_class
+from webnn_vk.compiler.program import Target, compile_program
+from webnn_vk.driver.device_profile import DeviceProfile
 
 from .kernels import Kernel, of_program, of_setup
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import webnn_vk
-from webnn_vk.graph import Graph
-from webnn_vk.program import DeviceSegment, DispatchStep, Program
+from webnn_vk.compiler.ir import Graph
+from webnn_vk.compiler.program import DeviceSegment, DispatchStep, Program
 
 from ..models import classic, mobilenet_v2
 from .bound import Layer, winograd

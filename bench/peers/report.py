@@ -97,11 +97,11 @@ def _asked(harness: Harness, peers: Sequence[str] | None) -> list[str]:
 def machine() -> dict[str, Any]:
     """The processor, how fast llvmpipe's loads are on it, and whether there is a pack."""
     import webnn_vk
+    from webnn_vk.api.ml_graph import executable_of
     from webnn_vk.codegen.pack import find_pack
-    from webnn_vk.ml_graph import executable_of
+    from webnn_vk.runtime.tuning.probe import probe
+    from webnn_vk.runtime.tuning.store import processor
     from webnn_vk.tools.devices import open_context
-    from webnn_vk.tuning.probe import probe
-    from webnn_vk.tuning.store import processor
 
     # The device that the harness has us run on.
     with open_context("llvmpipe") as context:

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from webnn_vk import environment as variables
+from webnn_vk.support import environment as variables
 
 #: GCN 5, RDNA 2, RDNA 3: the chips that the tests compile for.
 CHIPS = ("VEGA10", "NAVI21", "GFX1100")
 _MANIFESTS = ("/usr/share/vulkan/icd.d/radeon_icd.*.json", "/etc/vulkan/icd.d/radeon_icd.*.json")
 #: The exit status of the process where the driver has no such chip.
 NO_CHIP = 3
-_PROCESS = "webnn_vk.vulkan.null_process"
+_PROCESS = "webnn_vk.driver.vulkan.null_process"
 
 
 class IsaError(RuntimeError):

@@ -22,7 +22,7 @@ from tests.support.contexts import open_context
 from tests.support.forced import Forced, pretended_gpu
 from tests.support.running import device_profile
 from webnn_vk import MLContext, MLGraph
-from webnn_vk.device_profile import DeviceProfile
+from webnn_vk.driver.device_profile import DeviceProfile
 
 Arrays = dict[str, np.ndarray]
 

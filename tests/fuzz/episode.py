@@ -19,7 +19,7 @@ import webnn_vk as webnn
 from tests.conformance.differential.example import Example
 from tests.fuzz.odd import label, odd, shown
 from webnn_vk import DOMException, MLPromise
-from webnn_vk.ops import OPERATORS
+from webnn_vk.compiler.ops import OPERATORS
 
 #: Seconds that a call may take.
 PATIENCE = 10.0

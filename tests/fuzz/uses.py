@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from tests.conformance.differential.drafting import examples
 from tests.conformance.differential.example import Example
 from tests.conformance.differential.values import SMALL
-from webnn_vk.ops import OPERATORS
+from webnn_vk.compiler.ops import OPERATORS
 
 #: Elements of what a use reads and makes: all of them are to be built and run.
 _MOST = 1 << 12

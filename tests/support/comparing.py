@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from tests.support.running import device_profile, run
-from webnn_vk.device_profile import DeviceProfile
-from webnn_vk.graph import Node
-from webnn_vk.kernels import KernelNode, Schedule
-from webnn_vk.kernels.node import reads
+from webnn_vk.compiler.ir import Node
+from webnn_vk.compiler.kernels import KernelNode, Schedule
+from webnn_vk.compiler.kernels.node import reads
+from webnn_vk.driver.device_profile import DeviceProfile
 
 #: What changes the plan or the shaders: the device as it is, a device whose kernels share rows
 #: among many invocations, one without native types, one that binds tensors in small portions.

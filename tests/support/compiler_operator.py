@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from webnn_vk.data_types import FLOAT_TYPES
-from webnn_vk.ops import COMPILER_OPERATORS, Operator
-from webnn_vk.ops.arguments import Bool, Operand
-from webnn_vk.ops.lowering import Elementwise
-from webnn_vk.ops.record import Check, Like, Limits, compiler_operator
+from webnn_vk.compiler.ops import COMPILER_OPERATORS, Operator
+from webnn_vk.compiler.ops.arguments import Bool, Operand
+from webnn_vk.compiler.ops.lowering import Elementwise
+from webnn_vk.compiler.ops.record import Check, Like, Limits, compiler_operator
+from webnn_vk.compiler.types.data_types import FLOAT_TYPES
 
 
 @contextmanager

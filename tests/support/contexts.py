@@ -16,7 +16,7 @@ from typing import Any
 from webnn_vk import MLContext, Settings, ml
 from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.store import ShaderStore
-from webnn_vk.device_info import DeviceInfo
+from webnn_vk.driver.device_info import DeviceInfo
 
 #: Longest that opening a context may take, in seconds.
 PATIENCE = 120
@@ -33,8 +33,8 @@ def open_context(device: str | int = "vulkan", *, limits: Mapping[str, Any] | No
     chosen = replace(Settings.from_environment(), device=device, **settings)
     if limits is None:
         return ml.create_context(settings=chosen).result(PATIENCE)
-    from webnn_vk.navigator import _vulkan_context
-    from webnn_vk.opening import find_devices
+    from webnn_vk.api.navigator import _vulkan_context
+    from webnn_vk.runtime.device_selection import find_devices
 
     find_devices(validate=chosen.validate)
     physical, _ = _physical(str(device))
@@ -45,8 +45,8 @@ def open_context(device: str | int = "vulkan", *, limits: Mapping[str, Any] | No
 def open_over(wrap: Callable[[Any], Any], **settings: Any) -> tuple[MLContext, Any]:
     """A context on a Vulkan device, lavapipe included, made as `ml.create_context` makes it but
     over ``wrap(driver)``, which is returned too. ``settings`` as for `open_context`."""
+    from webnn_vk.driver.vulkan.driver import open_driver
     from webnn_vk.runtime import DriverDevice, Timeline
-    from webnn_vk.vulkan.driver import open_driver
 
     chosen = replace(Settings.from_environment(), **settings)
     physical, index = _physical("vulkan")
@@ -62,7 +62,7 @@ def open_over(wrap: Callable[[Any], Any], **settings: Any) -> tuple[MLContext, A
 
 def _physical(device: str) -> tuple[Any, int]:
     """The Vulkan device that a context on ``device`` would be opened on, and its index."""
-    from webnn_vk.vulkan.devices import choose, list_devices
+    from webnn_vk.driver.vulkan.devices import choose, list_devices
 
     listed = list_devices()
     index = choose([d.profile for d in listed], override=device,

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from .onnx_models import info
+from tests.support.onnx_models import info
 
 
 def decoder(

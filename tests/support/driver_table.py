@@ -26,10 +26,10 @@ NATIVE = ("float32", "int32", "uint32")
 def text() -> str:
     """The generated table."""
     from bench.drivers import FIGURES as TITLES
-    from webnn_vk.kompute.driver import KomputeDriver
-    from webnn_vk.kompute.profile import kompute_profile
-    from webnn_vk.null.driver import NullDriver
-    from webnn_vk.null.profile import NULL_PROFILE
+    from webnn_vk.driver.kompute.driver import KomputeDriver
+    from webnn_vk.driver.kompute.profile import kompute_profile
+    from webnn_vk.driver.null.driver import NullDriver
+    from webnn_vk.driver.null.profile import NULL_PROFILE
 
     device = stored_profile("llvmpipe")
     profiles = {"vulkan": device, "kompute": kompute_profile(device), "null": NULL_PROFILE}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from webnn_vk.driver import DeviceLost, Driver, DriverProxy, OutOfDeviceMemory
-from webnn_vk.vulkan.errors import VulkanError
+from webnn_vk.driver.vulkan.errors import VulkanError
 
 
 class FaultyDriver(DriverProxy):

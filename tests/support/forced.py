@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from webnn_vk.kernels import KernelNode, Schedule, family_of
-from webnn_vk.kernels.schedule import problem_class
-from webnn_vk.tuning import Entry, TunedStore, tuner
+from webnn_vk.compiler.kernels import KernelNode, Schedule, family_of
+from webnn_vk.compiler.kernels.schedule import problem_class
+from webnn_vk.runtime.tuning import Entry, TunedStore, tuner
 
 
 @dataclass

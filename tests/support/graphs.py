@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from webnn_vk.data_types import MLOperandDescriptor
-from webnn_vk.graph import Emitter, Graph, Value, parse, random_elements
-from webnn_vk.graph.literals import digest
-from webnn_vk.kernels import KernelGraph
-from webnn_vk.kernels.node import writes
+from webnn_vk.compiler.ir import Emitter, Graph, Value, parse, random_elements
+from webnn_vk.compiler.ir.literals import digest
+from webnn_vk.compiler.kernels import KernelGraph
+from webnn_vk.compiler.kernels.node import writes
+from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 
 
 def graph_input(name: str, shape: tuple[int, ...], data_type: str = "float32") -> Value:

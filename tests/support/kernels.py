@@ -80,8 +80,8 @@ def validate(spirv: bytes) -> None:
 def driver() -> Any:
     """An opened device, software ones included. Skips where there is none."""
     require_vulkan()
-    from webnn_vk.vulkan.devices import choose, list_devices
-    from webnn_vk.vulkan.driver import open_driver
+    from webnn_vk.driver.vulkan.devices import choose, list_devices
+    from webnn_vk.driver.vulkan.driver import open_driver
 
     devices = list_devices()
     index = choose([device.profile for device in devices], override="vulkan")

@@ -12,7 +12,7 @@ INSTALL = "scripts/install-kompute installs it"
 def problem() -> str | None:
     """Why Kompute can't be tested, or None."""
     from webnn_vk.driver import DriverUnavailable
-    from webnn_vk.kompute.binding import load
+    from webnn_vk.driver.kompute.binding import load
 
     try:
         load()

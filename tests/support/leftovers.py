@@ -38,12 +38,12 @@ _PATIENCE = 5.0
 #: Registries and hooks of the library: module, attribute.
 REGISTRIES = (
     ("webnn_vk.codegen.render", "_loader.searchpath"),
-    ("webnn_vk.graph.to_onnx.writer", "RULES"),
-    ("webnn_vk.kernels.heuristics", "_RULES"),
-    ("webnn_vk.kernels.heuristics.seeds", "SEEDS"),
+    ("webnn_vk.compiler.ir.to_onnx.writer", "RULES"),
+    ("webnn_vk.compiler.kernels.heuristics", "_RULES"),
+    ("webnn_vk.compiler.kernels.heuristics.seeds", "SEEDS"),
     ("webnn_vk.onnx.records", "_RECORDS"),
-    ("webnn_vk.ops.record", "COMPILER_OPERATORS"),
-    ("webnn_vk.ops.record", "OPERATORS"),
+    ("webnn_vk.compiler.ops.record", "COMPILER_OPERATORS"),
+    ("webnn_vk.compiler.ops.record", "OPERATORS"),
 )
 
 

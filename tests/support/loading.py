@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from webnn_vk.graph_making import GraphParts, load_executable
-from webnn_vk.kernels.lowered import LoweredGraph
-from webnn_vk.ml_graph import MLGraph
-from webnn_vk.program import Constants, Program
-from webnn_vk.program.assemble import assemble
+from webnn_vk.api.build import GraphParts, load_executable
+from webnn_vk.api.ml_graph import MLGraph
+from webnn_vk.compiler.kernels.lowered import LoweredGraph
+from webnn_vk.compiler.program import Constants, Program
+from webnn_vk.compiler.program.assemble import assemble
 from webnn_vk.runtime import Run, Write, setup
 
 

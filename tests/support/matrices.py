@@ -7,11 +7,11 @@ from typing import Any
 
 from tests.support.running import device_profile
 from webnn_vk.codegen.spec import KernelSpec
-from webnn_vk.data_types import MLOperandDescriptor
-from webnn_vk.device_profile import CooperativeMatrix, DeviceProfile, FlexibleMatrix
-from webnn_vk.graph import Emitter, Graph, Value
-from webnn_vk.kernels import lower_graph
-from webnn_vk.passes import Compilation
+from webnn_vk.compiler.ir import Emitter, Graph, Value
+from webnn_vk.compiler.kernels import lower_graph
+from webnn_vk.compiler.passes import Compilation
+from webnn_vk.compiler.types.data_types import MLOperandDescriptor
+from webnn_vk.driver.device_profile import CooperativeMatrix, DeviceProfile, FlexibleMatrix
 
 #: Shapes (m, n, k) of fragments and sizes of subgroups, as devices have them.
 SHAPES = {

@@ -11,8 +11,8 @@ import numpy as np
 
 import webnn_vk
 from bench.models import mobilenet_v2
+from webnn_vk.compiler.ir import Graph
 from webnn_vk.examples import sentence_encoder
-from webnn_vk.graph import Graph
 
 #: all-MiniLM-L6-v2: what its config.json says. Shapes alone decide what is compiled.
 MINILM = sentence_encoder.Config(

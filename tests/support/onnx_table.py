@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.paths import ROOT
-from webnn_vk.graph import onnx_pairs
+from webnn_vk.compiler.ir import onnx_pairs
 
 PAGE = ROOT / "docs" / "onnx.md"
 START, END = "<!-- table -->", "<!-- /table -->"

@@ -27,11 +27,11 @@ from tests.support import special_values
 from tests.support.paths import ROOT
 from tests.support.profiles import stored_profile
 from webnn_vk import MLGraphBuilder, Settings
-from webnn_vk.data_types import ALL_TYPES
-from webnn_vk.device_profile import DeviceProfile
-from webnn_vk.ops import OPERATORS, Operator
-from webnn_vk.ops.record import Like
-from webnn_vk.program import Target, compile_program
+from webnn_vk.compiler.ops import OPERATORS, Operator
+from webnn_vk.compiler.ops.record import Like
+from webnn_vk.compiler.program import Target, compile_program
+from webnn_vk.compiler.types.data_types import ALL_TYPES
+from webnn_vk.driver.device_profile import DeviceProfile
 
 DOCS = ROOT / "docs"
 PAGE = DOCS / "operators.md"

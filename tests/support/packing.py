@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from webnn_vk.access import strides
-from webnn_vk.data_types import MLOperandDescriptor
-from webnn_vk.device_profile import DeviceProfile
-from webnn_vk.graph import Value
-from webnn_vk.kernels import Dispatch, Scratch
-from webnn_vk.kernels.boxes import Box
-from webnn_vk.kernels.copy import move
-from webnn_vk.kernels.dispatch import Packed
-from webnn_vk.kernels.lowered import DeviceWork, LoweredGraph
+from webnn_vk.compiler.ir import Value
+from webnn_vk.compiler.kernels import Dispatch, Scratch
+from webnn_vk.compiler.kernels.copy import move
+from webnn_vk.compiler.kernels.dispatch import Packed
+from webnn_vk.compiler.kernels.lowered import DeviceWork, LoweredGraph
+from webnn_vk.compiler.kernels.strided_copy import Box
+from webnn_vk.compiler.types.access import strides
+from webnn_vk.compiler.types.data_types import MLOperandDescriptor
+from webnn_vk.driver.device_profile import DeviceProfile
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from tests.support.kernels import compile_spec, driver
-from webnn_vk.data_types import MLOperandDescriptor
-from webnn_vk.device_profile import DeviceProfile
-from webnn_vk.graph import Emitter, Node, Value
-from webnn_vk.integers import padded
-from webnn_vk.kernels import KernelNode, Schedule, Scratch, family_of, plan
-from webnn_vk.kernels.dispatch import Dispatch, Packed
-from webnn_vk.kernels.node import writes
+from webnn_vk.compiler.ir import Emitter, Node, Value
+from webnn_vk.compiler.kernels import KernelNode, Schedule, Scratch, family_of, plan
+from webnn_vk.compiler.kernels.dispatch import Dispatch, Packed
+from webnn_vk.compiler.kernels.node import writes
+from webnn_vk.compiler.types.data_types import MLOperandDescriptor
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.integers import padded
 
 #: The features that the types of elements depend on.
 TYPE_FEATURES = ("float16", "int8", "int16", "int64")

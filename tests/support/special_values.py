@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from webnn_vk.ops import ALL_OPERATORS, Operator
+from webnn_vk.compiler.ops import ALL_OPERATORS, Operator
 
 
 class Promise(Enum):

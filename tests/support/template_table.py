@@ -9,9 +9,9 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from webnn_vk import kernels
 from webnn_vk.codegen.describe import TABLE, summarise
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
+from webnn_vk.compiler import kernels
 from webnn_vk.gpu import nanoseconds
 from webnn_vk.profiler import roofline
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from tests.support.discriminating import assert_discriminating
 from tests.support.running import run
-from webnn_vk.device_profile import DeviceProfile
-from webnn_vk.graph import Node, Value
-from webnn_vk.kernels import KernelNode
+from webnn_vk.compiler.ir import Node, Value
+from webnn_vk.compiler.kernels import KernelNode
+from webnn_vk.driver.device_profile import DeviceProfile
 
 
 def ulp_distance(a: np.ndarray, b: np.ndarray) -> int:

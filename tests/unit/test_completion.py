@@ -8,7 +8,7 @@ import pytest
 
 from tests.support import selection
 from webnn_vk import MLGraphBuilder
-from webnn_vk.ops import OPERATORS
+from webnn_vk.compiler.ops import OPERATORS
 
 jedi = pytest.importorskip("jedi")
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import webnn_vk
-from webnn_vk.data_types import ALL_TYPES
-from webnn_vk.ops import OPERATORS
+from webnn_vk.compiler.ops import OPERATORS
+from webnn_vk.compiler.types.data_types import ALL_TYPES
 
 #: The specification's interfaces: each of their methods names its section, or that it is beyond it.
 SPECIFIED = {"ML", "MLContext", "MLGraphBuilder", "MLGraph", "MLTensor"}

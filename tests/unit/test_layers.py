@@ -13,58 +13,22 @@ import webnn_vk
 from tests.support.imports import import_graph, imports, modules
 from tests.support.paths import ROOT
 
-# From the bottom up; a module may import its own layer and those before it.
+#: From the bottom up: a module may import its own folder and those before it. What stands beside
+#: the folders of the package is named by its module.
 LAYERS = (
-    ("cached", "environment", "forks", "headroom", "packages", "pages", "parallel",
-     "source_tree"),
-    ("errors", "gate"),
-    ("access", "background", "data_types", "device_profile", "face", "integers", "notices",
-     "promise", "settings"),
-    ("driver",),
-    ("ops",),
-    ("graph",),
-    ("passes",),
-    ("kernels",),
-    ("program",),
-    ("runtime",),
-    ("tuning",),
-    ("buffers", "device_info", "limits"),
-    ("context_state",),
-    ("tensor_state",),
-    ("opening",),
-    ("gpu",),
-    ("interop",),
-    ("sharing",),
-    ("tensor",),
-    ("ml_graph",),
-    ("computing",),
-    ("saved_graphs",),
-    ("graph_making", "tensor_making"),
-    ("pictures",),
-    ("profiler",),
-    ("context",),
-    ("arithmetic",),
-    ("builder", "dlpack_import"),
-    ("readback",),
-    ("navigator",),
-    ("typing",),
-    ("onnx", "webnn_file"),
-    ("onnx_backend",),
-    ("examples",),
-    ("tools",),
-    ("__init__", "__main__"),
+    "support", "driver",
+    "compiler.types", "compiler.ops", "compiler.ir", "compiler.passes", "compiler.kernels",
+    "compiler.program",
+    "runtime", "gpu", "profiler", "api", "onnx", "webnn_file",
+    "onnx_backend", "typing", "examples", "tools", "__init__", "__main__",
 )
-RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 #: What users import by name beside `webnn_vk` itself.
 PUBLIC_PACKAGES = ("gpu", "onnx", "typing")
-#: Implementations of the driver interface, who may import them (the one place that opens a device),
-#: and who may import `codegen/`: all of them stand beside the layers.
-DRIVERS = ("vulkan", "kompute", "null")
-USES_DRIVERS = {"opening"}
-USES_CODEGEN = {
-    "kernels", "program", "runtime", "opening", "gpu", "tools", "saved_graphs", "graph_making",
-    "profiler", "tuning",
-}
+#: Implementations of the driver interface. Only the module that opens devices imports them.
+DRIVERS = ("driver.vulkan", "driver.kompute", "driver.null")
+OPENS_DRIVERS = "runtime.device_selection"
+#: The lowest folder that may import ``codegen/``.
+USES_CODEGEN = "compiler.kernels"
 
 
 def sources():
@@ -75,25 +39,30 @@ def sources():
             yield path, ".".join(parts), ".".join(parts[:-1])
 
 
+def layer(name: str) -> str:
+    """The layer of a module or of a name in it: "compiler.ops" for webnn_vk.compiler.ops.unary."""
+    parts = name.split(".")[1:]
+    return ".".join(parts[: 2 if parts[0] == "compiler" else 1])
+
+
 def allowed(module: str, name: str) -> bool:
     """Whether a module of the package may import a name."""
-    own, parts = module.split(".")[1], name.split(".")
+    parts = name.split(".")
     if parts[0] != "webnn_vk" or len(parts) < 2:
         return True
-    target = parts[1]
+    own, target = layer(module), layer(name)
     if own == "examples":
         return target in ("examples", *PUBLIC_PACKAGES, *webnn_vk.__all__)
-    if own in DRIVERS:
-        return target in (
-            own, "device_profile", "driver", "environment", "forks", "parallel",
-        )
-    if target in DRIVERS:
-        return own in USES_DRIVERS
     if target == "codegen":
-        return own in USES_CODEGEN
-    if target in RANK:
-        return RANK[target] <= RANK[own]
-    return target.startswith("__") or own == "tools"
+        return own == "codegen" or LAYERS.index(own) >= LAYERS.index(USES_CODEGEN)
+    if own == "codegen":
+        return target == "support"
+    driver = next((d for d in DRIVERS if name.startswith(f"webnn_vk.{d}.")), None)
+    if driver is not None:
+        return module.startswith((f"webnn_vk.{driver}", f"webnn_vk.{OPENS_DRIVERS}"))
+    if target not in LAYERS:  # a name of the package itself
+        return target in webnn_vk.__all__ or target.startswith("__") or own == "tools"
+    return LAYERS.index(target) <= LAYERS.index(own)
 
 
 def test_imports_point_down():
@@ -119,14 +88,13 @@ def test_no_circle_of_modules():
 
 def test_a_circle_is_found():
     graph = import_graph()
-    graph["webnn_vk.errors"].add("webnn_vk.context")
+    graph["webnn_vk.support.errors"].add("webnn_vk.api.context")
     with pytest.raises(CycleError):
         TopologicalSorter(graph).prepare()
 
 
-def private_reads(tree: ast.AST) -> Iterator[str]:
-    """Attributes with an underscore that are read of something else than ``self`` and ``cls`` and
-    that nothing in the same module defines."""
+def private_definitions(tree: ast.AST) -> set[str]:
+    """Names that a module defines, attributes of ``self`` and ``cls`` included."""
     defined = set()
     for node in ast.walk(tree):
         match node:
@@ -138,6 +106,12 @@ def private_reads(tree: ast.AST) -> Iterator[str]:
                 defined.add(name)
             case ast.Assign(targets=targets):
                 defined.update(t.id for t in targets if isinstance(t, ast.Name))
+    return defined
+
+
+def private_reads(tree: ast.AST, defined: set[str]) -> Iterator[str]:
+    """Attributes with an underscore, read of something else than ``self`` and ``cls``, that are
+    not among those defined."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr not in defined:
             own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
@@ -145,65 +119,73 @@ def private_reads(tree: ast.AST) -> Iterator[str]:
                 yield f"{node.lineno}: {ast.unparse(node)}"
 
 
-def test_nobody_reads_another_module_s_private_attributes():
+def test_private_attributes_are_read_within_a_folder_only():
+    trees = {name: ast.parse(path.read_text()) for name, path in modules().items()}
+    defined: dict[str, set[str]] = {}
+    for name, tree in trees.items():
+        if "." in name:
+            defined.setdefault(layer(name), set()).update(private_definitions(tree))
     wrong = [
         f"{name}:{read}"
-        for name, path in modules().items()
-        for read in private_reads(ast.parse(path.read_text()))
+        for name, tree in trees.items()
+        for read in private_reads(tree, defined[layer(name)] if "." in name else set())
     ]
     assert wrong == []
 
 
 def test_private_reads_are_found():
     text = "class A:\n    def f(self, b):\n        self._x = b._x\n        return b.c._y, b._f()\n"
-    assert list(private_reads(ast.parse(text))) == ["4: b.c._y", "4: b._f"]
+    tree = ast.parse(text)
+    assert list(private_reads(tree, private_definitions(tree))) == ["4: b.c._y", "4: b._f"]
 
 
 def test_the_rule_can_fail(tmp_path):
     path = tmp_path / "x.py"
     path.write_text(
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..runtime import Timeline\n"
-        "def f():\n    import webnn_vk.vulkan.driver\n"
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ...runtime import Timeline\n"
+        "def f():\n    import webnn_vk.driver.vulkan.driver\n"
     )
-    found = {"webnn_vk.runtime.Timeline", "webnn_vk.vulkan.driver"}
-    assert imports(path, "webnn_vk.ops") == {*found, "typing.TYPE_CHECKING"}
-    assert not any(allowed("webnn_vk.ops.unary", name) for name in found)
-    assert all(allowed("webnn_vk.opening", name) for name in found)
-    assert allowed("webnn_vk.ops.unary", "webnn_vk.data_types.ALL_TYPES")
-    assert not allowed("webnn_vk.vulkan.driver", "webnn_vk.settings.Settings")
-    assert not allowed("webnn_vk.runtime.timeline", "webnn_vk.vulkan.driver.open_driver")
-    assert not allowed("webnn_vk.runtime.timeline", "webnn_vk.kompute.driver.open_driver")
-    assert not allowed("webnn_vk.kompute.driver", "webnn_vk.vulkan.snapshot")
-    assert not allowed("webnn_vk.ops.unary", "webnn_vk.codegen.spec.KernelSpec")
-    assert not allowed("webnn_vk.ops.unary", "webnn_vk.of_no_layer")
+    found = {"webnn_vk.runtime.Timeline", "webnn_vk.driver.vulkan.driver"}
+    assert imports(path, "webnn_vk.compiler.ops") == {*found, "typing.TYPE_CHECKING"}
+    assert not any(allowed("webnn_vk.compiler.ops.unary", name) for name in found)
+    assert all(allowed("webnn_vk.runtime.device_selection", name) for name in found)
+    assert allowed("webnn_vk.compiler.ops.unary", "webnn_vk.compiler.types.data_types.ALL_TYPES")
+    assert not allowed("webnn_vk.driver.vulkan.driver", "webnn_vk.compiler.ops.OPERATORS")
+    assert not allowed("webnn_vk.runtime.timeline", "webnn_vk.driver.vulkan.driver.open_driver")
+    assert not allowed("webnn_vk.runtime.timeline", "webnn_vk.driver.kompute.driver.open_driver")
+    assert not allowed("webnn_vk.driver.kompute.driver", "webnn_vk.driver.vulkan.snapshot")
+    assert not allowed("webnn_vk.compiler.ops.unary", "webnn_vk.codegen.spec.KernelSpec")
+    assert not allowed("webnn_vk.compiler.ops.unary", "webnn_vk.of_no_layer")
     assert allowed("webnn_vk.tools.demo", "webnn_vk.examples.sentence_encoder.load_model")
-    assert not allowed("webnn_vk.navigator", "webnn_vk.examples.sentence_encoder.load_model")
+    assert not allowed("webnn_vk.api.navigator", "webnn_vk.examples.sentence_encoder.load_model")
     assert allowed("webnn_vk.examples.sentence_encoder", "webnn_vk.MLGraphBuilder")
     assert allowed("webnn_vk.examples.shader_and_graph", "webnn_vk.gpu.GPUDevice")
     assert not allowed("webnn_vk.examples.sentence_encoder", "webnn_vk.tools.ToolError")
-    assert not allowed("webnn_vk.examples.sentence_encoder", "webnn_vk.builder.MLGraphBuilder")
+    assert not allowed("webnn_vk.examples.sentence_encoder", "webnn_vk.api.builder.MLGraphBuilder")
 
 
 def test_every_module_has_a_place():
-    placed = set(RANK) | set(DRIVERS)
-    assert {module.split(".")[1] for _, module, _ in sources()} <= placed
+    assert {layer(module) for _, module, _ in sources()} - {"compiler.__init__"} == set(LAYERS)
 
 
-def test_codegen_knows_nothing_of_the_rest():
-    files = sorted((ROOT / "codegen").rglob("*.py"))
-    assert len(files) > 10
-    for path in files:
-        names = imports(path, "webnn_vk.codegen")
-        others = [n for n in names if n.startswith("webnn_vk") and ".codegen" not in n]
-        assert set(others) <= {
-            "webnn_vk.environment", "webnn_vk.forks", "webnn_vk.parallel",
-        }, path
+def test_hardly_a_module_stands_beside_the_folders():
+    assert len(list((ROOT / "webnn_vk").glob("*.py"))) <= 6
+
+
+def test_codegen_imports_support_only():
+    names = {
+        name for path in sorted((ROOT / "codegen").rglob("*.py"))
+        for name in imports(path, "webnn_vk.codegen")
+    }
+    wrong = {n for n in names if not allowed("webnn_vk.codegen.x", n)}
+    assert len(names) > 50 and wrong == set()
+    assert not allowed("webnn_vk.codegen.x", "webnn_vk.driver.device_profile")
 
 
 def test_the_environment_is_read_in_one_place():
     readers = [name for name, path in modules().items()
                if re.search(r"\b(environ|getenv)\b", path.read_text())]
-    assert readers == ["webnn_vk.environment"]
+    assert readers == ["webnn_vk.support.environment"]
 
 
 @pytest.mark.parametrize("module", ["webnn_vk", "webnn_vk.codegen"])
@@ -220,7 +202,7 @@ def test_a_build_loads_what_it_needs():
     """A model starts without what only profiles, GPU objects and CPU steps need: each is loaded by
     the call that wants it."""
     needless = (
-        "gpu.adapter", "gpu.encoder", "graph.to_onnx", "onnx_engine", "pictures", "profiler.report",
+        "gpu.adapter", "gpu.encoder", "ir.to_onnx", "onnx_engine", "pictures", "profiler.report",
     )
     code = f"""
 import sys, webnn_vk

@@ -10,10 +10,10 @@ import pytest
 import webnn_vk
 from tests.fuzz.odd import Endless, LyingMapping, Raises
 from webnn_vk import MLGraphBuilder, MLTensorDescriptor
-from webnn_vk.data_types import ALL_TYPES
+from webnn_vk.compiler.ops import OPERATORS
+from webnn_vk.compiler.ops.arguments import Operands
+from webnn_vk.compiler.types.data_types import ALL_TYPES
 from webnn_vk.gpu.queue import byte_view
-from webnn_vk.ops import OPERATORS
-from webnn_vk.ops.arguments import Operands
 
 HUGE = 10**5000
 SWAPPED = [name for name in ALL_TYPES if np.dtype(name).itemsize > 1]

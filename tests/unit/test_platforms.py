@@ -23,7 +23,8 @@ import rich.progress, rich.table, typer
 import os
 import webnn_vk
 if sys.argv[2] == "vulkan":
-    import webnn_vk.vulkan.binding  # the library's name is the one thing that has to be Linux's
+    # The library's name is the one thing that has to be Linux's.
+    import webnn_vk.driver.vulkan.binding
 
 LINUX_MODULES = ("fcntl", "resource", "pwd", "grp", "termios", "pty", "tty", "syslog", "crypt")
 for name in LINUX_MODULES:

@@ -11,7 +11,7 @@ def test_stubs_are_python(path):
 
 
 def test_a_method_in_the_stub_reads_as_the_real_one():
-    text = (PACKAGE / "builder.pyi").read_text()
+    text = (PACKAGE / "api" / "builder.pyi").read_text()
     assert "input_layout: Literal['nchw', 'nhwc'] = 'nchw'," in text
     assert "    def split(\n        self,\n        input: MLOperand,\n" in text
     assert "-> list[MLOperand]: ..." in text

@@ -2,8 +2,8 @@
 
 `interface.Driver` is an opened device: eleven methods. `commands` are what it records, as data;
 `resources` what it makes; `errors` what it raises; `facets` what only some drivers can do.
-`vulkan/`, `kompute/` and `null/` implement it, `webnn_vk.opening` opens them; nothing else names an
-implementation.
+`vulkan/`, `kompute/` and `null/` implement it, `webnn_vk.runtime.device_selection` opens them;
+nothing else names an implementation.
 """
 
 from .commands import (

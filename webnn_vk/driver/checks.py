@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.driver.commands import (
     BarrierCommand,
     Command,
@@ -13,6 +12,7 @@ from webnn_vk.driver.commands import (
     ResolveCommand,
     TimestampCommand,
 )
+from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.resources import TEXEL_BYTES, Allocation, PipelineRequest
 
 _SPIRV_MAGIC = 0x07230203

@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from webnn_vk import environment
+from webnn_vk.support import environment
 
 
 def dump_spirv(code: bytes) -> None:

@@ -8,13 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from webnn_vk.driver.errors import FeatureMissing
-from webnn_vk.driver.resources import (
-    Allocation,
-    ExternalMemory,
-    Queries,
-    Recording,
-    Semaphore,
-)
+from webnn_vk.driver.resources import Allocation, ExternalMemory, Queries, Recording, Semaphore
 
 
 class Sharing(Protocol):

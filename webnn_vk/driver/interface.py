@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.driver.commands import Command
+from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.facets import Sharing, Timestamps
 from webnn_vk.driver.resources import (
     Allocation,

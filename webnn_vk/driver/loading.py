@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from webnn_vk import forks
+from webnn_vk.support import forks
 
 #: Held around a call that makes or destroys an instance or a device, or lists devices.
 alone = threading.RLock()

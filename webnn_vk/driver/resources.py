@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..device_profile import DeviceProfile
-from ..integers import round_up
+from webnn_vk.support.integers import round_up
+
+from .device_profile import DeviceProfile
 
 #: Bytes of a texel, by format; what is bound is a multiple of it.
 TEXEL_BYTES = {

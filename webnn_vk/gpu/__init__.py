@@ -25,7 +25,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .. import forks
+from webnn_vk.support import forks
 
 if TYPE_CHECKING:
     from .adapter import GPUAdapter, GPUDevice, enumerate_adapters, request_adapter

@@ -6,16 +6,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .. import background
-from ..device_info import DeviceInfo
-from ..driver import DriverError, DriverUnavailable
-from ..errors import InvalidStateError, NotSupportedError
-from ..face import OneOfAKind, PublicDir, html_table
-from ..opening import FoundDevice, choose_device, find_devices, open_device
-from ..promise import MLPromise
-from ..runtime import DriverDevice, Write
-from ..settings import Settings
-from ..tensor_state import Caller, TensorBase, tensor_state
+from webnn_vk.driver import DriverError, DriverUnavailable
+from webnn_vk.driver.device_info import DeviceInfo
+from webnn_vk.runtime import DriverDevice, Write
+from webnn_vk.runtime.device_selection import FoundDevice, choose_device, find_devices, open_device
+from webnn_vk.runtime.tensor_state import Caller, TensorBase, tensor_state
+from webnn_vk.support import background
+from webnn_vk.support.errors import InvalidStateError, NotSupportedError
+from webnn_vk.support.mixins import OneOfAKind, PublicDir, html_table
+from webnn_vk.support.promise import MLPromise
+from webnn_vk.support.settings import Settings
+
 from .buffer import GPUBuffer, integer
 from .device_state import DeviceState, GPUDeviceBase, GPUDeviceLostInfo
 from .encoder import GPUBindGroup, GPUCommandEncoder

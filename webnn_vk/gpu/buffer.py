@@ -6,10 +6,11 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from .. import background
-from ..errors import InvalidStateError, sanitize
-from ..face import OneOfAKind, PublicDir, html_table
-from ..runtime import Storage
+from webnn_vk.runtime import Storage
+from webnn_vk.support import background
+from webnn_vk.support.errors import InvalidStateError, sanitize
+from webnn_vk.support.mixins import OneOfAKind, PublicDir, html_table
+
 from .device_state import DeviceState
 from .flags import GPUBufferUsage
 

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from .. import background
-from ..driver import DeviceLost, DriverError, OutOfDeviceMemory, OutOfHostMemory
-from ..errors import InvalidStateError, OperationError
-from ..promise import MLPromise
-from ..runtime import DriverDevice, Timeline
-from ..runtime.storage import DeviceLostError
-from ..settings import Settings
+from webnn_vk.driver import DeviceLost, DriverError, OutOfDeviceMemory, OutOfHostMemory
+from webnn_vk.runtime import DriverDevice, Timeline
+from webnn_vk.runtime.storage import DeviceLostError
+from webnn_vk.support import background
+from webnn_vk.support.errors import InvalidStateError, OperationError
+from webnn_vk.support.promise import MLPromise
+from webnn_vk.support.settings import Settings
 
 
 @dataclass(frozen=True)

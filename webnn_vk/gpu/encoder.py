@@ -6,17 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .. import background
-from ..driver import (
-    CopyCommand,
-    DispatchCommand,
-    FillCommand,
-    Recording,
-)
-from ..errors import InvalidStateError
-from ..face import OneOfAKind, PublicDir
-from ..integers import padded
-from ..runtime import Submit
+from webnn_vk.driver import CopyCommand, DispatchCommand, FillCommand, Recording
+from webnn_vk.runtime import Submit
+from webnn_vk.support import background
+from webnn_vk.support.errors import InvalidStateError
+from webnn_vk.support.integers import padded
+from webnn_vk.support.mixins import OneOfAKind, PublicDir
+
 from .buffer import GPUBuffer, alive, check_range, integer, usable
 from .device_state import DeviceState
 from .flags import GPUBufferUsage

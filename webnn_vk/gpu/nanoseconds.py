@@ -6,8 +6,7 @@ import numpy as np
 
 from webnn_vk.codegen import KernelSpec
 from webnn_vk.codegen.spec import Buffer, Param
-
-from ..device_profile import DeviceProfile
+from webnn_vk.driver.device_profile import DeviceProfile
 
 #: Invocations of a workgroup.
 GROUP = 64

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Required, TypedDict
 
-from ..device_profile import DeviceProfile
-from ..driver import (
+from webnn_vk.driver import (
     Command,
     DispatchCommand,
     Queries,
@@ -14,9 +13,11 @@ from ..driver import (
     TimestampCommand,
     timestamps_of,
 )
-from ..errors import InvalidStateError, NotSupportedError
-from ..face import PublicDir
-from ..runtime import Storage
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.runtime import Storage
+from webnn_vk.support.errors import InvalidStateError, NotSupportedError
+from webnn_vk.support.mixins import PublicDir
+
 from . import nanoseconds
 from .buffer import integer
 from .device_state import DeviceState

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ..buffers import check_byte_order
-from ..face import OneOfAKind, PublicDir
-from ..promise import MLPromise
-from ..runtime import Fence, Read, Run, Write
+from webnn_vk.compiler.types.buffers import check_byte_order
+from webnn_vk.runtime import Fence, Read, Run, Write
+from webnn_vk.support.mixins import OneOfAKind, PublicDir
+from webnn_vk.support.promise import MLPromise
+
 from .buffer import GPUBuffer, alive, check_range, integer, usable
 from .device_state import DeviceState
 from .encoder import GPUCommandBuffer, work_of

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..driver import BarrierCommand, Command
-from ..runtime import Storage
+from webnn_vk.driver import BarrierCommand, Command
+from webnn_vk.runtime import Storage
+
 from .buffer import GPUBuffer, alive
 from .query import GPUQuerySet, PassWrites
 

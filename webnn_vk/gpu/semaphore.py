@@ -6,12 +6,12 @@ import operator
 import threading
 from typing import Any
 
-from .. import background
-from ..driver import DriverError, FeatureMissing, sharing_of
-from ..errors import NotSupportedError, OperationError
-from ..face import OneOfAKind, PublicDir
-from ..runtime import Lane, Submit
-from ..runtime.external import stop_waits
+from webnn_vk.driver import DriverError, FeatureMissing, sharing_of
+from webnn_vk.runtime import Lane, Submit
+from webnn_vk.runtime.external import stop_waits
+from webnn_vk.support import background
+from webnn_vk.support.errors import NotSupportedError, OperationError
+from webnn_vk.support.mixins import OneOfAKind, PublicDir
 
 
 class GPUSemaphore(PublicDir, OneOfAKind):

@@ -12,10 +12,10 @@ from webnn_vk.codegen import GlslError, KernelSpec
 from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.glsl import CompilerUnavailable, Source
 from webnn_vk.codegen.store import ShaderUnavailable
+from webnn_vk.driver import Pipeline, PipelineRequest
+from webnn_vk.support.errors import NotSupportedError, sanitize
+from webnn_vk.support.mixins import PublicDir
 
-from ..driver import Pipeline, PipelineRequest
-from ..errors import NotSupportedError, sanitize
-from ..face import PublicDir
 from .device_state import DeviceState
 from .reflection import Reflection, reflect
 

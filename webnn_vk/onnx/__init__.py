@@ -8,7 +8,7 @@ values alone, shape arithmetic above all, is computed at import.
 
 from __future__ import annotations
 
-from .. import packages
+from webnn_vk.support import packages
 
 if _missing := packages.problem("webnn_vk.onnx needs", "onnx"):
     raise packages.MissingPackages(_missing)

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import sanitize
+from webnn_vk.support.errors import sanitize
+
 from .node_args import NodeArg
 from .types import numpy_type
 

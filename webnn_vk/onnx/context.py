@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from onnx import GraphProto
 
-from ..builder import MLGraphBuilder, MLOperand
+from webnn_vk.api.builder import MLGraphBuilder, MLOperand
+
 from .errors import Problem, Unsupported
 from .nodes import NodeCall
 from .scope import Scope

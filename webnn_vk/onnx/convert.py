@@ -10,8 +10,9 @@ import numpy as np
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
 
-from ..builder import MLGraphBuilder, MLOperand
-from ..errors import sanitize
+from webnn_vk.api.builder import MLGraphBuilder, MLOperand
+from webnn_vk.support.errors import sanitize
+
 from . import folding, functions, records
 from .context import NodeContext
 from .errors import InvalidModelError, NeedsValue, Problem, Unsupported

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .. import environment
-from ..context import MLContext
-from ..errors import sanitize
-from ..navigator import ml
-from ..settings import Settings
+from webnn_vk.api.context import MLContext
+from webnn_vk.api.navigator import ml
+from webnn_vk.support import environment
+from webnn_vk.support.errors import sanitize
+from webnn_vk.support.settings import Settings
 
 CPU = "CPUExecutionProvider"
 

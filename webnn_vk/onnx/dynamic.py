@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
-from ..builder import ShapeBuilder, constant_of
-from ..runtime import CpuDevice, reclaim
-from ..runtime.engine_limits import STAYS
-from ..runtime.engines import OnnxEngine
+from webnn_vk.api.builder import ShapeBuilder, constant_of
+from webnn_vk.runtime import CpuDevice, reclaim
+from webnn_vk.runtime.engine_limits import STAYS
+from webnn_vk.runtime.engines import OnnxEngine
+
 from .convert import Conversion
 from .nodes import NodeCall
 from .reading import Model, subgraphs
@@ -133,7 +134,7 @@ def opened(model: Model, trial: Trial) -> DynamicRun | None:
     if trial.unfit:
         return None
     # A third of a second to load; whether it can be, graphs find out too.
-    from ..runtime import onnx_engine
+    from webnn_vk.runtime import onnx_engine
 
     try:
         data, weights = _written(model)

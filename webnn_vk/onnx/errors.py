@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ..errors import NotSupportedError, sanitize
+from webnn_vk.support.errors import NotSupportedError, sanitize
 
 
 class InvalidModelError(ValueError):

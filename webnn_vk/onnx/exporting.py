@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ..builder import MLOperand
-from ..errors import NotSupportedError
-from ..graph.onnx import MAX_EMBEDDED, OLDEST_OPSET, fragment_of, model_of, serialized
-from ..ml_graph import MLGraph
-from ..readback import source_of
+from webnn_vk.api.builder import MLOperand
+from webnn_vk.api.graph_source import source_of
+from webnn_vk.api.ml_graph import MLGraph
+from webnn_vk.compiler.ir.onnx import MAX_EMBEDDED, OLDEST_OPSET, fragment_of, model_of, serialized
+from webnn_vk.support.errors import NotSupportedError
 
 #: With external data, constants from this many bytes on are outside of the model.
 _EXTERNAL_BYTES = 1024

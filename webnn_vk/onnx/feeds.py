@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import reason, sanitize
+from webnn_vk.support.errors import reason, sanitize
+
 from .errors import Problem, UnsupportedModelError
 from .importing import NO_TENSORS
 from .reading import Port

@@ -9,7 +9,8 @@ from typing import Any
 import onnx
 from onnx import AttributeProto, FunctionProto, helper
 
-from ..builder import MLOperand
+from webnn_vk.api.builder import MLOperand
+
 from .nodes import NodeCall
 from .types import CARRIERS, numpy_type
 from .values import Tensor, Value

@@ -8,13 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from .. import background, notices
-from ..builder import MLGraphBuilder, MLOperand, ShapeBuilder, constant_of, is_computed
-from ..context import MLContext
-from ..data_types import MAX_DIMENSION, MLOperandDescriptor, check_dimensions, to_shape
-from ..errors import InvalidStateError, sanitize
-from ..ml_graph import MLGraph
-from ..promise import MLPromise, follow
+from webnn_vk.api.builder import MLGraphBuilder, MLOperand, ShapeBuilder, constant_of, is_computed
+from webnn_vk.api.context import MLContext
+from webnn_vk.api.ml_graph import MLGraph
+from webnn_vk.compiler.types.data_types import (
+    MAX_DIMENSION,
+    MLOperandDescriptor,
+    check_dimensions,
+    to_shape,
+)
+from webnn_vk.support import background, warnings
+from webnn_vk.support.errors import InvalidStateError, sanitize
+from webnn_vk.support.promise import MLPromise, follow
+
 from . import ops  # noqa: F401  (fills the table of records)
 from .convert import Conversion, MakeConstant
 from .ends import why_no_tensor
@@ -186,7 +192,7 @@ def convert_any(
         if declared is not None and declared.shape is not None and isinstance(value, Tensor):
             if not _matches(value.shape, declared.shape):
                 # No error, as for ONNX Runtime: exporters leave such behind.
-                notices.say_once(
+                warnings.say_once(
                     f"the model declares output {sanitize(name)!r} with shape "
                     f"{_shown(declared.shape)}; it is {list(value.shape)}"
                 )

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, NodeProto
 
-from ..errors import sanitize
+from webnn_vk.support.errors import sanitize
+
 from .errors import InvalidModelError
 from .reading import domain_name
 from .weights import ExternalData, to_array

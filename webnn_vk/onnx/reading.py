@@ -21,8 +21,9 @@ from onnx import (
     TypeProto,
 )
 
-from .. import headroom
-from ..errors import sanitize
+from webnn_vk.support import memory_probe
+from webnn_vk.support.errors import sanitize
+
 from .embedded import without_weights
 from .errors import InvalidModelError, Unsupported
 from .types import type_name
@@ -87,7 +88,7 @@ def read_model(source: Any) -> Model:
         source, own = (source, None) if small is None else (small, own)
     if isinstance(source, (bytes, bytearray, memoryview)):
         proto = ModelProto()
-        headroom.require(memoryview(source).nbytes + headroom.PROTOBUF_BYTES)
+        memory_probe.require(memoryview(source).nbytes + memory_probe.PROTOBUF_BYTES)
         try:
             # Parsed where it lies: a mapped file is not copied first.
             proto.ParseFromString(memoryview(source))

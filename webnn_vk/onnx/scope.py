@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 
 from onnx import AttributeProto
 
-from ..errors import sanitize
+from webnn_vk.support.errors import sanitize
+
 from .errors import InvalidModelError
 from .values import Value
 

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import background
-from ..builder import MLGraphBuilder, MLOperand, constant_of
-from ..context import MLContext
-from ..context_state import context_state
-from ..errors import InvalidStateError, OperationError, sanitize
-from ..ml_graph import MLGraph
-from ..runtime import CpuDevice
+from webnn_vk.api.builder import MLGraphBuilder, MLOperand, constant_of
+from webnn_vk.api.context import MLContext
+from webnn_vk.api.ml_graph import MLGraph
+from webnn_vk.runtime import CpuDevice
+from webnn_vk.runtime.context_state import context_state
+from webnn_vk.support import background
+from webnn_vk.support.errors import InvalidStateError, OperationError, sanitize
+
 from .binding import IOBinding
 from .convert import Conversion
 from .defaults import default_context, provider_names, title_of

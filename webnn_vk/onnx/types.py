@@ -6,7 +6,8 @@ import ml_dtypes
 import numpy as np
 from onnx import TensorProto, helper
 
-from ..data_types import DATA_TYPES
+from webnn_vk.compiler.types.data_types import DATA_TYPES
+
 from .errors import Unsupported
 
 #: Types that WebNN lacks and the type that holds all their values.

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..builder import MLOperand
+from webnn_vk.api.builder import MLOperand
+
 from .errors import NeedsValue
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
-from ..errors import sanitize
+from webnn_vk.support.errors import sanitize
+
 from .embedded import OWN_FILE
 from .errors import InvalidModelError, Unsupported
 from .types import numpy_type, type_name

@@ -10,9 +10,10 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..driver import BarrierCommand, Command, DriverError, Recording, TimestampCommand
-from ..program import CopyStep, DeviceSegment, DispatchStep, HostSegment, Program
-from ..runtime.work import Read, RunGraph, Write
+from webnn_vk.compiler.program import CopyStep, DeviceSegment, DispatchStep, HostSegment, Program
+from webnn_vk.driver import BarrierCommand, Command, DriverError, Recording, TimestampCommand
+from webnn_vk.runtime.work import Read, RunGraph, Write
+
 from .sampling import Sampler
 
 #: Recordings with times that are kept for the next run on the same tensors.

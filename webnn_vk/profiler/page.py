@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from ..pictures import Picture, PicturesUnavailable, of_program
-from ..pictures.page import drawn, filled, legend_html
+from .pictures import Picture, PicturesUnavailable, of_program
+from .pictures.page import drawn, filled, legend_html
 from .report import ProfileReport, Recorded, duration, title_of
 
 #: Slices of the timeline that a page holds; of longer profiles the first.

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import background
-from ..context_state import ContextState
-from ..errors import InvalidStateError
-from ..face import OneOfAKind, PublicDir
-from ..pictures import Picture
+from webnn_vk.runtime.context_state import ContextState
+from webnn_vk.support import background
+from webnn_vk.support.errors import InvalidStateError
+from webnn_vk.support.mixins import OneOfAKind, PublicDir
+
 from .collect import Collector
 from .page import page
+from .pictures import Picture
 from .report import ProfileReport, Recorded, recorded, report_of
 from .roofline import Roofline, measure
 from .sampling import Sampler, stamp_seconds

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import sanitize
-from ..face import html_table
-from ..program import CopyStep, CpuStep, DispatchStep, Program, ReportLine
+from webnn_vk.compiler.program import CopyStep, CpuStep, DispatchStep, Program, ReportLine
+from webnn_vk.support.errors import sanitize
+from webnn_vk.support.mixins import html_table
+
 from .collect import BatchTimes, Collector, DeviceTimes, HostRun, Run
 from .roofline import Roofline
 

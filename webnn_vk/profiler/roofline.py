@@ -10,8 +10,7 @@ import numpy as np
 from webnn_vk.codegen import KernelSpec
 from webnn_vk.codegen.spec import Buffer, Param
 from webnn_vk.codegen.store import ShaderUnavailable
-
-from ..driver import (
+from webnn_vk.driver import (
     DispatchCommand,
     DriverError,
     PipelineRequest,

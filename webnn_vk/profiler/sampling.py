@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
-from ..driver import BarrierCommand, Command, DriverError, FillCommand, TimestampCommand
+from webnn_vk.driver import BarrierCommand, Command, DriverError, FillCommand, TimestampCommand
 
 #: So many runs of each graph are timed whatever that costs: a short profile has all of them.
 FIRST = 5

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..errors import sanitize
+from webnn_vk.support.errors import sanitize
+
 from .report import Recorded, ReportLine, title_of
 
 #: The rows: thread numbers and names, in the order in which they are shown.

@@ -5,8 +5,8 @@ from .device import Device
 from .driver_device import DriverDevice
 from .engine import HostEngine
 from .engines import find_engine
-from .lane import Fence, Lane
 from .observer import Observer
+from .queue import Fence, Lane
 from .storage import Storage
 from .timeline import Timeline
 from .work import (

@@ -12,31 +12,19 @@ from typing import Any
 import numpy as np
 
 from webnn_vk.codegen.spec import KernelSpec
+from webnn_vk.compiler.program import Constants, Program, with_kernels
+from webnn_vk.compiler.types.data_types import MAX_DIMENSION
+from webnn_vk.support import background
+from webnn_vk.support.errors import DOMException, InvalidStateError, OperationError
 
-from .. import background
-from ..data_types import MAX_DIMENSION
-from ..errors import DOMException, InvalidStateError, OperationError
-from ..program import Constants, Program, with_kernels
 from . import reclaim
 from .device import Batch
 from .engine import NUMPY, HostEngine
 from .host import Arrays
 from .observer import Observer, Watch
-from .pace import Cost
 from .storage import Storage, again, heed, poisoned, unfound
-from .work import (
-    LENT,
-    Allocate,
-    Await,
-    Executable,
-    Order,
-    Read,
-    Refuse,
-    Run,
-    RunGraph,
-    Work,
-    Write,
-)
+from .throttle import Cost
+from .work import LENT, Allocate, Await, Executable, Order, Read, Refuse, Run, RunGraph, Work, Write
 
 
 class CpuExecutable:

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from webnn_vk.codegen.spec import KernelSpec
+from webnn_vk.compiler.program import Constants, Program
+from webnn_vk.driver.device_profile import DeviceProfile
 
-from ..device_profile import DeviceProfile
-from ..program import Constants, Program
 from .observer import Observer, Watch
 from .storage import Storage
 from .work import Executable, Work

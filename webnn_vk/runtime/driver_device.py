@@ -12,8 +12,8 @@ import numpy as np
 from webnn_vk.codegen.glsl import GlslError
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.store import ShaderStore, ShaderUnavailable
-
-from ..driver import (
+from webnn_vk.compiler.program import Constants, HostSegment, Program
+from webnn_vk.driver import (
     BarrierCommand,
     Command,
     CopyCommand,
@@ -25,17 +25,17 @@ from ..driver import (
     OutOfHostMemory,
     Recording,
 )
-from ..errors import InvalidStateError
-from ..integers import padded
-from ..program import Constants, HostSegment, Program
+from webnn_vk.support.errors import InvalidStateError
+from webnn_vk.support.integers import padded
+
 from . import reclaim
 from .device import Batch
 from .driver_memory import DriverMemory, translated
 from .engine import NUMPY, HostEngine
 from .executable import DriverExecutable
 from .host import Arrays
+from .self_test import Trials
 from .storage import DeviceLostError, KernelsRefused, ShadersMissing, again, poisoned, unfound
-from .trials import Trials
 from .work import (
     LENT,
     Allocate,

@@ -12,9 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from webnn_vk.codegen.store import ShaderStore
-
-from ..device_profile import DeviceProfile
-from ..driver import (
+from webnn_vk.driver import (
     DeviceLost,
     Driver,
     DriverClosed,
@@ -24,9 +22,11 @@ from ..driver import (
     OutOfHostMemory,
     sharing_of,
 )
-from ..driver.resources import room_for
-from ..errors import InvalidStateError, NotSupportedError, UnknownError
-from ..integers import padded
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.driver.resources import room_for
+from webnn_vk.support.errors import InvalidStateError, NotSupportedError, UnknownError
+from webnn_vk.support.integers import padded
+
 from . import reclaim
 from .engine import NUMPY, HostEngine
 from .observer import Observer

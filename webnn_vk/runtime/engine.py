@@ -9,7 +9,8 @@ from typing import Protocol
 
 import numpy as np
 
-from ..program import Constants, HostSegment, Program
+from webnn_vk.compiler.program import Constants, HostSegment, Program
+
 from .host import Arrays, Memory, run_host_segment
 
 #: Takes the steps of one segment.

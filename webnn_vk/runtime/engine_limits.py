@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..program import CpuStep
+from webnn_vk.compiler.program import CpuStep
 
 
 @dataclass(frozen=True)

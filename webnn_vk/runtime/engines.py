@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from .. import forks, packages
-from ..errors import NotSupportedError
-from ..program import Constants, HostSegment, Program
+from webnn_vk.compiler.program import Constants, HostSegment, Program
+from webnn_vk.support import forks, packages
+from webnn_vk.support.errors import NotSupportedError
+
 from .engine import NUMPY, HostEngine, Prepared
 
 

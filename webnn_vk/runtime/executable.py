@@ -9,7 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from ..driver import (
+from webnn_vk.compiler.program import (
+    Constants,
+    CopyStep,
+    DeviceSegment,
+    DeviceStep,
+    DispatchStep,
+    HostSegment,
+    Program,
+    Range,
+    with_kernels,
+)
+from webnn_vk.driver import (
     BarrierCommand,
     Command,
     CopyCommand,
@@ -24,24 +35,14 @@ from ..driver import (
     Recording,
     TimestampCommand,
 )
-from ..driver.resources import TEXEL_BYTES, room_for
-from ..program import (
-    Constants,
-    CopyStep,
-    DeviceSegment,
-    DeviceStep,
-    DispatchStep,
-    HostSegment,
-    Program,
-    Range,
-    with_kernels,
-)
+from webnn_vk.driver.resources import TEXEL_BYTES, room_for
+
 from . import reclaim
 from .driver_memory import DriverMemory
 from .host import Arrays
-from .pace import Cost
 from .setup import Setup
 from .storage import KernelsRefused, Storage
+from .throttle import Cost
 from .work import Order, Work
 from .workspace import Workspace
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from ..driver import (
+from webnn_vk.driver import (
     DeviceLost,
     DriverClosed,
     ExternalMemory,
@@ -15,6 +15,7 @@ from ..driver import (
     OwnershipCommand,
     sharing_of,
 )
+
 from .driver_memory import DriverMemory
 from .storage import Storage
 

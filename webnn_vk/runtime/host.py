@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from ..data_types import MLOperandDescriptor
-from ..ops import ALL_OPERATORS
-from ..ops.arguments import Operands
-from ..program import CopyStep, CpuStep, HostSegment, Range
+from webnn_vk.compiler.ops import ALL_OPERATORS
+from webnn_vk.compiler.ops.arguments import Operands
+from webnn_vk.compiler.program import CopyStep, CpuStep, HostSegment, Range
+from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 
 #: Results of CPU steps by slot, for later CPU steps.
 Arrays = dict[int, np.ndarray]

@@ -6,8 +6,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ..gate import Gate
-from .lane import Fence, Lane
+from webnn_vk.support.event import Gate
+
+from .queue import Fence, Lane
 from .schedule import Follow
 from .work import Work
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ..driver import CopyCommand, DeviceLost, DriverError
-from ..errors import InvalidStateError, OperationError
-from .lane import Lane
+from webnn_vk.driver import CopyCommand, DeviceLost, DriverError
+from webnn_vk.support.errors import InvalidStateError, OperationError
+
+from .queue import Lane
 from .storage import Storage, again
 from .work import Submit
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from ..driver import Command, Recording
-from ..program import HostSegment
+from webnn_vk.compiler.program import HostSegment
+from webnn_vk.driver import Command, Recording
 
 
 class Watch(Protocol):

@@ -19,13 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import forks
-from ..errors import NotSupportedError, OperationError
-from ..graph import Graph, Node, Value
-from ..graph.onnx import OLDEST_OPSET, model_of, serialized
-from ..graph.to_onnx import Fragment, write
-from ..ops import ALL_OPERATORS
-from ..program import Constants, CpuStep, CpuTensor, HostSegment, Program
+from webnn_vk.compiler.ir import Graph, Node, Value
+from webnn_vk.compiler.ir.onnx import OLDEST_OPSET, model_of, serialized
+from webnn_vk.compiler.ir.to_onnx import Fragment, write
+from webnn_vk.compiler.ops import ALL_OPERATORS
+from webnn_vk.compiler.program import Constants, CpuStep, CpuTensor, HostSegment, Program
+from webnn_vk.support import forks
+from webnn_vk.support.errors import NotSupportedError, OperationError
+
 from . import reclaim
 from .engine import NUMPY, HostRun, Prepared, WholeRun
 from .engine_limits import stays

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from ..driver import OutOfDeviceMemory, OutOfHostMemory
+from webnn_vk.driver import OutOfDeviceMemory, OutOfHostMemory
 
 _T = TypeVar("_T")
 

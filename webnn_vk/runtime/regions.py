@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ..program import CopyStep, CpuStep, CpuTensor, HostSegment
+from webnn_vk.compiler.program import CopyStep, CpuStep, CpuTensor, HostSegment
 
 Step = CpuStep | CopyStep
 

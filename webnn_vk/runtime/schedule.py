@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from .pace import AHEAD_SECONDS, BATCH_SECONDS, Cost, Pace, Taken
 from .storage import Storage
+from .throttle import AHEAD_SECONDS, BATCH_SECONDS, Cost, Pace, Taken
 from .work import Allocate, Await, Lend, Read, Return, RunGraph, Submit, Work, Write, refused
 
 #: Batches on the device at the same time.

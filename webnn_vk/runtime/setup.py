@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..driver.resources import room_for
-from ..integers import padded
-from ..program import Constants, DeviceStep, Program, SetupPart
+from webnn_vk.compiler.program import Constants, DeviceStep, Program, SetupPart
+from webnn_vk.driver.resources import room_for
+from webnn_vk.support.integers import padded
+
 from .driver_memory import DriverMemory
 from .storage import Storage
 from .work import Allocate, Order, Run, SetUp, Work, Write

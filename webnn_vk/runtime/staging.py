@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
-from .. import background
-from ..errors import InvalidStateError
-from ..gate import Gate
+from webnn_vk.support import background
+from webnn_vk.support.errors import InvalidStateError
+from webnn_vk.support.event import Gate
 
 #: Bytes of data given to a timeline (writes, constants, inputs of ``compute_async``) that are not
 #: on the device yet. One call alone may be larger.

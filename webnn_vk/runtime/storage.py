@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..kernels import Refused
+from webnn_vk.compiler.kernels import Refused
 
 _serials = itertools.count(1)
 

@@ -24,18 +24,19 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from .. import background, forks
-from ..errors import InvalidStateError
-from ..gate import Gate
+from webnn_vk.support import background, forks
+from webnn_vk.support.errors import InvalidStateError
+from webnn_vk.support.event import Gate
+
 from .device import Batch, Device
 from .inbox import Departure
-from .lane import Lane
 from .observer import Observer
-from .pace import Span, pace_of
+from .queue import Lane
 from .schedule import PlannedBatch, Schedule
+from .scheduler_lock import Turn, call
 from .staging import Staging
 from .storage import DeviceLostError
-from .turn import Turn, call
+from .throttle import Span, pace_of
 
 FORKED = "this context was made before a fork; make a new one in the child process"
 FORKED_ON_VULKAN = (

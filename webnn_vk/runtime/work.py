@@ -15,13 +15,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from webnn_vk.codegen.spec import KernelSpec
+from webnn_vk.compiler.program import GraphReport, Program
+from webnn_vk.driver.errors import DriverError
+from webnn_vk.support.errors import DOMException, OperationError, UnknownError
 
-from ..driver.errors import DriverError
-from ..errors import DOMException, OperationError, UnknownError
-from ..program import GraphReport, Program
-from .pace import Cost
 from .staging import Held
 from .storage import Storage
+from .throttle import Cost
 from .workspace import Workspace
 
 _log = logging.getLogger("webnn_vk")

@@ -1,6 +1,6 @@
 """What stands on top of the library: the command line, the demo and the build's SPIR-V pack."""
 
-from .. import packages
+from webnn_vk.support import packages
 
 
 class ToolError(Exception):

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..ml_graph import executable_of
+from webnn_vk.api.ml_graph import executable_of
+
 from . import ToolError
 from .models import SAVED, OpenedModel, need_packages, onnx_package
 from .output import duration, emit, facts, say, size, table, working

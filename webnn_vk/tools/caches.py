@@ -8,11 +8,11 @@ from pathlib import Path
 
 from webnn_vk import __version__
 from webnn_vk.codegen.store import cache_state, damaged_entries
+from webnn_vk.compiler.program.saved_graphs import SavedGraphs
+from webnn_vk.runtime.tuning import FOLDER, damaged_schedules, remembered_files, schedule_files
+from webnn_vk.support.errors import DOMException, NotSupportedError, sanitize
+from webnn_vk.support.settings import Settings
 
-from ..errors import DOMException, NotSupportedError, sanitize
-from ..saved_graphs import SavedGraphs
-from ..settings import Settings
-from ..tuning import FOLDER, damaged_schedules, remembered_files, schedule_files
 from . import ToolError, pack_cache
 from .models import SAVED
 from .output import emit, facts, say, size, table

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ..errors import sanitize
-from ..program import GraphReport
+from webnn_vk.compiler.program import GraphReport
+from webnn_vk.support.errors import sanitize
+
 from .devices import open_context
 from .inputs import read_inputs
 from .models import UnsupportedModel

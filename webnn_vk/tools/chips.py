@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from webnn_vk.api.graph_source import with_weights
 from webnn_vk.codegen import ShaderStore, ShaderUnavailable
 from webnn_vk.codegen.isa import Compiled, IsaError, Module, chip_profile, compile_for
 from webnn_vk.codegen.isa import text as isa_text
+from webnn_vk.compiler.program import DispatchStep, Target, compile_program
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.errors import DOMException, sanitize
 
-from ..device_profile import DeviceProfile
-from ..errors import DOMException, sanitize
-from ..program import DispatchStep, Target, compile_program
-from ..readback import with_weights
 from . import ToolError
 from .devices import open_context
 from .kernels import Kernel, Source, of_program

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import packages
-from ..examples.sentence_encoder import (
+from webnn_vk.examples.sentence_encoder import (
     INSTALL_COMMAND,
     PACKAGE,
     Model,
@@ -21,7 +20,9 @@ from ..examples.sentence_encoder import (
     load_model,
     plan_batches,
 )
-from ..examples.weights import is_installed
+from webnn_vk.examples.weights import is_installed
+from webnn_vk.support import packages
+
 from . import ToolError
 from .devices import open_context, vulkan_problem
 from .output import emit

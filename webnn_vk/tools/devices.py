@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import webnn_vk
-from webnn_vk.settings import Settings
+from webnn_vk.support.settings import Settings
 
 from . import ToolError
 
@@ -14,7 +14,7 @@ from . import ToolError
 def vulkan_problem() -> str | None:
     """Why there is no usable Vulkan device (software ones included) here; None when there is."""
     from webnn_vk.driver import DriverUnavailable
-    from webnn_vk.opening import find_devices
+    from webnn_vk.runtime.device_selection import find_devices
 
     try:
         devices = find_devices()
@@ -48,7 +48,7 @@ def open_context(device: str | None = None, **changes: Any) -> Any:
 def default_device() -> dict[str, Any]:
     """What `create_context()` takes: "index" (None for the CPU device), "name" and "reason". Raises
     what it would be rejected with. The device is opened, as only that shows whether it works."""
-    from webnn_vk.opening import open_best
+    from webnn_vk.runtime.device_selection import open_best
 
     opened = open_best(Settings.from_environment())
     choice = opened.choice
@@ -85,7 +85,7 @@ def listing() -> list[dict[str, Any]]:
 
 def _why_not_opened() -> dict[int | None, str | None]:
     from webnn_vk.driver import DriverError
-    from webnn_vk.opening import find_devices, why_not_opened
+    from webnn_vk.runtime.device_selection import find_devices, why_not_opened
 
     try:
         found = find_devices()

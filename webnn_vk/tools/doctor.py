@@ -9,15 +9,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import webnn_vk
-from webnn_vk import environment
 from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.glsl import CompilerUnavailable
 from webnn_vk.codegen.pack import PACK_PATH, Pack, PackError, find_pack
 from webnn_vk.codegen.store import cache_state
-from webnn_vk.opening import ask_drivers_anew
+from webnn_vk.runtime import find_engine
+from webnn_vk.runtime.device_selection import ask_drivers_anew
+from webnn_vk.support import environment
+from webnn_vk.support.settings import Settings
 
-from ..runtime import find_engine
-from ..settings import Settings
 from .devices import default_device, listing, vulkan_problem
 
 _PACKAGES = ("numpy", "vulkan", "jinja2", "platformdirs", "typer", "rich")

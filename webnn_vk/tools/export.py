@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..errors import DOMException
+from webnn_vk.support.errors import DOMException
+
 from . import ToolError
 from .devices import open_context
 from .inputs import read_inputs
@@ -38,7 +39,7 @@ def export(options: Options, target: str, opset: int | None) -> None:
                 onnx_package().export(model.graph, target, opset=opset)
                 written = [Path(target)]
             else:
-                from .. import webnn_file
+                from webnn_vk import webnn_file
 
                 webnn_file.save(model.graph, target)
                 written = [Path(target), Path(target).with_suffix(".safetensors")]

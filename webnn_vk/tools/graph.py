@@ -8,12 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..context_state import context_state
-from ..errors import nearest, sanitize
-from ..ml_graph import executable_of
-from ..pictures import PassPictures, Picture, of_program, page, svg
-from ..program import GraphReport
-from ..program.compile import PASSES
+from webnn_vk.api.ml_graph import executable_of
+from webnn_vk.compiler.program import GraphReport
+from webnn_vk.compiler.program.compile import PASSES
+from webnn_vk.profiler.pictures import PassPictures, Picture, of_program, page, svg
+from webnn_vk.runtime.context_state import context_state
+from webnn_vk.support.errors import nearest, sanitize
+
 from . import ToolError
 from .devices import open_context
 from .inputs import read_inputs

@@ -7,11 +7,11 @@ from typing import Any
 
 import webnn_vk
 from webnn_vk.codegen.store import cache_state
+from webnn_vk.driver import DriverError
+from webnn_vk.driver.device_info import DeviceInfo
+from webnn_vk.runtime.device_selection import find_devices, known_quirks
+from webnn_vk.support.settings import Settings
 
-from ..device_info import DeviceInfo
-from ..driver import DriverError
-from ..opening import find_devices, known_quirks
-from ..settings import Settings
 from . import ToolError
 from .caches import saved_graphs
 from .output import emit, facts, say, size, table

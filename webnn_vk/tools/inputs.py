@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..data_types import MLOperandDescriptor
-from ..errors import sanitize
+from webnn_vk.compiler.types.data_types import MLOperandDescriptor
+from webnn_vk.support.errors import sanitize
+
 from . import ToolError
 from .models import OpenedModel
 
@@ -173,7 +174,7 @@ def image_array(
 ) -> np.ndarray:
     """An image as an input [1, C, H, W] or [1, H, W, C], or without the batch, of 1 or 3 channels:
     resized, between 0 and 1 and then scaled for floats, between 0 and 255 for integers."""
-    from ..examples.images import ImageError, open_image
+    from webnn_vk.examples.images import ImageError, open_image
 
     try:
         image = open_image(path)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from webnn_vk.api.ml_graph import executable_of
 from webnn_vk.codegen import KernelSpec
+from webnn_vk.compiler.ops import OPERATORS
+from webnn_vk.compiler.program import DispatchStep, Program
+from webnn_vk.support.errors import DOMException, nearest
 
-from ..errors import DOMException, nearest
-from ..ml_graph import executable_of
-from ..ops import OPERATORS
-from ..program import DispatchStep, Program
 from . import ToolError
 from .devices import open_context
 from .inputs import read_inputs
@@ -23,8 +23,8 @@ from .output import working
 from .running import Options, open_as_given
 
 if TYPE_CHECKING:
-    from ..context import MLContext
-    from ..ml_graph import MLGraph
+    from webnn_vk.api.context import MLContext
+    from webnn_vk.api.ml_graph import MLGraph
 
 #: What makes the graph on a context that it is given.
 Source = Callable[["MLContext"], "MLGraph"]
@@ -107,7 +107,7 @@ def of_operator(call: Call) -> Source:
 
 
 def _builder() -> Any:
-    from ..builder import MLGraphBuilder
+    from webnn_vk.api.builder import MLGraphBuilder
 
     return MLGraphBuilder
 

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import DOMException, sanitize
+from webnn_vk.support.errors import DOMException, sanitize
+
 from . import ToolError, need
 
 if TYPE_CHECKING:
-    from ..context import MLContext
-    from ..ml_graph import MLGraph
+    from webnn_vk.api.context import MLContext
+    from webnn_vk.api.ml_graph import MLGraph
 
 SAVED = "cache:"
 #: Lengths of dimensions that are not given: the batch, those of images, and others (of time, of
@@ -127,7 +128,7 @@ def need_packages(model: str, *features: str) -> None:
 def onnx_package() -> Any:
     """``webnn_vk.onnx``; ``ToolError`` where the packages that it needs are missing."""
     need("this needs", "onnx")
-    from .. import onnx
+    from webnn_vk import onnx
 
     return onnx
 
@@ -237,7 +238,7 @@ def _open_onnx(
     model: str, context: MLContext, shapes: Shapes, values: Values, outputs: Sequence[str] | None
 ) -> OpenedModel:
     onnx = onnx_package()
-    from ..onnx.reading import read_model
+    from webnn_vk.onnx.reading import read_model
 
     read = read_model(model)
     ports = {n: Port(n, p.type, p.shape) for n, p in read.inputs.items()}
@@ -279,8 +280,8 @@ def _open_onnx(
 
 
 def _open_webnn(model: str, context: MLContext, shapes: Shapes, values: Values) -> OpenedModel:
-    from .. import webnn_file
-    from ..webnn_file.text import Dynamic, parse
+    from webnn_vk import webnn_file
+    from webnn_vk.webnn_file.text import Dynamic, parse
 
     document = parse(Path(model).read_bytes().decode("utf-8", "replace"))
     ports, most = {}, {}

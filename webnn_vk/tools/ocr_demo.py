@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..examples.images import ImageError, open_image
-from ..examples.weights import WeightsError
+from webnn_vk.examples.images import ImageError, open_image
+from webnn_vk.examples.weights import WeightsError
+
 from . import ToolError
 from .demo import need_with_weights
 from .devices import open_context, vulkan_problem
@@ -19,7 +20,7 @@ from .output import emit
 from .progress import Progress
 
 if TYPE_CHECKING:
-    from ..examples.text_reader import Line, TextReader
+    from webnn_vk.examples.text_reader import Line, TextReader
 
 #: The picture's sides: no longer than this, or it is made smaller before it is drawn on.
 LONGEST_SIDE = 1600
@@ -35,7 +36,7 @@ def example_page() -> Path:
 
 
 def _need_packages() -> None:
-    from ..examples.text_reader import DETECTION
+    from webnn_vk.examples.text_reader import DETECTION
 
     need_with_weights("reading", DETECTION.package, DETECTION.install_command)
 
@@ -97,7 +98,7 @@ def check_target(target: Path, source: Path) -> None:
 def make_reader(context: Any, notify: Any) -> TextReader:
     """The reader; `ToolError` where its weights or a library is missing."""
     _need_packages()
-    from ..examples.text_reader import TextReader
+    from webnn_vk.examples.text_reader import TextReader
 
     try:
         return TextReader(context, notify)

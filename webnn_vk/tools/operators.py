@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..data_types import ALL_TYPES
-from ..ops.record import OPERATORS, Operator
+from webnn_vk.compiler.ops.record import OPERATORS, Operator
+from webnn_vk.compiler.types.data_types import ALL_TYPES
 
 
 def table() -> str:

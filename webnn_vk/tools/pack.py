@@ -12,21 +12,17 @@ import jinja2
 import numpy
 
 import webnn_vk
-from webnn_vk import kernels, source_tree
 from webnn_vk.codegen.compiler import find_compiler, find_knowing, knows
 from webnn_vk.codegen.pack import PACK_PATH, Pack
 from webnn_vk.codegen.render import SHADERS
 from webnn_vk.codegen.spec import KernelSpec
-from webnn_vk.codegen.store import (
-    MATRIX2_EXTENSION,
-    MATRIX2_TARGET,
-    MATRIX_EXTENSION,
-    build_pack,
-)
+from webnn_vk.codegen.store import MATRIX2_EXTENSION, MATRIX2_TARGET, MATRIX_EXTENSION, build_pack
+from webnn_vk.compiler import kernels
+from webnn_vk.compiler.kernels.expression import HALF_CONVERSIONS
+from webnn_vk.compiler.kernels.norm import SUBGROUPS
 from webnn_vk.gpu import nanoseconds
-from webnn_vk.kernels.expression import HALF_CONVERSIONS
-from webnn_vk.kernels.norm import SUBGROUPS
 from webnn_vk.profiler import roofline
+from webnn_vk.support import source_tree
 
 from . import pack_cache
 

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from webnn_vk import environment
 from webnn_vk.codegen.files import read_regular, write_atomically
+from webnn_vk.support import environment
 
 #: The name of the folder among the user's caches.
 FOLDER = "packs"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from ..profiler.report import title_of
+from webnn_vk.profiler.report import title_of
+
 from . import ToolError
 from .output import duration, emit, facts, say, table, working, writable
 from .running import Options, Tensors, ready

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import sanitize
+from webnn_vk.support.errors import sanitize
+
 from . import ToolError
 from .output import duration, emit, facts, say, table, working
 from .running import Options, ready

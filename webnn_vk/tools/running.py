@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..context_state import context_state
-from ..data_types import MLTensorDescriptor
-from ..pictures import PassPictures, Picture
+from webnn_vk.compiler.types.data_types import MLTensorDescriptor
+from webnn_vk.profiler.pictures import PassPictures, Picture
+from webnn_vk.runtime.context_state import context_state
+
 from . import ToolError
 from .devices import open_context
 from .inputs import Given, ImageScale, feeds, named, read_inputs
 from .models import OpenedModel, open_model
 
 if TYPE_CHECKING:
-    from ..context import MLContext
+    from webnn_vk.api.context import MLContext
 
 
 @dataclass(frozen=True)
@@ -104,11 +105,11 @@ def model_inputs(model: str) -> list[str]:
     try:
         if kind == "onnx":
             onnx_package()
-            from ..onnx.reading import read_model
+            from webnn_vk.onnx.reading import read_model
 
             return list(read_model(model).inputs)
         if kind == "webnn":
-            from ..webnn_file.text import parse
+            from webnn_vk.webnn_file.text import parse
 
             with open(model, encoding="utf-8", errors="replace") as file:
                 document = parse(file.read())

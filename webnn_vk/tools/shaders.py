@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from webnn_vk.codegen import __main__ as generator
 from webnn_vk.codegen import spirv
 from webnn_vk.codegen.render import render, template_info, templates
+from webnn_vk.support.errors import sanitize
 
-from ..errors import sanitize
 from . import ToolError
 from .kernels import Kernel, Source, kernels
 from .output import emit, facts, say, table

@@ -6,9 +6,10 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from ..context import tuner_of
-from ..errors import sanitize
-from ..tuning import Outcome, Plan
+from webnn_vk.api.context import tuner_of
+from webnn_vk.runtime.tuning import Outcome, Plan
+from webnn_vk.support.errors import sanitize
+
 from . import ToolError
 from .devices import open_context
 from .inputs import read_inputs

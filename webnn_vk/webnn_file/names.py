@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ..ops import OPERATORS, Operator
-from ..ops.record import Parameter
+from webnn_vk.compiler.ops import OPERATORS, Operator
+from webnn_vk.compiler.ops.record import Parameter
 
 #: The format's names for the data types.
 SHORT_TYPES = {

@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from .. import background
-from ..builder import MLGraphBuilder, MLOperand, constant_of, is_computed
-from ..context import MLContext
-from ..data_types import MLOperandDescriptor, cast_number, check_dimensions
-from ..errors import InvalidStateError, sanitize
-from ..ml_graph import MLGraph
-from ..ops import Operator
-from ..ops.arguments import Double, Number, Operands
-from ..promise import MLPromise, follow
+from webnn_vk.api.builder import MLGraphBuilder, MLOperand, constant_of, is_computed
+from webnn_vk.api.context import MLContext
+from webnn_vk.api.ml_graph import MLGraph
+from webnn_vk.compiler.ops import Operator
+from webnn_vk.compiler.ops.arguments import Double, Number, Operands
+from webnn_vk.compiler.types.data_types import MLOperandDescriptor, cast_number, check_dimensions
+from webnn_vk.support import background
+from webnn_vk.support.errors import InvalidStateError, sanitize
+from webnn_vk.support.promise import MLPromise, follow
+
 from . import weights as files
 from .errors import GraphFileError
 from .names import OPERATOR_NAMES, camel, listed, option_name, parameters

@@ -21,7 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import sanitize
+from webnn_vk.support.errors import sanitize
+
 from .errors import GraphFileError
 from .names import FOUR_BITS, LONG_TYPES, SHORT_TYPES, listed
 

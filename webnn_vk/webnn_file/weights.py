@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import packages
-from ..data_types import MLOperandDescriptor
-from ..errors import sanitize
+from webnn_vk.compiler.types.data_types import MLOperandDescriptor
+from webnn_vk.support import packages
+from webnn_vk.support.errors import sanitize
+
 from .errors import GraphFileError
 from .names import SHORT_TYPES
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from ..builder import MLOperand
-from ..data_types import MLOperandDescriptor
-from ..errors import NotSupportedError, sanitize
-from ..graph import Graph, Node, Value
-from ..ml_graph import MLGraph
-from ..ops import OPERATORS
-from ..readback import source_of
+from webnn_vk.api.builder import MLOperand
+from webnn_vk.api.graph_source import source_of
+from webnn_vk.api.ml_graph import MLGraph
+from webnn_vk.compiler.ir import Graph, Node, Value
+from webnn_vk.compiler.ops import OPERATORS
+from webnn_vk.compiler.types.data_types import MLOperandDescriptor
+from webnn_vk.support.errors import NotSupportedError, sanitize
+
 from . import weights
 from .names import SHORT_TYPES, Identifiers, camel, option_name
 

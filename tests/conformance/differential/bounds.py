@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tests.conformance.differential.example import Example
-from webnn_vk.ops import ALL_OPERATORS
+from webnn_vk.compiler.ops import ALL_OPERATORS
 
 # Units in the last place, where it is not 0 (integers included: quotients close to a tie).
 _ULPS = {

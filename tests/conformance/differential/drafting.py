@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.conformance.differential import values
 from tests.conformance.differential.example import Example
-from webnn_vk.ops import ALL_OPERATORS, Operator
-from webnn_vk.ops.arguments import (
+from webnn_vk.compiler.ops import ALL_OPERATORS, Operator
+from webnn_vk.compiler.ops.arguments import (
     U32,
     Bool,
     DataTypeName,
@@ -23,8 +23,8 @@ from webnn_vk.ops.arguments import (
     Operands,
     Shape,
 )
-from webnn_vk.ops.lowering import Elementwise
-from webnn_vk.ops.record import Like
+from webnn_vk.compiler.ops.lowering import Elementwise
+from webnn_vk.compiler.ops.record import Like
 
 # Sizes of dimensions by rank; the first is what a failure shrinks to.
 _SIZES = (

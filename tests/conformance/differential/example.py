@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from webnn_vk import MLContext, MLGraphBuilder, MLOperand
-from webnn_vk.data_types import MLOperandDescriptor
-from webnn_vk.graph import Emitter, Graph, Value
-from webnn_vk.ops import ALL_OPERATORS, OPERATORS
+from webnn_vk.compiler.ir import Emitter, Graph, Value
+from webnn_vk.compiler.ops import ALL_OPERATORS, OPERATORS
+from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from webnn_vk import MLContext, MLGraph, MLGraphBuilder
-from webnn_vk.data_types import MLOperandDescriptor, broadcast_shapes
-from webnn_vk.graph import Emitter, Graph, Value
-from webnn_vk.program import Program
+from webnn_vk.compiler.ir import Emitter, Graph, Value
+from webnn_vk.compiler.program import Program
+from webnn_vk.compiler.types.data_types import MLOperandDescriptor, broadcast_shapes
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from tests.conformance.differential.graphs import RandomGraph, Step
-from webnn_vk.graph import Emitter, Value
+from webnn_vk.compiler.ir import Emitter, Value
 
 _CHANNELS = (16, 24, 64, 64)
 _ACTIVATIONS = ("relu", "tanh", "hard_swish", "gelu", "leaky_relu", "clamp", "sigmoid")

@@ -22,7 +22,7 @@ from tests.conformance.differential.many import MASK, Runs
 from tests.conformance.wpt.conformance import ALL_PASSES
 from tests.support.contexts import open_context
 from webnn_vk import MLContext
-from webnn_vk.data_types import ALL_TYPES
+from webnn_vk.compiler.types.data_types import ALL_TYPES
 
 EXAMPLES = 200
 

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from tests.conformance.differential.bounds import mismatch
 from tests.conformance.differential.drafting import examples
 from tests.conformance.differential.example import run
-from webnn_vk.ops import OPERATORS
+from webnn_vk.compiler.ops import OPERATORS
 
 EXAMPLES = 16
 

@@ -8,7 +8,7 @@ from tests.conformance import ways
 from tests.conformance.differential.graphs import RandomGraph
 from tests.conformance.differential.networks import networks
 from tests.support.profiles import stored_profile
-from webnn_vk.program import Target, compile_program
+from webnn_vk.compiler.program import Target, compile_program
 
 #: Every pass finds something within some forty.
 NETWORKS = 150

@@ -20,7 +20,7 @@ from tests.conformance.differential.example import Count, run
 from tests.support.contexts import open_context
 from tests.support.selection import chance
 from tests.support.summary import EXAMPLES
-from webnn_vk.ops import ALL_OPERATORS
+from webnn_vk.compiler.ops import ALL_OPERATORS
 
 BATCH = 8
 #: The least that a run has to try of each operator: on the device as it is, with the native 8-bit,

@@ -13,10 +13,10 @@ from tests.support import models
 from tests.support.loading import set_up
 from tests.support.profiles import stored_profile
 from webnn_vk import MLGraphBuilder
-from webnn_vk.ops import OPERATORS
-from webnn_vk.program import Target, compile_program
-from webnn_vk.program.serial import load, save
-from webnn_vk.program.verify import verify
+from webnn_vk.compiler.ops import OPERATORS
+from webnn_vk.compiler.program import Target, compile_program
+from webnn_vk.compiler.program.serial import load, save
+from webnn_vk.compiler.program.verify import verify
 
 EXAMPLES = 4
 

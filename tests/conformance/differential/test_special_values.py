@@ -23,7 +23,7 @@ from tests.support.contexts import open_context
 from tests.support.running import device_profile
 from tests.support.special_values import Promise, promise_of, takes_floats
 from webnn_vk import MLContext, MLGraphBuilder
-from webnn_vk.ops import ALL_OPERATORS
+from webnn_vk.compiler.ops import ALL_OPERATORS
 
 KINDS = ("nan", "infinite", "huge", "denormal")
 #: Behind the operator, by name.

@@ -13,8 +13,8 @@ from tests.support.drivers import require_vulkan
 from tests.support.glsl import SCALE, compiled
 from tests.support.kompute import require_kompute
 from webnn_vk.driver import Driver, Pipeline, PipelineRequest
-from webnn_vk.opening import NullDevice, choose, open_device
-from webnn_vk.settings import Settings
+from webnn_vk.runtime.device_selection import NullDevice, choose, open_device
+from webnn_vk.support.settings import Settings
 
 
 def open_named(name: str) -> Driver:
@@ -28,7 +28,7 @@ def open_named(name: str) -> Driver:
     chosen = Settings.from_environment()
     found: Any = choose(replace(chosen, device=chosen.device or "vulkan", driver="vulkan")).found
     if name == "kompute with twins":
-        from webnn_vk.kompute.driver import open_driver
+        from webnn_vk.driver.kompute.driver import open_driver
 
         return open_driver(found.profile.replace(device_type="discrete"), found.index)
     return open_device(found, Settings(driver=name)).driver

@@ -10,7 +10,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.driver import (
     Allocation,
     BarrierCommand,
@@ -29,6 +28,7 @@ from webnn_vk.driver import (
     sharing_of,
     timestamps_of,
 )
+from webnn_vk.driver.device_profile import DeviceProfile
 
 MakePipeline = Callable[..., Pipeline]
 MakeRequest = Callable[..., PipelineRequest]

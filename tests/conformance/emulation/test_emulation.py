@@ -19,7 +19,7 @@ from tests.conformance.emulation.emulations import EMULATIONS, flatten, squeeze,
 from tests.conformance.wpt import suite
 from tests.support.discriminating import Judged, anything_passes
 from webnn_vk import MLGraphBuilder
-from webnn_vk.ops import OPERATORS
+from webnn_vk.compiler.ops import OPERATORS
 
 BATCH = 4
 EXAMPLES = 24

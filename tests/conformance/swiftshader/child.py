@@ -20,7 +20,7 @@ from tests.conformance.differential.bounds import mismatch
 from tests.conformance.differential.example import Example, run
 from tests.conformance.swiftshader import sample
 from tests.conformance.wpt import conformance
-from webnn_vk.vulkan.instance import instance, last_validation_messages, validation_total
+from webnn_vk.driver.vulkan.instance import instance, last_validation_messages, validation_total
 
 #: Vectors by chance, besides those that are always run.
 RANDOM = 25

@@ -18,9 +18,9 @@ import webnn_vk
 from tests.conformance.differential.drafting import examples
 from tests.conformance.differential.example import Example
 from tests.conformance.wpt import conformance
-from webnn_vk.graph import Node
-from webnn_vk.ops import OPERATORS
-from webnn_vk.ops.record import Like
+from webnn_vk.compiler.ir import Node
+from webnn_vk.compiler.ops import OPERATORS
+from webnn_vk.compiler.ops.record import Like
 
 #: (operand or output, data type) of one use of an operator, and the operator.
 Types = frozenset[tuple[str, str]]

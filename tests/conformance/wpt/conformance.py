@@ -24,7 +24,7 @@ import numpy as np
 import webnn_vk
 from tests.conformance.wpt import suite
 from webnn_vk import MLContext, MLGraphBuilder, Settings
-from webnn_vk.program.compile import PASSES
+from webnn_vk.compiler.program.compile import PASSES
 
 VARIANTS = ("default", "unfolded", "inputs", "saved", "tuned")
 #: What ``unfolded`` leaves out: every pass that can be.

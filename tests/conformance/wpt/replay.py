@@ -23,7 +23,7 @@ import webnn_vk
 from tests.conformance.wpt import gpu_steps, suite, written
 from tests.conformance.wpt.conformance import Tally
 from webnn_vk import MLGraphBuilder, MLOperand, MLPromise, Settings
-from webnn_vk.ops import OPERATORS
+from webnn_vk.compiler.ops import OPERATORS
 
 _TYPED = {
     "Float32Array": np.float32,

@@ -14,9 +14,9 @@ from tests.support import selection
 from tests.support.drivers import require_vulkan
 from tests.support.kompute import require_kompute
 from tests.support.paths import ROOT
+from webnn_vk.api.context import tuner_of
 from webnn_vk.codegen.spirv import capabilities
-from webnn_vk.context import tuner_of
-from webnn_vk.tuning import Plan, tuner
+from webnn_vk.runtime.tuning import Plan, tuner
 
 ABSENT = "the web-platform-tests are not beside this checkout (../shared/wpt)"
 needs_suite = pytest.mark.skipif(not suite.PRESENT, reason=ABSENT)

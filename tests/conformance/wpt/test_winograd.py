@@ -14,9 +14,9 @@ from tests.conformance.ways import limits_of
 from tests.conformance.wpt import conformance, suite
 from tests.support.contexts import open_context
 from tests.support.running import device_profile
-from webnn_vk.kernels.heuristics.gpu import Gpu
-from webnn_vk.kernels.heuristics.software import Software
-from webnn_vk.kernels.winograd_tiles import LEAST_INPUTS
+from webnn_vk.compiler.kernels.heuristics.gpu import Gpu
+from webnn_vk.compiler.kernels.heuristics.software import Software
+from webnn_vk.compiler.kernels.winograd_tiles import LEAST_INPUTS
 
 #: By device: whose rules choose, and the kernel.
 DEVICES = {"software": (Software, "winograd"), "gpu": (Gpu, "winograd_tiled")}

@@ -44,7 +44,7 @@ def compiler() -> None:
 def pair(request: pytest.FixtureRequest, adapter: Any) -> Iterator[tuple[Any, Any]]:
     """A context and a GPUDevice to share with: on one Vulkan device, and on two of one machine."""
     import webnn_vk
-    from webnn_vk.settings import Settings
+    from webnn_vk.support.settings import Settings
 
     with adapter.request_device().result() as device:
         if request.param == "same":

@@ -45,8 +45,8 @@ def test_request_adapter(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_vulkan(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from webnn_vk.driver.vulkan.errors import VulkanUnavailable
     from webnn_vk.gpu import adapter as module
-    from webnn_vk.vulkan.errors import VulkanUnavailable
 
     def none(validate: bool) -> Any:
         raise VulkanUnavailable("no loader")

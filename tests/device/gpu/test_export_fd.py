@@ -13,7 +13,7 @@ import pytest
 import webnn_vk
 from webnn_vk import InvalidStateError, MLGraphBuilder
 from webnn_vk.driver import CopyCommand, ExternalMemory
-from webnn_vk.vulkan.driver import open_driver
+from webnn_vk.driver.vulkan.driver import open_driver
 
 VALUES = np.arange(300, dtype=np.float32)
 DESCRIPTOR = {"data_type": "float32", "shape": [300], "readable": True, "writable": True}

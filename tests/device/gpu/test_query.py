@@ -12,12 +12,12 @@ import pytest
 from tests.support.gpu_shaders import ALL, STORAGE, push, scale_pipeline
 from tests.support.profiles import NAMES, stored_profile
 from webnn_vk import InvalidStateError, NotSupportedError, OperationError, Settings
-from webnn_vk.device_profile import DeviceProfile
 from webnn_vk.driver import DeviceLost, DriverProxy, OutOfDeviceMemory, ResolveCommand
+from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.gpu import GPUAdapter, GPUBufferUsage, GPUDevice, nanoseconds
 from webnn_vk.gpu.recorded import step_of
-from webnn_vk.opening import open_device
 from webnn_vk.runtime import DriverDevice
+from webnn_vk.runtime.device_selection import open_device
 
 RESOLVE = GPUBufferUsage.QUERY_RESOLVE | GPUBufferUsage.COPY_SRC
 FEATURE = "timestamp-query"

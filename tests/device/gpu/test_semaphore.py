@@ -17,7 +17,7 @@ from tests.support.drivers import require_vulkan
 from tests.support.faults import FaultyDriver
 from webnn_vk import InvalidStateError, NotSupportedError
 from webnn_vk.driver import CopyCommand
-from webnn_vk.vulkan.driver import open_driver
+from webnn_vk.driver.vulkan.driver import open_driver
 
 DESCRIPTOR = {"data_type": "float32", "shape": [300], "readable": True, "writable": True}
 ONES = np.ones(300, np.float32)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.paths import ROOT
-from webnn_vk.sharing import TensorMemory
+from webnn_vk.api.tensor_export import TensorMemory
 
 EXAMPLE = ROOT / "examples" / "share_with_cuda.py"
 

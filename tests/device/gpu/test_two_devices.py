@@ -18,13 +18,13 @@ from tests.support.bridge import BridgedDriver
 from tests.support.faults import FaultyDriver
 from tests.support.gpu_shaders import contents, double
 from webnn_vk import InvalidStateError, NotSupportedError, OperationError, UnknownError
-from webnn_vk.context import MLContext
-from webnn_vk.device_info import DeviceInfo
+from webnn_vk.api.context import MLContext
 from webnn_vk.driver import OutOfDeviceMemory
+from webnn_vk.driver.device_info import DeviceInfo
 from webnn_vk.gpu.adapter import GPUDevice
 from webnn_vk.gpu.flags import SUPPORTED_USAGE
-from webnn_vk.opening import open_device
 from webnn_vk.runtime import Await, DriverDevice, Timeline
+from webnn_vk.runtime.device_selection import open_device
 
 DESCRIPTOR = {"data_type": "float32", "shape": [1000], "readable": True, "writable": True}
 ONES = np.ones(1000, np.float32)

@@ -10,9 +10,9 @@ from onnx import TensorProto, helper
 from tests.support.contexts import open_context
 from tests.support.decoders import decoder
 from tests.support.onnx_models import classifier, info, model
-from webnn_vk.errors import InvalidStateError
 from webnn_vk.onnx import Session, UnsupportedModelError
 from webnn_vk.onnx.dynamic import DynamicRun, Trial
+from webnn_vk.support.errors import InvalidStateError
 
 onnxruntime = pytest.importorskip("onnxruntime")
 node = helper.make_node

@@ -16,9 +16,9 @@ from tests.support.contexts import open_context
 from tests.support.drivers import require_vulkan
 from tests.support.loading import set_up
 from webnn_vk import MLGraphBuilder, OperationError, webnn_file
-from webnn_vk.ml_graph import executable_of
-from webnn_vk.program import Constants, HostArray
-from webnn_vk.program.serial import TEXT, load, save
+from webnn_vk.api.ml_graph import executable_of
+from webnn_vk.compiler.program import Constants, HostArray
+from webnn_vk.compiler.program.serial import TEXT, load, save
 
 
 def rng():

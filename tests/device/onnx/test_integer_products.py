@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from tests.device.kernels.test_integer_product import ACCELERATED
+from tests.device.compiler.kernels.test_integer_product import ACCELERATED
 from tests.support.contexts import open_context
 from tests.support.onnx_models import info, model
 from tests.support.running import device_profile

@@ -12,13 +12,7 @@ from onnx import TensorProto, helper
 
 import webnn_vk
 from tests.support.onnx_models import classifier, info, model, reference
-from webnn_vk.onnx import (
-    InvalidModelError,
-    Session,
-    UnsupportedModelError,
-    build_operands,
-    load,
-)
+from webnn_vk.onnx import InvalidModelError, Session, UnsupportedModelError, build_operands, load
 
 node = helper.make_node
 RNG = np.random.default_rng(0)

@@ -11,8 +11,8 @@ from onnx import TensorProto, helper
 
 from tests.support.contexts import open_context
 from tests.support.onnx_models import classifier, info, model
-from webnn_vk.errors import OperationError
 from webnn_vk.onnx import Session
+from webnn_vk.support.errors import OperationError
 
 onnxruntime = pytest.importorskip("onnxruntime")
 node = helper.make_node

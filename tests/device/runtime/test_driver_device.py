@@ -8,8 +8,8 @@ from tests.support.drivers import require_vulkan
 from tests.support.faults import FaultyDriver
 from webnn_vk import OperationError, UnknownError
 from webnn_vk.runtime import Read, Run, RunGraph, Write, driver_device
-from webnn_vk.runtime.pace import Cost
 from webnn_vk.runtime.reclaim import TRIES
+from webnn_vk.runtime.throttle import Cost
 
 
 @pytest.fixture

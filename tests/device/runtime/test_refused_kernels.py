@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from tests.support.contexts import open_context, open_over, settled_bytes
-from webnn_vk import MLContext, MLGraph, MLGraphBuilder, OperationError, notices
+from webnn_vk import MLContext, MLGraph, MLGraphBuilder, OperationError
 from webnn_vk.codegen.glsl import GlslError, Source
 from webnn_vk.driver import DriverProxy, PipelineRequest
-from webnn_vk.vulkan.errors import VulkanError
+from webnn_vk.driver.vulkan.errors import VulkanError
+from webnn_vk.support import warnings as library_warnings
 
 WARNING = r"webnn_vk: kernels that .* refuses are left out; graph\.report\(\) names them"
 RNG = np.random.default_rng(3)
@@ -73,7 +74,7 @@ class Picky(DriverProxy):
 @pytest.fixture(autouse=True)
 def _as_users(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing said yet, and nothing stricter than it is for users."""
-    monkeypatch.setattr(notices, "_said", set())
+    monkeypatch.setattr(library_warnings, "_said", set())
     monkeypatch.setenv("WEBNN_VK_VERIFY_PASSES", "0")
 
 

@@ -14,15 +14,16 @@ from tests.support.drivers import require_vulkan
 from tests.support.faults import FaultyDriver
 from tests.support.loading import load, set_up, stage_constants
 from tests.support.packing import Transposed, show
-from webnn_vk import OperationError, background
-from webnn_vk.data_types import MLOperandDescriptor
-from webnn_vk.graph import Value
-from webnn_vk.kernels.dispatch import Packed
-from webnn_vk.program.assemble import assemble
-from webnn_vk.program.serial import load as read_back
-from webnn_vk.program.serial import save
+from webnn_vk import OperationError
+from webnn_vk.compiler.ir import Value
+from webnn_vk.compiler.kernels.dispatch import Packed
+from webnn_vk.compiler.program.assemble import assemble
+from webnn_vk.compiler.program.serial import load as read_back
+from webnn_vk.compiler.program.serial import save
+from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.runtime import Await, Run, Write, setup
 from webnn_vk.runtime.reclaim import TRIES
+from webnn_vk.support import background
 
 X = {"x": np.zeros(1, np.float32)}
 

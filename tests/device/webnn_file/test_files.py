@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.conformance.differential.graphs import graphs
 from webnn_vk import InvalidStateError, MLGraphBuilder, webnn_file
-from webnn_vk.builder import graph_of
+from webnn_vk.api.builder import graph_of
 from webnn_vk.webnn_file import GraphFileError
 
 RNG = np.random.default_rng(5)

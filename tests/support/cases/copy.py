@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.support.running import node_of, random_bits
-from webnn_vk.data_types import ALL_TYPES
+from webnn_vk.compiler.types.data_types import ALL_TYPES
 
 OPERATORS = (
     "transpose", "slice", "concat", "split", "expand", "tile", "reverse", "pad", "triangular",

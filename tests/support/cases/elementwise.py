@@ -9,10 +9,10 @@ import pytest
 from hypothesis import strategies as st
 
 from tests.support.running import node_of
-from webnn_vk.data_types import DATA_TYPES
-from webnn_vk.graph import Node, Value
-from webnn_vk.ops import OPERATORS
-from webnn_vk.ops.lowering import Elementwise
+from webnn_vk.compiler.ir import Node, Value
+from webnn_vk.compiler.ops import OPERATORS
+from webnn_vk.compiler.ops.lowering import Elementwise
+from webnn_vk.compiler.types.data_types import DATA_TYPES
 
 MASKED = pytest.mark.parametrize("masked", [False, True], ids=["native", "emulated"])
 OPERATOR_NAMES = sorted(

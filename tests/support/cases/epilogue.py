@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from tests.support.ulp import assert_as_reference
-from webnn_vk.data_types import ALL_TYPES, FLOAT_TYPES, MLOperandDescriptor
-from webnn_vk.device_profile import DeviceProfile
-from webnn_vk.graph import Emitter, Graph, Value
-from webnn_vk.kernels import KernelNode
-from webnn_vk.kernels.fusion import fuse
-from webnn_vk.kernels.lower import kernelize
-from webnn_vk.ops.unary import SIGNED_TYPES
+from webnn_vk.compiler.ir import Emitter, Graph, Value
+from webnn_vk.compiler.kernels import KernelNode
+from webnn_vk.compiler.kernels.fusion import fuse
+from webnn_vk.compiler.kernels.lower import kernelize
+from webnn_vk.compiler.ops.unary import SIGNED_TYPES
+from webnn_vk.compiler.types.data_types import ALL_TYPES, FLOAT_TYPES, MLOperandDescriptor
+from webnn_vk.driver.device_profile import DeviceProfile
 
 # Exact in every order and with fused multiply-add, on the numbers of `numbers`.
 BINARY = ("add", "sub", "mul", "max", "min")

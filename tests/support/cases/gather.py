@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tests.support.running import node_of, random_bits
-from webnn_vk.data_types import ALL_TYPES
-from webnn_vk.ops.gather import INDEX_TYPES
+from webnn_vk.compiler.ops.gather import INDEX_TYPES
+from webnn_vk.compiler.types.data_types import ALL_TYPES
 
 OPERATORS = ("gather", "gather_elements", "gather_nd")
 # Far outside on both sides, and values whose low or high 32 bits alone would be in range.

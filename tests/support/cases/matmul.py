@@ -6,8 +6,8 @@ import numpy as np
 
 from tests.support.comparing import random_array
 from tests.support.running import node_of
-from webnn_vk.data_types import MLOperandDescriptor
-from webnn_vk.kernels import KernelNode
+from webnn_vk.compiler.kernels import KernelNode
+from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 
 SIZES = (1, 2, 3, 4, 5, 8, 12, 16, 20, 31, 33, 64, 68)
 

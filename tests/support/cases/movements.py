@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.support.graphs import graph_input, graph_of
-from webnn_vk.graph import Emitter, Graph, Value
+from webnn_vk.compiler.ir import Emitter, Graph, Value
 
 
 @st.composite

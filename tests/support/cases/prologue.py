@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from webnn_vk.data_types import MLOperandDescriptor
-from webnn_vk.device_profile import DeviceProfile
-from webnn_vk.graph import Emitter, Graph, Value
-from webnn_vk.kernels import KernelNode
-from webnn_vk.kernels.absorb import absorb
-from webnn_vk.kernels.fusion import fuse
-from webnn_vk.kernels.lower import kernelize
+from webnn_vk.compiler.ir import Emitter, Graph, Value
+from webnn_vk.compiler.kernels import KernelNode
+from webnn_vk.compiler.kernels.absorb import absorb
+from webnn_vk.compiler.kernels.fusion import fuse
+from webnn_vk.compiler.kernels.lower import kernelize
+from webnn_vk.compiler.types.data_types import MLOperandDescriptor
+from webnn_vk.driver.device_profile import DeviceProfile
 
 
 class Made:

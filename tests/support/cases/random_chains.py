@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from tests.support.graphs import graph_input, graph_of
-from webnn_vk.graph import Emitter, Graph
+from webnn_vk.compiler.ir import Emitter, Graph
 
 
 @st.composite

@@ -6,8 +6,8 @@ import numpy as np
 
 from tests.support.cases.gather import random_indices
 from tests.support.running import node_of, random_bits
-from webnn_vk.data_types import ALL_TYPES
-from webnn_vk.ops.gather import INDEX_TYPES
+from webnn_vk.compiler.ops.gather import INDEX_TYPES
+from webnn_vk.compiler.types.data_types import ALL_TYPES
 
 OPERATORS = ("scatter_elements", "scatter_nd")
 

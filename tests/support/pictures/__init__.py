@@ -9,8 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.support.paths import ROOT
-
-from . import compiler, modules, timeline
+from tests.support.pictures import compiler, modules, timeline
 
 FOLDER = ROOT / "docs" / "pictures"
 

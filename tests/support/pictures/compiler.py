@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 import webnn_vk
+from tests.support.pictures import drawing
 from tests.support.profiles import stored_profile
-from webnn_vk.program import DispatchStep, Program, Target, compile_program
-from webnn_vk.readback import with_weights
-
-from . import drawing
+from webnn_vk.api.graph_source import with_weights
+from webnn_vk.compiler.program import DispatchStep, Program, Target, compile_program
 
 #: The device that it is compiled for.
 PROFILE = "amd_rdna3"

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+from tests.support.pictures import drawing
 from webnn_vk.runtime import Run, RunGraph
-from webnn_vk.runtime.pace import Cost, pace_of
 from webnn_vk.runtime.schedule import LaneState, PlannedBatch, Schedule
-
-from . import drawing
+from webnn_vk.runtime.throttle import Cost, pace_of
 
 #: Who calls what, in the order of the calls; the third needs the CPU amid its graph.
 CALLS = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from webnn_vk.device_profile import DeviceProfile
+from webnn_vk.driver.device_profile import DeviceProfile
 
 FOLDER = Path(__file__).parent
 #: Those that every family of kernels is planned for, with texts of what comes of it.

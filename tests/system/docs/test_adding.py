@@ -62,7 +62,7 @@ def package(tmp_path_factory):
     shutil.copytree(
         ROOT / "webnn_vk", folder / "webnn_vk", ignore=shutil.ignore_patterns("__pycache__")
     )
-    file = folder / "webnn_vk" / re.search(r"Make `webnn_vk/(ops/\w+\.py)`", PAGE)[1]
+    file = folder / "webnn_vk" / re.search(r"Make `webnn_vk/(compiler/ops/\w+\.py)`", PAGE)[1]
     assert not file.exists()
     file.write_text(RECORD, encoding="utf-8")
     return folder
@@ -95,7 +95,7 @@ def test_everything_else_follows_from_the_record(package):
     text = run(package, """
 import inspect, webnn_vk
 from tests.support import operator_table
-from webnn_vk.kernels import catalogue
+from webnn_vk.compiler.kernels import catalogue
 from webnn_vk.tools.operators import table
 print(inspect.signature(webnn_vk.MLGraphBuilder.mish))
 print("`mish`" in table())

@@ -124,7 +124,7 @@ def test_a_tensor_of_a_context_in_a_shader(vulkan):
 def test_semaphores(vulkan):
     """With someone else on a device of their own."""
     from webnn_vk import gpu
-    from webnn_vk.vulkan.driver import open_driver
+    from webnn_vk.driver.vulkan.driver import open_driver
 
     context, _ = open_over(BridgedDriver)
     around = Around(

@@ -19,7 +19,7 @@ import pytest
 
 from tests.support.paths import ROOT
 from webnn_vk import MLGraphBuilder
-from webnn_vk.ops import OPERATORS
+from webnn_vk.compiler.ops import OPERATORS
 
 pytest.importorskip("mkdocstrings")
 PAGES = sorted(

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.sample(0.5)
 #: `Starts(k)`: from the k-th start on no thread can be started. In use threads go on.
 STARTS = '''
 import _thread, gc
-from webnn_vk import background
+from webnn_vk.support import background
 
 class Starts:
     real = threading.Thread.start, _thread.start_new_thread
@@ -57,7 +57,7 @@ def rest(seconds=20):
 
 def devices():
     """Opened Vulkan devices."""
-    module = sys.modules.get("webnn_vk.vulkan.driver")
+    module = sys.modules.get("webnn_vk.driver.vulkan.driver")
     return len(module._open) if module else 0
 
 background._IDLE_SECONDS = 0.0

@@ -9,8 +9,8 @@ import pytest
 from bench.isa import beside, graphs, workloads
 from webnn_vk.codegen.isa import CHIPS, chip_profile
 from webnn_vk.codegen.store import ShaderStore
-from webnn_vk.device_profile import DeviceProfile
-from webnn_vk.program import Target, compile_program
+from webnn_vk.compiler.program import Target, compile_program
+from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.tools import ToolError
 
 pytestmark = pytest.mark.sample(0.3)

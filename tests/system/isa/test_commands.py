@@ -12,7 +12,7 @@ import webnn_vk.codegen.isa
 from tests.support.gpu_shaders import needs_compiler
 from webnn_vk.codegen import __main__ as generator
 from webnn_vk.codegen.isa import IsaError, Module, chip_profile, compile_for
-from webnn_vk.device_profile import DeviceProfile
+from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.tools import cli
 
 CHIP = "NAVI21"

@@ -17,7 +17,7 @@ from tests.support import summary
 from tests.support.paths import ROOT
 from tests.support.profiles import stored_profile
 from webnn_vk.codegen.isa import CHIPS, NoDriver, environment
-from webnn_vk.kernels import catalogue
+from webnn_vk.compiler.kernels import catalogue
 from webnn_vk.tools import ToolError
 
 pytestmark = pytest.mark.sample(0.5)
@@ -171,8 +171,8 @@ def test_attention_multiplies_in_shared_memory(chip, radv):
 GREEDY = """
 from bench.isa.kernels import Kernel
 from webnn_vk.codegen.store import ShaderStore
-from webnn_vk.kernels import catalogue
-from webnn_vk.vulkan.null_device import NullDevice
+from webnn_vk.compiler.kernels import catalogue
+from webnn_vk.driver.vulkan.null_device import NullDevice
 
 device = NullDevice("NAVI21")
 spec = next(s for s in catalogue(device.profile.features) if s.template == "matmul_tiled.comp.j2")

@@ -12,7 +12,7 @@ import pytest
 import webnn_vk
 from tests.support.contexts import open_context
 from webnn_vk import MLGraphBuilder
-from webnn_vk.program import DispatchStep
+from webnn_vk.compiler.program import DispatchStep
 
 pytestmark = [pytest.mark.sample(0.4), pytest.mark.large]
 

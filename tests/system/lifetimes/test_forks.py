@@ -114,7 +114,7 @@ def test_no_fork_comes_amid_an_import(device: str) -> None:
     half a module, for ever, or wait for the lock of one."""
     assert run(device, """
         import tempfile
-        from webnn_vk import forks
+        from webnn_vk.support import forks
         folder = tempfile.TemporaryDirectory()
         os.environ.pop("WEBNN_VK_CACHE", None)
         os.environ["XDG_CACHE_HOME"] = folder.name
@@ -366,7 +366,7 @@ def test_pools_of_processes(device: str, method: str, tmp_path: object) -> None:
 def test_a_fork_waits_no_longer_than_said() -> None:
     """For a driver that never answers, for example."""
     assert run("cpu", """
-        from webnn_vk import forks
+        from webnn_vk.support import forks
         forks.PATIENCE = 0.3
         def hold():
             with forks.undisturbed():

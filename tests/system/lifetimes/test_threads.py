@@ -13,8 +13,8 @@ from tests.system.lifetimes.conftest import adder, build, ints, make_tensor
 from tests.system.lifetimes.test_chains import Counting
 from webnn_vk import InvalidStateError, OperationError
 from webnn_vk.driver import DriverProxy
-from webnn_vk.gate import Gate
 from webnn_vk.runtime import host
+from webnn_vk.support.event import Gate
 
 
 # -- CPU steps -------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from tests.support.commands import blocks
 from tests.support.paths import ROOT
 from tests.system.packaging.conftest import copy_clone, install_into, quiet
 from tests.system.packaging.test_wheel import TEN_LINES
-from webnn_vk import source_tree
+from webnn_vk.support import source_tree
 
 # The first of them waits for the wheel.
 pytestmark = pytest.mark.timeout(900)

@@ -53,7 +53,7 @@ context.destroy()
 def test_a_context_on_the_cpu_leaves_vulkan_alone():
     """Drivers may be slow, or crash: who names the CPU device has nothing to do with them."""
     loaded = loaded_by(GRAPH.format(device="cpu"))
-    assert {n for n in loaded if n.startswith(("webnn_vk.vulkan", "vulkan"))} == set()
+    assert {n for n in loaded if n.startswith(("webnn_vk.driver.vulkan", "vulkan"))} == set()
 
 
 def test_the_cpu_engine_is_loaded_for_cpu_steps_alone(vulkan):
@@ -70,7 +70,7 @@ def test_every_public_name_loads():
 
 
 @pytest.mark.parametrize(
-    "first", ["import webnn_vk.navigator", "webnn_vk.devices()", "webnn_vk.ml"]
+    "first", ["import webnn_vk.api.navigator", "webnn_vk.devices()", "webnn_vk.ml"]
 )
 def test_ml_is_the_same_whatever_was_loaded_first(first):
     code = f"import webnn_vk\n{first}\nassert callable(webnn_vk.ml.create_context)"

@@ -8,8 +8,8 @@ import subprocess
 import pytest
 
 from tests.support.drivers import require_vulkan
-from tests.unit.test_packages import EXTRAS
-from webnn_vk import packages
+from tests.unit.support.test_packages import EXTRAS
+from webnn_vk.support import packages
 
 # The first of them waits for the wheel.
 pytestmark = pytest.mark.timeout(900)

@@ -8,9 +8,9 @@ import numpy as np
 from tests.support.contexts import open_over
 from webnn_vk import DOMException, MLGraphBuilder
 from webnn_vk.driver import BarrierCommand, DriverProxy, FillCommand
-from webnn_vk.vulkan import binding as vk
-from webnn_vk.vulkan.devices import list_devices
-from webnn_vk.vulkan.driver import open_driver
+from webnn_vk.driver.vulkan import binding as vk
+from webnn_vk.driver.vulkan.devices import list_devices
+from webnn_vk.driver.vulkan.driver import open_driver
 
 
 def driver():

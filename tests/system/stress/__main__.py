@@ -29,9 +29,9 @@ from tests.system.stress.model import Failure, Leak
 from tests.system.stress.signals import Signals
 from tests.system.stress.world import PATIENCE, World, open_world
 from webnn_vk import MLContext, MLTensor
+from webnn_vk.driver.vulkan.instance import instance, validation_total
 from webnn_vk.gpu import GPUBuffer, GPUDevice
 from webnn_vk.runtime.reclaim import TRIES
-from webnn_vk.vulkan.instance import instance, validation_total
 
 THREADS = 8
 CONTEXTS = 4

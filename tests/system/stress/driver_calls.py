@@ -1,6 +1,6 @@
 """Vulkan calls that return errors, amid everything: memory, recording, pipelines, submits. What
 fails says so and changes nothing else. (Every call, code and step in turn, with loss: see
-tests/device/vulkan/failing_calls.txt.)"""
+tests/device/driver/vulkan/failing_calls.txt.)"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from tests.support.vulkan_faults import FaultyLibrary
 from tests.system.stress.kinds import Kind
 from tests.system.stress.world import World
-from webnn_vk.vulkan import binding
+from webnn_vk.driver.vulkan import binding
 
 #: Calls whose failures concern the work that makes them alone.
 CALLS = (

@@ -8,8 +8,8 @@ import threading
 import types
 from typing import Any
 
+from webnn_vk.driver.vulkan.memory import Allocation, Range
 from webnn_vk.runtime import Storage
-from webnn_vk.vulkan.memory import Allocation, Range
 
 #: How far up, and how many referrers of each object.
 DEPTH, BREADTH = 7, 4

@@ -218,7 +218,7 @@ def ended_by_others(said: str) -> bool:
 #: Where protobuf's messages are made: ``onnx/helper.py`` and such of the package, and ours.
 _PROTOBUF_CALLERS = (
     "site-packages/onnx/helper.py", "site-packages/onnx/numpy_helper.py",
-    "webnn_vk/graph/onnx.py", "webnn_vk/graph/to_onnx/writer.py",
+    "webnn_vk/compiler/ir/onnx.py", "webnn_vk/compiler/ir/to_onnx/writer.py",
 )
 
 

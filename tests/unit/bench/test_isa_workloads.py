@@ -8,7 +8,7 @@ from bench.isa import graphs
 from bench.isa.bound import winograd
 from bench.isa.workloads import WORKLOADS, elements, layers, multiply_adds, steps
 from tests.support.profiles import stored_profile
-from webnn_vk.program import Target, compile_program
+from webnn_vk.compiler.program import Target, compile_program
 
 
 def test_products_of_bert():

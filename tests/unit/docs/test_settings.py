@@ -5,7 +5,7 @@ import re
 
 from tests.support.paths import ROOT
 from webnn_vk import Settings
-from webnn_vk.program.compile import PASSES
+from webnn_vk.compiler.program.compile import PASSES
 
 PAGE = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
 DOCUMENTED = set(re.findall(r"^\| `(WEBNN_VK_[A-Z_]+)", PAGE, re.MULTILINE))

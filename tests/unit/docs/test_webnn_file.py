@@ -7,7 +7,7 @@ from safetensors.numpy import save_file
 
 from tests.support.paths import ROOT
 from webnn_vk import webnn_file
-from webnn_vk.builder import ShapeBuilder
+from webnn_vk.api.builder import ShapeBuilder
 
 PAGE = (ROOT / "docs" / "webnn-file.md").read_text()
 

@@ -10,9 +10,8 @@ from tests.support.graphs import evaluate, random_feeds
 from tests.support.onnx_models import info, model
 from tests.support.profiles import stored_profile
 from webnn_vk import MLGraphBuilder
-from webnn_vk.graph import Graph
-from webnn_vk.onnx.importing import build_operands
-from webnn_vk.passes import (
+from webnn_vk.compiler.ir import Graph
+from webnn_vk.compiler.passes import (
     DEAD_CODE,
     FOLD,
     FUSE_ATTENTION,
@@ -20,6 +19,7 @@ from webnn_vk.passes import (
     remove_dead_code,
     run_passes,
 )
+from webnn_vk.onnx.importing import build_operands
 
 F = "float32"
 # Operator, shapes of inputs (constants as arrays), attributes, what stands beside movements.

@@ -5,13 +5,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.support.onnx_models import classifier, info, model
-from webnn_vk.builder import ShapeBuilder, constant_of
-from webnn_vk.errors import NotSupportedError
+from webnn_vk.api.builder import ShapeBuilder, constant_of
 from webnn_vk.onnx import UnsupportedModelError, requirements
 from webnn_vk.onnx.convert import Conversion
 from webnn_vk.onnx.importing import convert
 from webnn_vk.onnx.reading import read_model
 from webnn_vk.onnx.types import numpy_type
+from webnn_vk.support.errors import NotSupportedError
 
 node = helper.make_node
 RNG = np.random.default_rng(0)

@@ -13,7 +13,7 @@ import pytest
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper
 
 from tests.support.onnx_models import info, model
-from webnn_vk.builder import ShapeBuilder, constant_of
+from webnn_vk.api.builder import ShapeBuilder, constant_of
 from webnn_vk.onnx import InvalidModelError, UnsupportedModelError
 from webnn_vk.onnx.convert import Conversion
 from webnn_vk.onnx.importing import convert

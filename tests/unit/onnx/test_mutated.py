@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx import AttributeProto, ModelProto, helper, numpy_helper
 
 from tests.support.onnx_cases import cases
-from webnn_vk.builder import ShapeBuilder, constant_of
+from webnn_vk.api.builder import ShapeBuilder, constant_of
 from webnn_vk.onnx import InvalidModelError, UnsupportedModelError, requirements
 from webnn_vk.onnx.convert import Conversion
 from webnn_vk.onnx.importing import convert

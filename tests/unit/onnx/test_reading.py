@@ -14,7 +14,7 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from tests.support.counting import calls_of
 from tests.support.onnx_models import classifier, info, model
-from webnn_vk.builder import ShapeBuilder, constant_of
+from webnn_vk.api.builder import ShapeBuilder, constant_of
 from webnn_vk.onnx import InvalidModelError, UnsupportedModelError
 from webnn_vk.onnx.convert import Conversion
 from webnn_vk.onnx.embedded import OWN_FILE, without_weights

@@ -12,18 +12,7 @@ import pytest
 import webnn_vk
 from webnn_vk.codegen import KernelSpec
 from webnn_vk.codegen.spec import Buffer
-from webnn_vk.profiler import Roofline
-from webnn_vk.profiler.collect import BatchTimes, Run
-from webnn_vk.profiler.report import (
-    GraphMemory,
-    MemoryBlock,
-    Recorded,
-    Slice,
-    report_of,
-    title_of,
-)
-from webnn_vk.profiler.trace import trace
-from webnn_vk.program import (
+from webnn_vk.compiler.program import (
     CpuStep,
     DeviceSegment,
     DispatchStep,
@@ -33,7 +22,11 @@ from webnn_vk.program import (
     ReportLine,
     Slot,
 )
-from webnn_vk.program.program import CpuTensor
+from webnn_vk.compiler.program.program import CpuTensor
+from webnn_vk.profiler import Roofline
+from webnn_vk.profiler.collect import BatchTimes, Run
+from webnn_vk.profiler.report import GraphMemory, MemoryBlock, Recorded, Slice, report_of, title_of
+from webnn_vk.profiler.trace import trace
 
 #: What each phase of Chrome's Trace Event Format must have, and may have.
 REQUIRED = {

@@ -112,7 +112,8 @@ def test_results_are_the_callers_own(known):
     with open_context("cpu", cpu_engine="onnxruntime") as context:
         graph = built(context, lambda b, x: {
             "z": b.reshape(b.reshape(x, [2, size // 2]), [size]), "y": b.identity(x),
-            "again": b.relu(b.identity(x)), "a": b.relu(x), "one": b.reduce_max(b.relu(x)),
+            "again": b.relu(b.identity(x)), "a": b.relu(x),
+            "one": b.reduce_max(b.cast(b.relu(x), "int32")),
             **({"known": b.relu(b.constant(kept))} if known else {}),
         }, x=x)
         # What is known when it is built is copied: by a step of our own.
@@ -129,7 +130,7 @@ def test_results_are_the_callers_own(known):
         del graph
     relu = np.maximum(np.linspace(-1, 1, size, dtype=np.float32), 0)
     for name, expected in (
-        ("z", x), ("y", x), ("again", relu), ("a", relu), ("one", relu.max()),
+        ("z", x), ("y", x), ("again", relu), ("a", relu), ("one", 1),
     ):
         np.testing.assert_array_equal(results[1][name], expected, err_msg=name)
     if known:

@@ -10,8 +10,8 @@ import onnx
 import onnxruntime
 
 from tests.support.graphs import evaluate, graph_input, graph_of
-from webnn_vk.graph import Emitter
-from webnn_vk.graph.onnx import fragment_of, model_of
+from webnn_vk.compiler.ir import Emitter
+from webnn_vk.compiler.ir.onnx import fragment_of, model_of
 from webnn_vk.runtime.engine_limits import HALVES_COMPARED, STAYS
 
 HALVES = np.array([[-2, 2**32 - 1, 2**31, 7, -(2**32) - 7], [-(2**33) + 1, 3, 2**33, 5, 2**32]])

@@ -1,7 +1,7 @@
 """Cutting CPU segments for an engine: pure data."""
 
-from webnn_vk.data_types import MLOperandDescriptor
-from webnn_vk.program import CopyStep, CpuStep, CpuTensor, HostSegment, Range
+from webnn_vk.compiler.program import CopyStep, CpuStep, CpuTensor, HostSegment, Range
+from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.runtime.regions import cut
 
 FOUR = MLOperandDescriptor("float32", (4,))

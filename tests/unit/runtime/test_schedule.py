@@ -2,7 +2,6 @@
 
 from types import SimpleNamespace
 
-from webnn_vk.errors import OperationError
 from webnn_vk.runtime import (
     Allocate,
     Await,
@@ -15,15 +14,10 @@ from webnn_vk.runtime import (
     Submit,
     Write,
 )
-from webnn_vk.runtime.pace import AHEAD_SECONDS, BATCH_SECONDS, Cost, Taken, pace_of
-from webnn_vk.runtime.schedule import (
-    MAX_BATCH_WORKS,
-    MAX_IN_FLIGHT,
-    Follow,
-    LaneState,
-    Schedule,
-)
+from webnn_vk.runtime.schedule import MAX_BATCH_WORKS, MAX_IN_FLIGHT, Follow, LaneState, Schedule
+from webnn_vk.runtime.throttle import AHEAD_SECONDS, BATCH_SECONDS, Cost, Taken, pace_of
 from webnn_vk.runtime.work import Refuse
+from webnn_vk.support.errors import OperationError
 
 
 def run():

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from webnn_vk.errors import InvalidStateError, UnknownError
 from webnn_vk.runtime import Allocate, Await, Read, Run, RunGraph, Storage, Timeline, Write
 from webnn_vk.runtime.device import Batch
-from webnn_vk.runtime.pace import BATCH_SECONDS, Cost
 from webnn_vk.runtime.schedule import MAX_BATCH_WORKS, MAX_IN_FLIGHT
 from webnn_vk.runtime.storage import DeviceLostError
+from webnn_vk.runtime.throttle import BATCH_SECONDS, Cost
+from webnn_vk.support.errors import InvalidStateError, UnknownError
 
 
 class FakeDevice:

@@ -19,7 +19,7 @@ from webnn_vk.codegen import render
     (lambda p: p.chdir("/"), "the working folder"),
     (lambda p: p.syspath_prepend("/left"), "sys.path"),
     (lambda p: p.setitem(sys.modules, "nothing_of_this_name", None), "nothing_of_this_name"),
-    (lambda p: p.setitem(sys.modules, "webnn_vk.gate", os), "webnn_vk.gate"),
+    (lambda p: p.setitem(sys.modules, "webnn_vk.support.event", os), "webnn_vk.support.event"),
     (lambda p: p.setattr(render._loader, "searchpath", ["/left"]), "searchpath"),
     (lambda p: p.setattr(logging.root, "level", 1), "the level of logging"),
 ], ids=lambda value: value if isinstance(value, str) else "")

@@ -4,8 +4,8 @@ import re
 from xml.etree import ElementTree
 
 from tests.support.pictures import FOLDER, compiler, drawing, modules, timeline
-from webnn_vk.kernels.lower import KERNEL_PASSES
-from webnn_vk.passes import DEVICE_PASSES
+from webnn_vk.compiler.kernels.lower import KERNEL_PASSES
+from webnn_vk.compiler.passes import DEVICE_PASSES
 
 
 def test_every_import_leads_down():

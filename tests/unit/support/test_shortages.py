@@ -11,15 +11,15 @@ Thread 0x00007faa5d7fa6c0 (most recent call first):
 
 Current thread 0x00007faa5bff76c0 (most recent call first):
   File "{}", line 1 in somewhere
-  File "/source/webnn_vk/graph/onnx.py", line 88 in model_of
+  File "/source/webnn_vk/compiler/ir/onnx.py", line 88 in model_of
 '''
 
 
 @pytest.mark.parametrize(("path", "others"), [
     ("/venv/lib/python3.11/site-packages/onnx/helper.py", True),
-    ("/source/webnn_vk/graph/onnx.py", True),
+    ("/source/webnn_vk/compiler/ir/onnx.py", True),
     ("/source/webnn_vk/runtime/cpu.py", False),
-    ("/source/webnn_vk/vulkan/memory.py", False),
+    ("/source/webnn_vk/driver/vulkan/memory.py", False),
 ])
 def test_where_it_crashed_decides(path, others):
     assert ended_by_others(CRASH.format(path)) == others

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 import webnn_vk
-from webnn_vk import navigator
+from webnn_vk.api import navigator
 from webnn_vk.tools import doctor
 from webnn_vk.tools.doctor import Findings
 
@@ -162,7 +162,7 @@ def test_json_is_alone_on_stdout(tmp_path):
 @pytest.mark.parametrize("system", ["linux", "win32", "darwin"])
 def test_without_a_driver_the_reason_says_what_to_install(system):
     # The loader is there; it is the driver that is missing.
-    code = f"import sys, numpy; import webnn_vk.vulkan.binding; sys.platform = {system!r}\n"
+    code = f"import sys, numpy; import webnn_vk.driver.vulkan.binding; sys.platform = {system!r}\n"
     code += "import webnn_vk.tools.devices as devices; print(devices.vulkan_problem())"
     environment = {**os.environ, **NO_VULKAN}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
-from webnn_vk import source_tree
 from webnn_vk.codegen.pack import Pack
 from webnn_vk.gpu import nanoseconds
+from webnn_vk.support import source_tree
 from webnn_vk.tools import pack, pack_cache
 
 KEY = bytes(range(32))
@@ -70,7 +70,8 @@ def test_a_second_build_takes_the_first_ones_pack(build, cache, sources, tmp_pat
 
 
 @pytest.mark.parametrize("file", [
-    "shaders/lib/prelude.glsl.j2", "shaders/templates.json", "kernels/matmul.py", "kernels/new.py",
+    "shaders/lib/prelude.glsl.j2", "shaders/templates.json", "compiler/kernels/matmul.py",
+    "compiler/kernels/new.py",
 ])
 def test_changed_sources_are_compiled_again(build, cache, sources, file):
     build()
@@ -78,7 +79,7 @@ def test_changed_sources_are_compiled_again(build, cache, sources, file):
         changed.write(" ")
     assert build()[1] is False
     assert build()[1] is True
-    (sources / "pictures" / "page.css").write_text("")  # shaders have nothing of it
+    (sources / "profiler" / "page.css").write_text("")  # shaders have nothing of it
     assert build()[1] is True
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import webnn_vk.typing as types
 from tests.support.paths import ROOT
-from webnn_vk.data_types import ALL_TYPES, MLOperandDataType
+from webnn_vk.compiler.types.data_types import ALL_TYPES, MLOperandDataType
 
 HERE = Path(__file__).parent
 WRONG, RIGHT = HERE / "wrong.py", HERE / "right.py"

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from webnn_vk import webnn_file
-from webnn_vk.builder import ShapeBuilder
+from webnn_vk.api.builder import ShapeBuilder
 from webnn_vk.webnn_file import GraphFileError
 from webnn_vk.webnn_file.text import parse
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.support import selection
 from tests.support.graphs import graph_input, graph_of
 from webnn_vk import webnn_file
-from webnn_vk.builder import ShapeBuilder
-from webnn_vk.graph import Emitter
+from webnn_vk.api.builder import ShapeBuilder
+from webnn_vk.compiler.ir import Emitter
 from webnn_vk.webnn_file import GraphFileError, weights
 from webnn_vk.webnn_file.writing import document
 

@@ -9,11 +9,11 @@ from tests.conformance.differential.drafting import examples
 from tests.conformance.differential.graphs import graphs
 from tests.support.graphs import assert_same, graph_input, graph_of
 from webnn_vk import webnn_file
-from webnn_vk.builder import ShapeBuilder
-from webnn_vk.builder import graph_of as graph_of_outputs
-from webnn_vk.data_types import ALL_TYPES, DATA_TYPES
-from webnn_vk.graph import Emitter, Graph
-from webnn_vk.ops import OPERATORS
+from webnn_vk.api.builder import ShapeBuilder
+from webnn_vk.api.builder import graph_of as graph_of_outputs
+from webnn_vk.compiler.ir import Emitter, Graph
+from webnn_vk.compiler.ops import OPERATORS
+from webnn_vk.compiler.types.data_types import ALL_TYPES, DATA_TYPES
 from webnn_vk.webnn_file import weights
 from webnn_vk.webnn_file.writing import document
 

@@ -9,7 +9,8 @@ from functools import reduce
 
 import numpy as np
 
-from ...builder import MLOperand
+from webnn_vk.api.builder import MLOperand
+
 from ..context import NodeContext
 from ..values import Tensor
 from .convolution import Pairs, convolve

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...builder import MLOperand
+from webnn_vk.api.builder import MLOperand
+
 from ..context import NodeContext
 from ..records import MICROSOFT, onnx_operator
 from ..values import Tensor

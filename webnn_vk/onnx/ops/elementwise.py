@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ...builder import MLOperand
-from ...graph import onnx_pairs
+from webnn_vk.api.builder import MLOperand
+from webnn_vk.compiler.ir import onnx_pairs
+
 from ..context import NodeContext
 from ..errors import Unsupported
 from ..records import onnx_operator

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import math
 
-from ...builder import MLOperand
+from webnn_vk.api.builder import MLOperand
+
 from ..context import NodeContext
 
 #: Digits of a float as a whole number, and by how many places its rest is moved at a time.

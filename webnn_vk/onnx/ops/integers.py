@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ...builder import MLOperand
+from webnn_vk.api.builder import MLOperand
+
 from ..context import NodeContext
 
 #: Types whose sums fit into the type beside them.

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...builder import MLOperand
+from webnn_vk.api.builder import MLOperand
+
 from ..context import NodeContext, check_made
 from ..errors import Unsupported
 from ..records import MICROSOFT, onnx_operator

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...builder import MLOperand
+from webnn_vk.api.builder import MLOperand
+
 from ..context import NodeContext
 from ..errors import Unsupported
 from ..records import onnx_operator

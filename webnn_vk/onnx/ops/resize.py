@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...builder import MLOperand
-from ...data_types import MAX_DIMENSION
+from webnn_vk.api.builder import MLOperand
+from webnn_vk.compiler.types.data_types import MAX_DIMENSION
+
 from ..context import NodeContext, check_made
 from ..errors import Unsupported
 from ..records import onnx_operator

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...builder import MLOperand
+from webnn_vk.api.builder import MLOperand
+
 from ..context import NodeContext, check_made
 from ..errors import Unsupported
 from ..records import onnx_operator

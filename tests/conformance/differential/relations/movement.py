@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.conformance.differential.drafting import Draft
 from tests.conformance.differential.example import Example
 from tests.conformance.differential.relations.record import relation
-from webnn_vk.data_types import MAX_RANK
+from webnn_vk.compiler.types.data_types import MAX_RANK
 
 
 def _permutation(d: Draft, items: list[Any]) -> list[Any]:

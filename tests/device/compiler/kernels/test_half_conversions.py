@@ -1,0 +1,107 @@
+"""float16 converted by the device itself, for devices that promise to do so exactly.
+
+lavapipe does not promise to keep denormal numbers, but it does: its modules lack that mode here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support import kernels
+from tests.support.drivers import require_vulkan
+from tests.support.profiles import stored_profile
+from tests.support.running import device_profile, node_of, run
+from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
+from webnn_vk.compiler.kernels import KernelNode, family_of
+from webnn_vk.compiler.kernels.expression import HALF_CONVERSIONS
+from webnn_vk.compiler.types.data_types import MLOperandDescriptor
+
+
+@pytest.fixture
+def promised(monkeypatch):
+    """What makes the modules that are compiled meanwhile ones for a device that promises."""
+    require_vulkan()
+    add = kernels.add_float_controls
+    monkeypatch.setattr(
+        kernels, "add_float_controls",
+        lambda module, features: add(module, features - {"denorm_preserve_f16"}),
+    )
+
+
+def all_halves():
+    return np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+
+
+def copied(given, data_type, vectors, packed):
+    """``given`` read in its data type and written in another."""
+    width = 4 if vectors else 1
+    buffers = Buffer("a", str(given.dtype), "r", width), Buffer("out", data_type, "w", width)
+    features = HALF_CONVERSIONS | ({"float16"} if not packed else frozenset())
+    spec = KernelSpec(
+        "copied.comp.j2", buffers, (Param("n"),), options=(("vectors", vectors),),
+        features=features,
+    )
+    count = given.size // width
+    out = {"out": np.zeros(given.size, data_type)}
+    with kernels.templates(copied=kernels.COPY):
+        return kernels.run(spec, {"a": given}, out, count)["out"]
+
+
+ways = pytest.mark.parametrize(
+    "vectors, packed", [(True, True), (False, True), (False, False)],
+    ids=["vectors", "packed", "one by one"],
+)
+
+
+@ways
+def test_every_half_is_read_exactly(promised, vectors, packed):
+    halves = all_halves()
+    result = copied(halves, "float32", vectors, packed)
+    np.testing.assert_array_equal(result, halves.astype(np.float32))
+    np.testing.assert_array_equal(np.signbit(result), np.signbit(halves))
+
+
+@ways
+def test_singles_are_rounded_to_nearest_even(promised, vectors, packed):
+    # Each half, the tie above it and what lies on both sides of the tie; then what overflows.
+    halves = all_halves()[:31743].astype(np.float32)
+    ties = (halves + all_halves()[1:31744].astype(np.float32)) / 2
+    given = np.concatenate([
+        halves, ties, np.nextafter(ties, np.float32(0)), np.nextafter(ties, np.float32(1e9)),
+        np.float32([65519, 65520, 1e9, np.inf, np.nan, 0, 0, 0]),
+    ])
+    given = np.concatenate([given, -given])
+    result = copied(given, "float16", vectors, packed)
+    with np.errstate(over="ignore"):
+        expected = given.astype(np.float16)
+    np.testing.assert_array_equal(result, expected)
+    np.testing.assert_array_equal(np.signbit(result), np.signbit(expected))
+
+
+def test_products_of_halves(promised):
+    rng = np.random.default_rng(4)
+    a, b = (rng.uniform(-2, 2, shape).astype(np.float16) for shape in ((40, 36), (36, 24)))
+    node, arrays = node_of("matmul", a, b)
+    plain = device_profile(device_type="discrete")
+    profile = plain.replace(features=plain.features | HALF_CONVERSIONS)
+    (dispatch,) = family_of(KernelNode.of(node)).plan(KernelNode.of(node), profile)
+    assert dispatch.spec.features >= HALF_CONVERSIONS
+    (result,) = run(node, arrays, profile)
+    np.testing.assert_array_equal(result, run(node, arrays, plain)[0])
+
+
+def test_modules_with_their_modes_are_valid():
+    given = MLOperandDescriptor("float16", (64, 64))
+    kernel = KernelNode.of(node_of("matmul", given, given)[0])
+    profile = stored_profile("amd_rdna3").masked(["cooperative_matrix"])
+    (dispatch,) = family_of(kernel).plan(kernel, profile)
+    assert dispatch.spec.features >= HALF_CONVERSIONS
+    kernels.validate(kernels.compile_spec(dispatch.spec))
+
+
+def test_kernels_that_wait_for_memory_are_the_same_on_all_devices():
+    given = MLOperandDescriptor("float16", (64, 64))
+    kernel = KernelNode.of(node_of("add", given, given)[0])
+    (dispatch,) = family_of(kernel).plan(kernel, stored_profile("amd_rdna3"))
+    assert not dispatch.spec.features & HALF_CONVERSIONS

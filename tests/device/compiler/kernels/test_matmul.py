@@ -1,0 +1,132 @@
+"""Matrix product kernels against the NumPy reference, and their plans for stored profiles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.cases.matmul import gemm_node, matmul_node
+from tests.support.comparing import WAYS, assert_close, profile_for, random_array
+from tests.support.drivers import require_vulkan
+from tests.support.profiles import stored_profile
+from tests.support.running import device_profile, node_of
+from webnn_vk.compiler.kernels import plan
+from webnn_vk.compiler.kernels.dispatch import Scratch
+from webnn_vk.compiler.kernels.heuristics.gpu import Gpu
+from webnn_vk.compiler.kernels.matmul import MATMUL
+from webnn_vk.compiler.kernels.node import KernelNode
+from webnn_vk.compiler.kernels.schedule import Schedule
+from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
+
+# Sums of up to 68 products of numbers up to 2, of which float32 keeps 24 bits each.
+_ERROR = 2e-5
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("data_type", FLOAT_TYPES)
+@pytest.mark.parametrize("case", [matmul_node, gemm_node])
+def test_random(case, data_type: str, way: str) -> None:
+    require_vulkan()
+    rng = np.random.default_rng([WAYS.index(way), FLOAT_TYPES.index(data_type), case is gemm_node])
+    for _ in range(20):
+        assert_close(*case(rng, data_type), profile_for(way), _ERROR)
+
+
+@pytest.mark.parametrize("ta", [False, True])
+@pytest.mark.parametrize("tb", [False, True])
+def test_edges_of_every_variant(ta: bool, tb: bool) -> None:
+    """Sizes around the tiles', for every combination of vector loads."""
+    require_vulkan()
+    rng = np.random.default_rng(1)
+    seen = set()
+    for m, n, k in ((8, 64, 8), (9, 65, 7), (7, 63, 4), (12, 68, 5), (12, 66, 8), (10, 36, 3)):
+        a = random_array(rng, "float32", (k, m) if ta else (m, k))
+        b = random_array(rng, "float32", (n, k) if tb else (k, n))
+        node, arrays = node_of("gemm", a, b, a_transpose=ta, b_transpose=tb)
+        for profile in (profile_for("software"), profile_for("software").masked(["texel_buffers"])):
+            assert_close(node, arrays, profile, _ERROR)
+            seen |= {d.variant.split()[1] for d in plan(node, profile)}
+    assert seen >= {"vvx", "ssx", "vv", "ss"}
+
+
+def tilings() -> list[Schedule]:
+    shapes = (64, 64), (64, 64)
+    node, _ = node_of("matmul", *(MLOperandDescriptor("float32", shape) for shape in shapes))
+    problem = MATMUL.problem(KernelNode.of(node))
+    candidates = MATMUL.candidates(problem, stored_profile("amd_rdna3"))
+    return [schedule for schedule in candidates if schedule.kernel == "matmul_tiled"]
+
+
+@pytest.mark.parametrize("schedule", tilings(), ids=str)
+def test_tiles_in_shared_memory(schedule: Schedule, monkeypatch) -> None:
+    """Every tile size, of float16 loaded 8, 4 and 1 elements at a time, with a rest of the inner
+    dimension and without, with less than a tile; what lies behind a row is not multiplied."""
+    require_vulkan()
+    profile = profile_for("discrete")
+    monkeypatch.setattr(Gpu, "matmul", lambda self, *problem: schedule)
+    rng = np.random.default_rng(schedule["TM"])
+    widths = set()
+    turns = ((False, False), (False, True), (True, False), (True, True))
+    cases = [("float16", (40, 136, 24), turn) for turn in turns]
+    # All four orders for what is loaded 8 at a time; of the others some for each tile size.
+    turn = turns[tilings().index(schedule)]
+    cases += [("float16", (40, 132, 20), turn), ("float32", (132, 36, 20), turn[::-1])]
+    cases += [("float32", (33, 69, 19), turn)] * (schedule["TM"] < 8)
+    for data_type, (m, n, k), (ta, tb) in cases:
+        a = random_array(rng, data_type, (k, m) if ta else (m, k))
+        b = random_array(rng, data_type, (n, k) if tb else (k, n))
+        # In the last row and column: in no other.
+        a[(k - 1, m - 1) if ta else (m - 1, k - 1)] = np.inf
+        b[(n - 1, k - 1) if tb else (k - 1, n - 1)] = np.nan
+        node, arrays = node_of("gemm", a, b, a_transpose=ta, b_transpose=tb)
+        (dispatch,) = plan(node, profile)
+        assert dispatch.kernel == "matmul_tiled"
+        widths.add((data_type, *(b.width for b in dispatch.spec.buffers[:2])))
+        assert_close(node, arrays, profile, _ERROR)
+    assert {("float16", 8, 8), ("float16", 4, 4), ("float32", 4, 4)} <= widths
+
+
+def test_infinities_and_nan_stay_in_their_rows_and_columns() -> None:
+    require_vulkan()
+    a, b = np.ones((10, 6), np.float32), np.ones((6, 9), np.float32)
+    a[9, 5], b[5, 8] = np.inf, np.nan
+    for way in ("software", "discrete"):
+        assert_close(*node_of("matmul", a, b), profile_for(way))
+
+
+@pytest.mark.parametrize("data_type", FLOAT_TYPES)
+@pytest.mark.parametrize("ta", [False, True])
+@pytest.mark.parametrize("tb", [False, True])
+def test_slices(data_type: str, ta: bool, tb: bool) -> None:
+    """Operands larger than a binding: several dispatches, parts of the sums through scratch."""
+    require_vulkan()
+    profile = device_profile(max_storage_buffer_range=2048)
+    rng = np.random.default_rng(2)
+    a = random_array(rng, data_type, (100, 36) if ta else (36, 100))
+    b = random_array(rng, data_type, (44, 100) if tb else (100, 44))
+    c = random_array(rng, data_type, (36, 1))
+    node, arrays = node_of("gemm", a, b, c=c, alpha=0.5, beta=3.0, a_transpose=ta, b_transpose=tb)
+    dispatches = plan(node, profile)
+    assert len(dispatches) > 4
+    in_parts = any(isinstance(b.value, Scratch) for d in dispatches for b in d.bindings)
+    assert in_parts == (ta or not tb)
+    assert_close(node, arrays, profile, _ERROR)
+
+
+def test_slices_of_batches() -> None:
+    require_vulkan()
+    profile = device_profile(max_storage_buffer_range=2048)
+    rng = np.random.default_rng(3)
+    a = random_array(rng, "float32", (7, 1, 3, 8, 12))
+    b = random_array(rng, "float32", (2, 1, 12, 5))
+    assert_close(*node_of("matmul", a, b), profile, _ERROR)
+
+
+def test_more_batch_dimensions_than_a_kernel_addresses() -> None:
+    require_vulkan()
+    rng = np.random.default_rng(4)
+    a = random_array(rng, "float32", (2, 1, 3, 1, 2, 1, 3, 4))
+    b = random_array(rng, "float32", (1, 3, 1, 2, 1, 2, 4, 5))
+    node, arrays = node_of("matmul", a, b)
+    assert len(plan(node, profile_for("software"))) == 2 * 3 * 3
+    assert_close(node, arrays, profile_for("software"), _ERROR)

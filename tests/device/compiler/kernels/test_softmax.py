@@ -1,0 +1,59 @@
+"""The softmax kernel against the NumPy reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.comparing import WAYS, assert_close, profile_for, random_array, random_shape
+from tests.support.drivers import require_vulkan
+from tests.support.running import node_of, run
+from webnn_vk.compiler.types.data_types import FLOAT_TYPES
+
+#: Relative errors, however small an element is beside its row's largest; of float16 down to the
+#: least number above 0.
+_LEAST = {"float32": 1e-30, "float16": 2.0**-24 / 1e-6}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("data_type", FLOAT_TYPES)
+def test_random(data_type: str, way: str) -> None:
+    require_vulkan()
+    rng = np.random.default_rng([WAYS.index(way), 1])
+    for shape in [random_shape(rng, 1) for _ in range(5)] + [(2, 300), (3, 70, 5), (1, 1000, 1)]:
+        x = random_array(rng, data_type, shape, 20)
+        node = node_of("softmax", x, int(rng.integers(len(shape))))
+        assert_close(*node, profile_for(way), least=_LEAST[data_type])
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("data_type", FLOAT_TYPES)
+def test_rows_of_vectors(data_type: str, way: str) -> None:
+    """Rows that are loaded four elements at once: kept in registers, or too long for that."""
+    require_vulkan()
+    rng = np.random.default_rng([WAYS.index(way), 2])
+    for shape in ((9, 4), (3, 5, 132), (2, 768), (2, 4100)):
+        x = random_array(rng, data_type, shape, 20)
+        node = node_of("softmax", x, len(shape) - 1)
+        assert_close(*node, profile_for(way, 4096), least=_LEAST[data_type])
+
+
+def test_large_inputs_do_not_overflow() -> None:
+    require_vulkan()
+    x = np.array([[1e38, -1e38, 0], [-3e38, -3e38, -3e38], [-np.inf, 0, 0]], np.float32)
+    for way in ("software", "discrete"):
+        (own,) = run(*node_of("softmax", np.repeat(x, 20, 1), 1), profile_for(way))
+        expected = np.repeat([[1, 0, 0], [1 / 3] * 3, [0, 0.5, 0.5]], 20, 1) / 20
+        np.testing.assert_allclose(own, expected, rtol=1e-6)
+
+
+def test_rows_without_a_distribution_are_nan() -> None:
+    require_vulkan()
+    x = np.zeros((4, 40), np.float32)
+    x[0, 5], x[1, 6], x[2] = np.inf, np.nan, -np.inf
+    for way in ("software", "discrete"):
+        node, arrays = node_of("softmax", x, 1)
+        (own,) = run(node, arrays, profile_for(way))
+        assert np.isnan(own[:3]).all()
+        np.testing.assert_allclose(own[3], 1 / 40, rtol=1e-6)
+        assert np.isnan(node.evaluate(arrays.get)[0][:3]).all()

@@ -1,0 +1,145 @@
+"""The calls behind the driver's facets (shared memory and semaphores, host pages, timestamps) and
+behind memory that isn't coherent return each of their error codes: a DriverError, nothing is left,
+and the same again works. What contexts call is in test_failing_calls.py."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.support.vulkan_faults import ERRORS, EXTENSION_ERRORS, FaultyLibrary, errors_of
+from webnn_vk.driver import (
+    BarrierCommand,
+    DeviceLost,
+    DriverError,
+    FeatureMissing,
+    FillCommand,
+    TimestampCommand,
+)
+from webnn_vk.driver.vulkan import binding
+from webnn_vk.driver.vulkan.driver import VulkanDriver, open_driver
+from webnn_vk.driver.vulkan.snapshot import PhysicalDevice
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch, physical: PhysicalDevice) -> Iterator[FaultyLibrary]:
+    library = FaultyLibrary(binding)
+    monkeypatch.setattr(binding, "lib", library)
+    monkeypatch.setattr(binding, "device_function", library.device_function)
+    yield library
+    library.disarm()
+
+
+def export_memory(driver: VulkanDriver) -> None:
+    memory = driver.allocate(4096, exportable=True)
+    os.close(driver.sharing.export_memory(memory).fd)
+
+
+def import_memory(driver: VulkanDriver) -> None:
+    memory = driver.allocate(4096, exportable=True)
+    exported = driver.sharing.export_memory(memory)
+    try:
+        driver.sharing.import_memory(exported)
+    except BaseException:
+        os.close(exported.fd)  # still the caller's
+        raise
+
+
+def import_pages(driver: VulkanDriver) -> None:
+    driver.sharing.import_host_memory(mmap.mmap(-1, 1 << 16))
+
+
+def use_semaphore(driver: VulkanDriver) -> None:
+    semaphore = driver.sharing.semaphore()
+    semaphore.signal(3)
+    assert semaphore.value() == 3 and semaphore.wait(2, 60)
+
+
+def pass_semaphore_on(driver: VulkanDriver) -> None:
+    fd = driver.sharing.export_semaphore(driver.sharing.semaphore(exportable=True))
+    try:
+        driver.sharing.import_semaphore(fd)
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def time_work(driver: VulkanDriver) -> None:
+    if driver.timestamps is None:
+        raise FeatureMissing("timestamps")
+    memory = driver.allocate(4096)
+    recording = driver.record([TimestampCommand(0), FillCommand(memory, 0, 4096), BarrierCommand(),
+                               TimestampCommand(1)])
+    assert driver.wait(driver.submit([recording]), 60)
+    assert len(driver.timestamps.read(recording)) == 2
+
+
+def use_memory_that_is_not_coherent(driver: VulkanDriver) -> None:
+    memory = driver.allocate(4096, host=True)
+    memory.flush()
+    memory.invalidate()
+
+
+USES: list[Callable[[VulkanDriver], None]] = [
+    export_memory, import_memory, import_pages, use_semaphore, pass_semaphore_on, time_work,
+    use_memory_that_is_not_coherent,
+]
+
+
+@pytest.mark.sample(0.15)
+@pytest.mark.parametrize("use", USES)
+def test_each_call_fails_with_each_error(
+    library: FaultyLibrary, physical: PhysicalDevice, use: Callable[[VulkanDriver], None]
+) -> None:
+    profile = physical.profile
+    if use is use_memory_that_is_not_coherent:
+        profile = profile.replace(memory_types=tuple(
+            (heap, tuple(name for name in names if name != "host_coherent"))
+            for heap, names in profile.memory_types))
+    # The first driver of a process opens files that stay (Mesa's).
+    open_driver(physical, profile=profile).close()
+    gc.collect()
+    before, files = library.alive.copy(), len(os.listdir("/proc/self/fd"))
+
+    def attempt(call: str = "", error: str = "") -> None:
+        library.place = "open"
+        driver = open_driver(physical, profile=profile)
+        library.place = "use"
+        if call:
+            library.arm(call, "use", error)
+            try:
+                use(driver)
+            except DriverError as failed:
+                assert failed.result == f"VK_ERROR_{error}", (call, failed)
+                assert isinstance(failed, DeviceLost) == (error == "DEVICE_LOST")
+            else:
+                # Memory is asked for once more when what is done by now was given back.
+                assert error.startswith("OUT_OF_"), (call, error)
+            assert library.injected, (call, error)
+            library.place = "again"
+        if not call or driver.lost() is None:
+            use(driver)
+        else:
+            assert error == "DEVICE_LOST"
+            with pytest.raises(DeviceLost):
+                driver.allocate(1)
+        library.place = "close"
+        driver.close()
+
+    try:
+        attempt()
+    except FeatureMissing as missing:
+        pytest.skip(str(missing))
+    calls = [name for name, place in library.called
+             if place == "use" and name in ERRORS | EXTENSION_ERRORS]
+    assert calls
+    for call in calls:
+        for error in errors_of(call):
+            attempt(call, error)
+            gc.collect()
+            assert library.alive == before, (call, error)
+            assert len(os.listdir("/proc/self/fd")) == files, (call, error)

@@ -1,0 +1,35 @@
+from webnn_vk.driver.vulkan.snapshot import PhysicalDevice, choose_queue_family, enumerate_devices
+
+GRAPHICS, COMPUTE, TRANSFER = 1, 2, 4
+
+
+def test_snapshot_is_plain_and_sane(physical: PhysicalDevice) -> None:
+    profile = physical.profile
+    assert type(profile).from_json(profile.to_json()) == profile
+    assert "timeline_semaphore" in profile.features
+    assert physical.unusable is None
+    # The floors that Vulkan guarantees
+    assert profile.api_version >= (1, 2)
+    assert profile.max_storage_buffer_range >= 2**27
+    assert profile.max_push_constants_size >= 128
+    assert profile.max_workgroup_invocations >= 128
+    assert profile.max_shared_memory >= 16384
+    assert profile.max_memory_allocation_size >= 2**30
+    assert 0 < profile.min_storage_buffer_offset_alignment <= 256
+    assert any(local for _, local in profile.memory_heaps)
+    assert any("host_visible" in names for _, names in profile.memory_types)
+    assert profile.max_loop_iterations == (65_535 if profile.driver_name == "llvmpipe" else None)
+    assert profile.compiles_by_size == (profile.driver_name == "llvmpipe")
+    assert all(heap < len(profile.memory_heaps) for heap, _ in profile.memory_types)
+
+
+def test_snapshots_agree(physical: PhysicalDevice) -> None:
+    again = enumerate_devices()[physical.index]
+    assert again.profile == physical.profile
+
+
+def test_queue_family() -> None:
+    assert choose_queue_family([(TRANSFER, 2), (COMPUTE, 8), (GRAPHICS | COMPUTE, 16)]) == 2
+    assert choose_queue_family([(GRAPHICS, 1), (COMPUTE, 8)]) == 1
+    assert choose_queue_family([(COMPUTE, 0), (TRANSFER, 1)]) == -1
+    assert choose_queue_family([]) == -1

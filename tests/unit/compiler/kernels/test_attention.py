@@ -1,0 +1,106 @@
+"""Plans of the attention kernel, made for stored profiles: no device."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from tests.support.graphs import graph_input, graph_of
+from tests.support.profiles import NAMES, stored_profile
+from tests.support.running import node_of
+from webnn_vk.compiler.ir import Emitter
+from webnn_vk.compiler.kernels import FAMILIES, DeviceWork, lower_graph, plan
+from webnn_vk.compiler.kernels.attention import shared_bytes, tiled_bytes
+from webnn_vk.compiler.passes import DEVICE_PASSES, Compilation, remove_dead_code, run_passes
+from webnn_vk.compiler.types.data_types import FLOAT_TYPES
+
+GPU = stored_profile("nvidia_h200")
+
+
+def planned(profile, query, keys, width, data_type="float32", **more):
+    def array(shape):
+        return np.zeros(shape, data_type)
+
+    *batch, _, depth = query
+    node, _ = node_of(
+        "attention", array(query), array((*batch, keys, depth)), array((*batch, keys, width)),
+        **more,
+    )
+    (dispatch,) = plan(node, profile)
+    return dispatch
+
+
+@pytest.mark.parametrize("profile", NAMES)
+def test_plans_are_in_the_catalogue_and_within_limits(profile):
+    device = stored_profile(profile)
+    known = set(FAMILIES["attention"].catalogue(device.features))
+    shapes = ((2, 4, 33, 64), 70, 64), ((1, 8), 9, 7), ((3, 300, 128), 300, 512)
+    for data_type, (query, keys, width), causal in itertools.product(
+        FLOAT_TYPES, shapes, (False, True)
+    ):
+        for more in ({}, {"mask": np.zeros(keys, data_type), "seen": np.zeros(keys, np.uint8)}):
+            dispatch = planned(device, query, keys, width, data_type, causal=causal, **more)
+            assert dispatch.spec in known
+            c = dispatch.constants
+            assert c["LX"] * c["LY"] <= device.max_workgroup_invocations
+            wide = -(-width // (4 * c["LX"]))
+            if dispatch.kernel == "attention_tiled":
+                shared = tiled_bytes(c["LX"], c["LY"] * c["TM"], c["TE"], c["DC"], c["VC"])
+                # An invocation brings in the same columns of several rows of values.
+                assert c["LX"] * c["LY"] % (c["LX"] * c["TE"]) == 0
+                wide = 1 << (wide - 1).bit_length()
+            else:
+                shared = shared_bytes(c["LX"], c["LY"] * c["TM"])
+            assert shared <= device.max_shared_memory
+            assert c["TE"] == wide
+
+
+def test_choices():
+    def tile(profile, rows, batch, depth=64):
+        dispatch = planned(profile, (batch, rows, depth), 512, depth)
+        c = dispatch.constants
+        return dispatch.kernel, c["LX"], c["LY"], c["TM"]
+
+    # Enough to fill the device: with tiles in shared memory, of fewer queries where there are few.
+    assert tile(GPU, 512, 12) == ("attention_tiled", 16, 16, 4)
+    assert tile(GPU, 512, 12, 128) == ("attention_tiled", 16, 16, 4)
+    assert tile(GPU, 64, 32) == ("attention_tiled", 16, 8, 4)
+    assert tile(GPU, 512, 12, 63) == ("attention", 16, 8, 4)  # not in vectors of 4
+    assert tile(GPU, 32, 4) == ("attention", 8, 1, 4)  # more and smaller workgroups
+    assert tile(GPU, 1, 12) == ("attention", 32, 1, 1)  # the next token: nothing to share
+    assert tile(stored_profile("llvmpipe"), 512, 12) == ("attention", 8, 1, 8)
+
+
+def heads(emit, x, order):
+    return emit.transpose(emit.reshape(x, (2, 16, 4, 8)), permutation=order)
+
+
+def model():
+    emit = Emitter()
+    q, k, v = (graph_input(name, (2, 16, 32)) for name in "qkv")
+    scores = emit.matmul(heads(emit, q, (0, 2, 1, 3)), heads(emit, k, (0, 2, 3, 1)))
+    y = emit.matmul(emit.softmax(scores, 3), heads(emit, v, (0, 2, 1, 3)))
+    y = emit.reshape(emit.transpose(y, permutation=(0, 2, 1, 3)), (2, 16, 32))
+    return graph_of(emit, {"y": y}, q, k, v)
+
+
+def titles(profile, **more):
+    compilation = Compilation(profile, **more)
+    placed = run_passes(DEVICE_PASSES, model(), compilation, clean=remove_dead_code)
+    works = lower_graph(placed, compilation).works
+    assert all(isinstance(w, DeviceWork) or not hasattr(w, "node") for w in works)
+    return [w.titles[0] for w in works if isinstance(w, DeviceWork)]
+
+
+def test_the_ways_to_and_from_the_heads_are_no_copies():
+    assert titles(GPU) == ["attention"]
+
+
+def test_what_the_device_can_not_do_is_taken_apart_again_and_stays_there():
+    without = titles(GPU, available=lambda spec: spec.template != "attention.comp.j2")
+    assert without == titles(GPU, skip=frozenset({"fuse_attention"}))
+    assert without.count("matmul") == 2 and "softmax" in without
+    # Rows of keys longer than the driver lets loops run.
+    assert "attention" not in titles(GPU.replace(max_loop_iterations=15_010))

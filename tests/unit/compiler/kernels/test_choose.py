@@ -1,0 +1,289 @@
+"""Schedules: what is chosen for the stored profiles, kept as text, and what outranks what."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import webnn_vk.compiler.kernels
+from tests.support.golden import Golden
+from tests.support.profiles import NAMES, golden_name, stored_profile
+from tests.support.running import node_of
+from webnn_vk.compiler.kernels import FAMILIES, KernelNode, Schedule, Unsupported, family_of
+from webnn_vk.compiler.kernels.choose import choose
+from webnn_vk.compiler.kernels.heuristics import rules
+from webnn_vk.compiler.kernels.heuristics.gpu import Gpu
+from webnn_vk.compiler.kernels.heuristics.seeds import SEEDS
+from webnn_vk.compiler.kernels.heuristics.software import Software
+from webnn_vk.compiler.kernels.schedule import problem_class
+from webnn_vk.compiler.types.data_types import MLOperandDescriptor
+from webnn_vk.driver.device_profile import DeviceProfile
+
+IMAGE = {"input_layout": "nhwc", "filter_layout": "ohwi"}
+DEEP = {"input_layout": "nhwc", "filter_layout": "ihwo"}
+KEEP = {"padding": [1, 1, 1, 1]}
+
+#: (operator, shapes of the operands, arguments): problems small, usual, large and lopsided.
+PROBLEMS: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
+    *(("matmul", [(m, k), (k, n)], {}) for m, k, n in (
+        (1, 1, 1), (4, 4, 4), (16, 64, 32), (64, 64, 64), (128, 384, 384), (128, 384, 1536),
+        (1024, 1024, 1024), (4096, 1024, 4096), (1, 512, 1024), (1024, 512, 1), (3, 100000, 5),
+        (49, 960, 160), (7, 33, 5),
+    )),
+    ("matmul", [(48, 32, 32), (48, 32, 32)], {}),
+    ("matmul", [(8, 128, 64), (64, 256)], {}),
+    ("gemm", [(512, 1), (512, 1000)], {"a_transpose": True}),
+    ("gemm", [(64, 512), (1000, 512)], {"b_transpose": True}),
+    ("conv2d", [(1, 3, 224, 224), (32, 3, 3, 3)], {"strides": [2, 2], **KEEP}),
+    ("conv2d", [(1, 64, 56, 56), (64, 64, 3, 3)], KEEP),
+    ("conv2d", [(1, 4, 8, 8), (4, 4, 3, 3)], {}),
+    ("conv2d", [(1, 224, 224, 3), (32, 3, 3, 3)], {"strides": [2, 2], **IMAGE}),
+    ("conv2d", [(1, 56, 56, 64), (8, 3, 3, 64)], IMAGE),
+    ("conv2d", [(1, 96, 112, 112), (24, 96, 1, 1)], {}),
+    ("conv2d", [(1, 96, 112, 112), (96, 1, 3, 3)], {"groups": 96, **KEEP}),
+    ("conv2d", [(1, 960, 7, 7), (960, 1, 3, 3)], {"groups": 960, **KEEP}),
+    ("conv2d", [(1, 112, 112, 96), (1, 3, 3, 96)], {"groups": 96, **KEEP, **DEEP}),
+    ("conv_transpose2d", [(1, 32, 16, 16), (32, 16, 3, 3)], {"strides": [2, 2]}),
+    *(("reduce_sum", [shape], {"axes": axes}) for shape, axes in (
+        ((4,), [0]), ((128, 384), [1]), ((384, 128), [0]), ((10**7,), [0]), ((4, 10**6), [1]),
+        ((100000, 16), [1]), ((100000, 48), [1]), ((100000, 512), [1]), ((512, 100000), [0]),
+        ((2, 1280, 49), [2]), ((8, 64, 64, 64), [0, 2, 3]),
+    )),
+    ("reduce_log_sum_exp", [(64, 30522)], {"axes": [1]}),
+    ("arg_max", [(32, 30522)], {"axis": 1}),
+    *(("softmax", [shape], {"axis": axis}) for shape, axis in (
+        ((4, 12, 32, 32), 3), ((1, 1000), 1), ((64, 30522), 1), ((8, 21, 512, 512), 1),
+        ((20000, 20), 1),
+    )),
+    *(("layer_normalization", [shape], {"axes": axes}) for shape, axes in (
+        ((4, 32, 384), [2]), ((1, 768), [1]), ((10000, 16), [1]), ((8, 64, 32, 32), [1, 2, 3]),
+    )),
+    ("instance_normalization", [(2, 64, 56, 56)], {}),
+    ("batch_normalization", [(2, 64, 56, 56), (64,), (64,)], {}),
+    *(("cumulative_sum", [shape], {"axis": axis}) for shape, axis in (
+        ((16,), 0), ((10**6,), 0), ((64, 4096), 1), ((4096, 64), 0), ((100000, 32), 1),
+    )),
+    ("average_pool2d", [(1, 64, 112, 112)], {"window_dimensions": [3, 3], "strides": [2, 2]}),
+    ("average_pool2d", [(1, 1280, 7, 7)], {}),
+    ("max_pool2d", [(1, 8, 8, 4)], {"window_dimensions": [2, 2], "layout": "nhwc"}),
+    ("resample2d", [(1, 64, 56, 56)], {"scales": [2, 2], "mode": "linear"}),
+    ("resample2d", [(1, 3, 4, 4)], {"sizes": [8, 8]}),
+    ("add", [(1024, 384), (384,)], {}),
+    ("add", [(4,), (4,)], {}),
+    ("gelu", [(128, 1536)], {}),
+    ("transpose", [(4, 32, 12, 32)], {"permutation": [0, 2, 1, 3]}),
+    ("slice", [(100, 100)], {"starts": [1, 1], "sizes": [50, 50]}),
+    ("pad", [(1, 3, 224, 224)], {
+        "beginning_padding": [0, 0, 1, 1], "ending_padding": [0, 0, 1, 1], "mode": "reflection",
+    }),
+    ("triangular", [(12, 512, 512)], {}),
+    *(("attention", [(12, m, 64), (12, n, 64), (12, n, 64)], {"scale": 0.125}) for m, n in (
+        (512, 512), (32, 32), (1, 512),
+    )),
+]
+_INDEXED = {
+    "integer_matmul": (
+        [("uint8", (128, 768)), ("int8", (768, 768)), ("int32", (768,))], {"a_zero_point": 128.0},
+    ),
+    "gather": ([("float32", (30522, 384)), ("int32", (4, 32))], {}),
+    "gather_elements": ([("float32", (64, 64)), ("int32", (8, 64))], {}),
+    "gather_nd": ([("float16", (8, 16, 4)), ("int64", (5, 2))], {}),
+    "scatter_elements": (
+        [("float32", (64, 64)), ("int32", (8, 64)), ("float32", (8, 64))], {}
+    ),
+    "scatter_nd": ([("float32", (8, 16, 4)), ("int32", (5, 2)), ("float32", (5, 4))], {}),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    title: str
+    node: KernelNode
+
+
+def cases() -> list[Case]:
+    """The problems as nodes, named by what they are given."""
+    typed = [(name, [("float32", s) for s in shapes], more) for name, shapes, more in PROBLEMS]
+    typed += [(name, operands, more) for name, (operands, more) in _INDEXED.items()]
+    result = []
+    for name, operands, arguments in typed:
+        given = [MLOperandDescriptor(*operand) for operand in operands]
+        node, _ = node_of(name, *given, **arguments)
+        shown = [*map(str, given), *(f"{key}={value}" for key, value in arguments.items())]
+        result.append(Case(f"{name}({', '.join(shown)})", KernelNode.of(node)))
+    return result
+
+
+CASES = cases()
+
+
+def chosen(node: KernelNode, profile: DeviceProfile) -> Schedule:
+    family = family_of(node)
+    problem = family.problem(node)
+    candidates = family.candidates(problem, profile)
+    return choose(family.decides(problem), candidates, problem, profile)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_choices(name: str, golden: Golden) -> None:
+    profile = stored_profile(name)
+    lines = []
+    for case in CASES:
+        try:
+            lines.append(f"{case.title}\n    {chosen(case.node, profile)}\n")
+        except Unsupported as error:
+            lines.append(f"{case.title}\n    unsupported: {error}\n")
+    golden(f"../goldens/choices/{golden_name(name)}.txt", "".join(lines))
+
+
+def test_every_profile_has_its_golden_file() -> None:
+    folder = Path(__file__).parents[1] / "goldens" / "choices"
+    assert {path.stem for path in folder.iterdir()} == set(map(golden_name, NAMES))
+
+
+def test_every_family_is_asked() -> None:
+    assert {case.node.lowering.family for case in CASES} == set(FAMILIES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_chosen_is_a_candidate(name: str) -> None:
+    profile = stored_profile(name)
+    several = set()
+    for case in CASES:
+        family = family_of(case.node)
+        problem = family.problem(case.node)
+        hash(problem)
+        candidates = family.candidates(problem, profile)
+        assert len(set(candidates)) == len(candidates), case.title
+        assert chosen(case.node, profile) in candidates, case.title
+        several |= {family.name} if len(candidates) > 1 else set()
+    assert several >= {"matmul", "conv", "reduce", "softmax", "norm", "scan"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_candidate_can_be_lowered(name: str) -> None:
+    """A tuner may choose any of them: each has to keep to the device's limits."""
+    profile = stored_profile(name)
+    for case in CASES:
+        family = family_of(case.node)
+        problem = family.problem(case.node)
+        for schedule in family.candidates(problem, profile):
+            for dispatch in family.lower(case.node, problem, schedule, profile):
+                size = [dispatch.constants.get(axis, 1) for axis in ("LX", "LY", "LZ")]
+                what = f"{case.title}: {schedule}"
+                assert size[0] * size[1] * size[2] <= profile.max_workgroup_invocations, what
+                limits = zip(size, profile.max_workgroup_size, strict=True)
+                assert all(n <= most for n, most in limits), what
+                limits = zip(dispatch.groups, profile.max_workgroup_count, strict=True)
+                assert all(n <= most for n, most in limits), what
+
+
+# -- the tuned table
+@pytest.mark.parametrize("name", NAMES)
+def test_what_was_tuned_outranks_the_heuristics(name: str) -> None:
+    profile = stored_profile(name)
+    asked = 0
+    for case in CASES:
+        family = family_of(case.node)
+        problem = family.problem(case.node)
+        for schedule in family.candidates(problem, profile):
+            name = family.decides(problem)
+            tuned = {(name, problem_class(problem)): schedule}
+            candidates = family.candidates(problem, profile)
+            assert choose(name, candidates, problem, profile, tuned) == schedule
+            assert family.plan(case.node, profile, tuned)
+            asked += schedule != chosen(case.node, profile)
+    assert asked > 50
+
+
+def _product() -> tuple[KernelNode, Any]:
+    given = (MLOperandDescriptor("float32", (64, 64)),) * 2
+    node = KernelNode.of(node_of("matmul", *given)[0])
+    return node, family_of(node).problem(node)
+
+
+def test_a_tuned_schedule_reaches_the_dispatch() -> None:
+    node, problem = _product()
+    profile = stored_profile("nvidia_h200")
+    (usual,) = family_of(node).plan(node, profile)
+    wanted = Schedule("matmul", (("LX", 8), ("LY", 8), ("TM", 4), ("TN", 4)))
+    (tuned,) = family_of(node).plan(node, profile, {("matmul", problem_class(problem)): wanted})
+    assert (usual.kernel, tuned.kernel) == ("matmul_tiled", "matmul")
+    assert tuned.constants == dict(wanted.numbers)
+
+
+def test_what_is_no_candidate_or_for_another_problem_is_ignored() -> None:
+    node, problem = _product()
+    profile = stored_profile("nvidia_h200")
+    usual = chosen(node, profile)
+    candidates = family_of(node).candidates(problem, profile)
+    known = candidates[0]
+    assert known != usual
+    for tuned in (
+        {("matmul", problem_class(problem)): Schedule("matmul", (("LX", 8), ("LY", 77)))},
+        {("matmul", problem_class(problem)): Schedule("gone")},
+        {("matmul", "Product()"): known},
+        {("conv", problem_class(problem)): known},
+    ):
+        assert choose("matmul", candidates, problem, profile, tuned) == usual
+
+
+def test_without_candidates_the_problem_is_named() -> None:
+    with pytest.raises(Unsupported, match="no matmul kernel of this device computes p"):
+        choose("matmul", [], "p", stored_profile())
+
+
+# -- which rules
+def test_each_kind_of_device_has_its_rules() -> None:
+    kinds = {name: rules(stored_profile(name)).seed.name for name in NAMES}
+    assert kinds == {
+        "adreno_minimum": "adreno", "amd_rdna3": "amd", "intel_arc": "intel",
+        "llvmpipe": "llvmpipe", "nvidia_h200": "nvidia",
+    }
+    assert isinstance(rules(stored_profile("nvidia_h200")), Gpu)
+    assert isinstance(rules(stored_profile("llvmpipe")), Software)
+    unknown = stored_profile("nvidia_h200").replace(vendor_id=0x1234)
+    assert rules(unknown).seed.name == "gpu"
+    assert rules(unknown.replace(device_type="cpu")).seed.name == "llvmpipe"
+    slow = stored_profile("llvmpipe").replace(slow_gathers=True)
+    assert rules(slow).seed.name == "llvmpipe-slow-gathers"
+    assert all(len(seed.source) > 40 for seed in SEEDS.values())
+
+
+def test_schedules_are_plain_data() -> None:
+    schedule = Schedule("matmul", (("LX", 8), ("TM", 4)))
+    assert str(schedule) == "matmul LX=8 TM=4"
+    assert schedule["TM"] == 4 and schedule.constants("LX") == {"LX": 8}
+    assert schedule == Schedule("matmul", (("LX", 8), ("TM", 4)))
+    with pytest.raises(KeyError, match="matmul LX=8 TM=4 has no BK"):
+        schedule["BK"]
+
+
+# -- what kernels never ask
+def _mentions(path: Path) -> list[str]:
+    """Places where a module asks for an operator's name or the kind of device."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute):
+            owner = ast.unparse(node.value)
+            named = node.attr == "name" and owner.split(".")[-1] in ("operator", "record")
+            if named or node.attr == "is_software":
+                found.append((node.lineno, ast.unparse(node)))
+    return [f"{path.name}:{line} {text}" for line, text in sorted(found)]
+
+
+def test_no_kernel_asks_for_an_operators_name_or_a_software_device() -> None:
+    folder = Path(webnn_vk.compiler.kernels.__file__).parent
+    modules = sorted(folder.rglob("*.py"))
+    assert len(modules) > 30
+    assert [place for path in modules for place in _mentions(path)] == []
+
+
+def test_the_scan_finds_them(tmp_path: Path) -> None:
+    path = tmp_path / "x.py"
+    path.write_text("a = node.operator.name == 'add'\nb = profile.is_software\nc = family.name\n")
+    assert _mentions(path) == ["x.py:1 node.operator.name", "x.py:2 profile.is_software"]

@@ -1,0 +1,189 @@
+"""Plans of the conv kernels, made for stored profiles: no device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.cases.conv import OPERATORS, random_case
+from tests.support.profiles import stored_profile
+from tests.support.running import node_of
+from webnn_vk.compiler.kernels import catalogue, plan
+from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
+from webnn_vk.driver.device_profile import DeviceProfile
+
+
+def _describe(*shape: int) -> MLOperandDescriptor:
+    return MLOperandDescriptor("float32", shape)
+
+
+def _planned(
+    profile: str, x: tuple[int, ...], w: tuple[int, ...], name: str = "conv2d", **arguments
+):
+    node, _ = node_of(name, _describe(*x), _describe(*w), **arguments)
+    return plan(node, stored_profile(profile))
+
+
+def test_plans() -> None:
+    (expand,) = _planned("llvmpipe", (1, 16, 112, 112), (96, 16, 1, 1))
+    assert expand.kernel == "matmul" and expand.params["N"] == 112 * 112
+    (expand,) = _planned(
+        "nvidia_h200", (4, 28, 28, 64), (128, 1, 1, 64), input_layout="nhwc", filter_layout="ohwi"
+    )
+    assert expand.kernel == "matmul_tiled" and expand.params["M"] == 4 * 28 * 28
+    (strided,) = _planned("llvmpipe", (1, 16, 8, 8), (8, 16, 1, 1), strides=[2, 2])
+    assert strided.kernel == "conv" and strided.flops == 2 * 8 * 16 * 16
+    (depthwise,) = _planned("llvmpipe", (1, 96, 56, 56), (96, 1, 3, 3), groups=96)
+    assert depthwise.kernel == "conv_depthwise"
+    # A huge filter would unroll for ever.
+    (huge,) = _planned("llvmpipe", (1, 4, 56, 56), (4, 1, 31, 31), groups=4)
+    assert huge.kernel == "conv"
+    (last,) = _planned(
+        "llvmpipe", (1, 28, 28, 64), (64, 3, 3, 64), input_layout="nhwc", filter_layout="ohwi"
+    )
+    assert [b.width for b in last.spec.buffers] == [4, 4, 1]
+
+
+def _kernels(profile: DeviceProfile, x: tuple[int, ...], w: tuple[int, ...], **arguments):
+    filter_ = np.zeros(w, arguments.pop("data_type", "float32"))
+    x = MLOperandDescriptor(str(filter_.dtype), x)
+    node, _ = node_of("conv2d", x, filter_, **arguments)
+    return [dispatch.kernel for dispatch in plan(node, profile)]
+
+
+@pytest.mark.parametrize("side, variant, tile", [
+    (56, "4x4 8x64", 4),
+    (28, "4x4 8x64", 4),
+    (14, "2x2 8x64", 2),  # large tiles would save a quarter of the multiplications only
+    (9, "2x2 8x64", 2),  # here too, and there are 9 of them
+])
+def test_tiles_of_winograd_weigh_the_filter(side: int, variant: str, tile: int) -> None:
+    """A filter that is transformed for large tiles takes twice the memory of one for small tiles:
+    large ones are chosen where they save a third of the multiplications."""
+    node, _ = node_of(
+        "conv2d", _describe(1, 64, side, side), np.zeros((64, 64, 3, 3), np.float32),
+        padding=[1] * 4,
+    )
+    _, product, _ = plan(node, stored_profile("llvmpipe"))
+    packed = product.bindings[1].value
+    assert product.variant == variant
+    assert packed.size == ((tile + 2) ** 2 + 5) * 64 * 64 * 4
+
+
+@pytest.mark.parametrize("channels, side, chosen", [
+    (64, 56, "4x4"), (60, 56, ""), (60, 28, "2x2"), (32, 28, "2x2"), (28, 28, ""),
+])
+def test_few_channels_have_small_tiles_or_none(channels: int, side: int, chosen: str) -> None:
+    """Large ones would exceed conv2d's tolerance."""
+    node, _ = node_of(
+        "conv2d", _describe(1, channels, side, side), np.zeros((64, channels, 3, 3), np.float32),
+        padding=[1] * 4,
+    )
+    first, *_ = plan(node, stored_profile("llvmpipe"))
+    assert (first.variant if first.kernel == "winograd_input" else "") == chosen
+    assert _tile((1, channels, side, side), (64, channels, 3, 3)) != (
+        "" if channels >= 64 else "4x4"
+    )
+
+
+@pytest.mark.parametrize("side, tile", [(24, (8, 4)), (40, (8, 8)), (80, (16, 8))])
+def test_tiles_of_wide_convolutions_grow_with_the_work(side: int, tile: tuple[int, int]) -> None:
+    """The larger ones take less time for each multiply-add and longer to compile."""
+    node, _ = node_of(
+        "conv2d", _describe(1, 32, 2 * side, 2 * side), np.zeros((64, 32, 3, 3), np.float32),
+        padding=[1] * 4, strides=[2, 2],
+    )
+    (wide,) = plan(node, stored_profile("llvmpipe"))
+    assert wide.kernel == "conv_wide"
+    assert (wide.constants["TC"], wide.constants["TP"]) == tile
+
+
+def test_constant_filters_on_software_devices() -> None:
+    winograd = ["winograd_input", "winograd_product", "winograd_output"]
+    software = stored_profile("llvmpipe")
+    x, w = (1, 64, 56, 56), (64, 64, 3, 3)
+    assert _kernels(software, x, w) == winograd
+    assert _kernels(software.masked(["texel_buffers"]), x, w) == winograd
+    assert _kernels(software, x, w, strides=[2, 2]) == ["conv_wide"]
+    assert _kernels(software, x, w, dilations=[2, 2]) == ["conv_wide"]
+    # Float16 would lose too much, few channels would gain too little.
+    assert _kernels(software, x, w, data_type="float16") == ["conv"]
+    assert _kernels(software, (1, 8, 56, 56), (64, 8, 3, 3)) == ["conv_wide"]
+    # So few pixels are not worth a filter of twice the size.
+    assert _kernels(software, (1, 512, 7, 7), (512, 512, 3, 3), padding=[1] * 4) == ["conv_wide"]
+    assert _kernels(software, (2, 512, 7, 7), (512, 512, 3, 3), padding=[1] * 4) == winograd
+    assert _kernels(software, x, (64, 32, 3, 3), groups=2) == ["conv_wide"]
+    assert _kernels(software, (1, 3, 56, 56), (30, 3, 3, 3)) == ["conv"]
+
+
+@pytest.mark.parametrize("name", ["nvidia_h200", "amd_rdna3", "intel_arc", "adreno_minimum"])
+def test_constant_filters_on_gpus(name: str) -> None:
+    winograd = ["winograd_input", "winograd_product", "winograd_output"]
+    gpu = stored_profile(name)
+    x, w = (1, 64, 56, 56), (64, 64, 3, 3)
+    assert _kernels(gpu, x, w) == winograd
+    last = {"input_layout": "nhwc", "filter_layout": "ohwi"}
+    assert _kernels(gpu, (1, 56, 56, 64), (64, 3, 3, 64), **last) == winograd
+    assert _kernels(gpu, x, w, strides=[2, 2]) == ["conv_tiled"]
+    assert _kernels(gpu, x, w, dilations=[2, 2]) == ["conv_tiled"]
+    assert _kernels(gpu, x, (64, 32, 3, 3), groups=2) == ["conv_tiled"]
+    # Float16 would lose too much, few channels would gain less than the transforms take.
+    assert _kernels(gpu, x, w, data_type="float16") == ["conv_tiled"]
+    assert _kernels(gpu, (1, 64, 56, 56), (12, 64, 3, 3)) == ["conv"]
+    assert _kernels(gpu, (1, 12, 56, 56), (64, 12, 3, 3)) in (["conv_tiled"], ["conv"])
+    # A filter that comes at every run would be transformed at every run.
+    (given,) = _planned(name, x, w)
+    assert given.kernel == "conv_tiled"
+    # Input channels that fill no tile: pixels share the filter.
+    assert _kernels(gpu, (1, 3, 224, 224), (64, 3, 7, 7), strides=[2, 2]) == ["conv_wide"]
+    assert _kernels(gpu, (1, 3, 224, 224), (30, 3, 7, 7), strides=[2, 2]) == ["conv"]
+
+
+def _tile(x: tuple[int, ...], w: tuple[int, ...], profile: str = "amd_rdna3") -> str:
+    """"": not by Winograd's way."""
+    node, _ = node_of("conv2d", _describe(*x), np.zeros(w, np.float32), padding=[1, 1, 1, 1])
+    first, *_ = plan(node, stored_profile(profile))
+    return first.variant if first.kernel == "winograd_input" else ""
+
+
+def test_tiles_of_winograd_on_gpus() -> None:
+    """Large tiles where multiplications cost most; small ones, with a smaller filter, where there
+    are few pixels for it; none where more memory would be taken than the rules allow."""
+    assert _tile((1, 64, 56, 56), (64, 64, 3, 3)) == "4x4"
+    assert _tile((1, 128, 28, 28), (128, 128, 3, 3)) == "4x4"
+    assert _tile((1, 256, 14, 14), (256, 256, 3, 3)) == "2x2"
+    assert _tile((8, 256, 14, 14), (256, 256, 3, 3)) == "4x4"
+    assert _tile((1, 512, 7, 7), (512, 512, 3, 3)) == "2x2"
+    # 16 planes of 4 MiB, 36 of 11 MiB: more than 32 MiB.
+    assert _tile((16, 1024, 28, 28), (1024, 1024, 3, 3)) == ""
+    # 36 numbers of 4 bytes for each of 200704 tiles and 128 channels: 3.4 GiB.
+    assert _tile((64, 64, 224, 224), (64, 64, 3, 3)) == ""
+
+
+def test_products_of_winograd_are_by_vectors() -> None:
+    """All that is brought into tiles and stored goes by 16 bytes, whatever the number of tiles."""
+    gpu = stored_profile("amd_rdna3")
+    # 15 × 14 tiles, which 4 doesn't divide.
+    for shape, layout in (((1, 64, 57, 55), "nchw"), ((1, 57, 55, 64), "nhwc")):
+        node, _ = node_of(
+            "conv2d", _describe(*shape), np.zeros((64, 64, 3, 3), np.float32),
+            padding=[1, 1, 1, 1], input_layout=layout,
+        )
+        _, product, _ = plan(node, gpu)
+        assert product.spec.template == "matmul_tiled.comp.j2"
+        assert [b.width for b in product.spec.buffers] == [4, 4, 4]
+        assert product.params["batches"] == 36 and product.params["K"] == 64
+        rows_and_columns = {product.params["M"], product.params["N"]}
+        assert rows_and_columns == ({64, 212} if layout == "nchw" else {210, 64})
+
+
+@pytest.mark.parametrize("profile", ["nvidia_h200", "llvmpipe", "adreno_minimum"])
+def test_plans_are_in_the_catalogue(profile: str) -> None:
+    device = stored_profile(profile)
+    known = set(catalogue(device.features))
+    rng = np.random.default_rng(5)
+    for name in OPERATORS:
+        for data_type in FLOAT_TYPES:
+            for _ in range(20):
+                node, _ = random_case(rng, name, data_type)
+                assert all(dispatch.spec in known for dispatch in plan(node, device))

@@ -1,0 +1,187 @@
+"""Products by cooperative matrices, planned for stored profiles: where they are chosen, and where
+they are not possible."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.support.cases.matmul import product_node
+from tests.support.matrices import shape
+from tests.support.profiles import NAMES, stored_profile
+from tests.support.running import node_of, schedules_of
+from webnn_vk.compiler.ir import Emitter, Graph, Value
+from webnn_vk.compiler.kernels import KernelNode, Schedule, catalogue, coopmat, lower_graph, plan
+from webnn_vk.compiler.kernels.dispatch import Dispatch
+from webnn_vk.compiler.kernels.matmul import MATMUL
+from webnn_vk.compiler.passes import Compilation
+from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
+from webnn_vk.driver.device_profile import DeviceProfile
+
+NVIDIA, AMD = stored_profile("nvidia_h200"), stored_profile("amd_rdna3")
+CHOOSE = {"nvidia_h200", "amd_rdna3"}
+
+
+def _planned(profile: DeviceProfile, *sizes: int, **arguments) -> Dispatch:
+    (dispatch,) = plan(product_node(*sizes, **arguments), profile)
+    return dispatch
+
+
+def _tilings(profile: DeviceProfile, *sizes: int, **arguments) -> list[Schedule]:
+    schedules = schedules_of(product_node(*(sizes or (512, 512, 512)), **arguments), profile)
+    return [s for s in schedules if s.kernel == coopmat.KERNEL and s.parts == 1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_large_halves_go_by_matrices_where_those_are_known_to_be_fast(name: str) -> None:
+    profile = stored_profile(name)
+    for sizes in ((1024, 1024, 1024), (4096, 4096, 1024), (197, 768, 768), (33, 16257, 768)):
+        dispatch = _planned(profile, *sizes)
+        assert (dispatch.kernel == coopmat.KERNEL) == (name in CHOOSE)
+        assert _planned(profile, *sizes, data_type="float32").kernel != coopmat.KERNEL
+    # What fills no tile, and a matrix times a vector.
+    for sizes in ((8, 1024, 1024), (1024, 1024, 8), (1, 1024, 1024), (1024, 1, 1024)):
+        assert coopmat.KERNEL not in {d.kernel for d in plan(product_node(*sizes), profile)}
+
+
+def test_software_never_chooses_them() -> None:
+    """Newer lavapipes list shapes, which they compute on the CPU."""
+    llvmpipe = stored_profile("llvmpipe")
+    software = llvmpipe.replace(
+        features=llvmpipe.features | {"cooperative_matrix"}, cooperative_matrices=(shape(8, 8, 8),)
+    )
+    for sizes in ((64, 64, 64), (1024, 1024, 1024), (4096, 4096, 1024)):
+        assert _tilings(software, *sizes)
+        assert _planned(software, *sizes).kernel == "matmul"
+
+
+def test_the_plan_of_a_largeproduct_node() -> None:
+    dispatch = _planned(NVIDIA, 4096, 2048, 1024)
+    assert dispatch.constants == {
+        "LX": 128, "SUBGROUP": 32, "BM": 128, "BN": 128, "BK": 32, "FM": 16, "FN": 16, "FK": 16,
+        "WM": 4, "WN": 4,
+    }
+    assert dispatch.groups == (32 * 16, 1, 1) and dispatch.variant == "nn vv 128x128"
+    assert [(b.data_type, b.width) for b in dispatch.spec.buffers] == [
+        ("uint32", 4), ("uint32", 4), ("float16", 4)
+    ]
+    assert dispatch.spec.features == coopmat.FEATURES
+    ids, data = dispatch.spec.pack_constants(dispatch.constants)
+    words = tuple((i, data[4 * i : 4 * i + 4]) for i in ids)
+    assert dispatch.spec.subgroup_size(words) == 32
+    assert _planned(AMD, 4096, 2048, 1024).constants["SUBGROUP"] == 64
+    plain = _planned(NVIDIA, 512, 512, 512, data_type="float32")
+    assert plain.spec.subgroup_size(()) == 0
+
+
+def test_what_does_not_divide_by_vectors_goes_element_by_element() -> None:
+    for sizes, buffers in {
+        (1024, 1021, 1024): [("uint32", 4), ("float16", 1), ("float16", 1)],
+        (1024, 1024, 1021): [("float16", 1), ("uint32", 4), ("float16", 4)],
+        (1024, 1028, 1024): [("uint32", 4), ("float16", 1), ("float16", 4)],
+    }.items():
+        found = _planned(NVIDIA, *sizes).spec.buffers
+        assert [(b.data_type, b.width) for b in found] == buffers
+
+
+def test_a_pointwise_convolution_is_such_aproduct_node() -> None:
+    x = MLOperandDescriptor("float16", (1, 56, 56, 128))
+    w = MLOperandDescriptor("float16", (256, 1, 1, 128))
+    node, _ = node_of("conv2d", x, w, input_layout="nhwc", filter_layout="ohwi")
+    for name in NAMES:
+        (dispatch,) = plan(node, stored_profile(name))
+        assert (dispatch.kernel == coopmat.KERNEL) == (name in CHOOSE)
+    assert plan(node, NVIDIA)[0].variant.startswith("nt vv")
+
+
+@pytest.mark.parametrize("mask", [
+    "cooperative_matrix", "vulkan_memory_model", "float16", "float16_arithmetic", "subgroup_basic",
+    "subgroup",
+])
+def test_a_mask_switches_them_off(mask: str) -> None:
+    assert _tilings(NVIDIA) and not _tilings(NVIDIA.masked([mask]))
+    assert _planned(NVIDIA.masked([mask]), 1024, 1024, 1024).kernel == "matmul_tiled"
+
+
+def test_subgroups_have_to_have_a_known_size() -> None:
+    for change, count in (
+        ({}, 3),
+        ({"min_subgroup_size": 16}, 3),
+        ({"min_subgroup_size": 16, "features": NVIDIA.features - {"subgroup_size_control"}}, 0),
+        ({"features": NVIDIA.features - {"subgroup_size_control"}}, 3),
+    ):
+        assert len(_tilings(NVIDIA.replace(**change))) == count, change
+
+
+def test_shapes() -> None:
+    def chosen(*shapes) -> tuple[int, int, int] | None:
+        found = coopmat.shape_for("float16", NVIDIA.replace(cooperative_matrices=shapes))
+        return found and (found.m, found.n, found.k)
+
+    wide, square, tall = shape(8, 32, 16), shape(16, 16, 16), shape(32, 8, 16)
+    assert chosen(shape(16, 8, 16), wide, square, tall) == (16, 16, 16)
+    assert chosen(shape(16, 16, 16, "int8"), shape(16, 16, 16, "float32")) is None
+    # Rows of 4 halves are no vectors of 16 bytes; sums in half precision are none of ours.
+    assert chosen(shape(16, 4, 16)) is None
+    assert coopmat.shape_for("float16", AMD.replace(cooperative_matrices=tuple(
+        s for s in AMD.cooperative_matrices if s.c == "float16"
+    ))) is None
+
+
+@pytest.mark.parametrize("name", ["nvidia_h200", "amd_rdna3", "intel_arc"])
+def test_limits_of_the_device_are_kept(name: str) -> None:
+    for change in ({}, {"max_shared_memory": 32768}, {"max_workgroup_invocations": 128},
+                   {"max_workgroup_size": (64, 64, 64)}, {"max_shared_memory": 4096}):
+        profile = stored_profile(name).replace(**change)
+        for a_transpose in (False, True):
+            node = product_node(512, 512, 512, a_transpose=a_transpose, b_transpose=a_transpose)
+            problem = MATMUL.problem(KernelNode.of(node))
+            for tiling in coopmat.schedules(problem, profile):
+                assert coopmat.shared_bytes(problem, tiling) <= profile.max_shared_memory
+                assert tiling["LX"] <= min(
+                    profile.max_workgroup_invocations, profile.max_workgroup_size[0]
+                )
+                assert tiling["LX"] % profile.subgroup_size == 0
+                rows, columns = tiling["WM"] * tiling["FM"], tiling["WN"] * tiling["FN"]
+                subgroups = tiling["BM"] // rows * (tiling["BN"] // columns)
+                assert subgroups * tiling["SUBGROUP"] == tiling["LX"]
+                assert tiling["BK"] % tiling["FK"] == 0
+    assert not _tilings(stored_profile(name).replace(max_shared_memory=4096))
+
+
+def test_sums_of_parts_are_computed_by_other_kernels() -> None:
+    # Strips of the inner dimension, each too long for one binding.
+    profile = NVIDIA.replace(max_storage_buffer_range=1 << 16)
+    a = MLOperandDescriptor("float16", (64, 4096))
+    b = MLOperandDescriptor("float16", (4096, 64))
+    kernels = Counter(d.kernel for d in plan(node_of("matmul", a, b)[0], profile))
+    assert set(kernels) == {"matmul"} and kernels["matmul"] > 1
+
+
+def test_plans_are_in_the_catalogue() -> None:
+    known = set(catalogue(NVIDIA.features))
+    for sizes in ((64, 64, 64), (65, 64, 64), (64, 65, 64), (64, 64, 65), (64, 68, 64)):
+        for transposes in ({}, {"a_transpose": True}, {"b_transpose": True},
+                           {"a_transpose": True, "b_transpose": True}):
+            assert _planned(NVIDIA, *sizes, **transposes).spec in known
+    without = catalogue(NVIDIA.features - {"cooperative_matrix"})
+    assert not any(spec.template == "matmul_coopmat.comp.j2" for spec in without)
+
+
+@pytest.mark.parametrize("data_type", FLOAT_TYPES)
+def test_without_their_shaders_other_kernels_compute(data_type: str) -> None:
+    """A compiler that doesn't know cooperative matrices, and a pack made with one."""
+    emit = Emitter()
+    x = Value(MLOperandDescriptor(data_type, (512, 256)), name="x")
+    weights = emit.constant([[1.0] * 384] * 256, data_type)
+    out = emit.relu(emit.matmul(x, weights))
+    graph = Graph({"x": x}, {"out": out}, tuple(emit.nodes))
+
+    def kernels(available) -> list[str]:
+        lowered = lower_graph(graph, Compilation(NVIDIA, available=available))
+        return [d.kernel for work in lowered.works for d in work.dispatches]
+
+    by_matrices = [coopmat.KERNEL if data_type == "float16" else "matmul_tiled"]
+    assert kernels(lambda spec: True) == by_matrices
+    assert kernels(lambda spec: "cooperative_matrix" not in spec.features) == ["matmul_tiled"]

@@ -1,0 +1,155 @@
+"""Plans of the matmul kernels, made for stored profiles: no device."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.support.cases.matmul import gemm_node, matmul_node
+from tests.support.profiles import stored_profile
+from tests.support.running import node_of
+from webnn_vk.compiler.kernels import catalogue, plan
+from webnn_vk.compiler.kernels.dispatch import Scratch
+from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
+
+
+def _describe(*shape: int) -> MLOperandDescriptor:
+    return MLOperandDescriptor("float32", shape)
+
+
+def _planned(profile: str, a: tuple[int, ...], b: tuple[int, ...], **arguments):
+    name = "gemm" if arguments else "matmul"
+    node, _ = node_of(name, _describe(*a), _describe(*b), **arguments)
+    return plan(node, stored_profile(profile))
+
+
+def test_plans() -> None:
+    (gpu,) = _planned("nvidia_h200", (4096, 1024), (1024, 4096))
+    assert gpu.kernel == "matmul_tiled" and gpu.groups == (32 * 32, 1, 1)
+    assert gpu.constants == {"LX": 16, "LY": 16, "TM": 8, "TN": 8, "BK": 8}
+    assert gpu.flops == 2 * 4096 * 4096 * 1024
+    (small,) = _planned("nvidia_h200", (64, 64), (64, 64))
+    assert small.constants["LX"] * small.constants["TN"] == 32
+    (cpu,) = _planned("llvmpipe", (1024, 384), (384, 1536))
+    assert cpu.kernel == "matmul" and math.prod(cpu.groups) == 128 * 24
+    # 16 rows a tile, which take a second to compile, for what runs for seconds.
+    (large,) = _planned("llvmpipe", (1024, 1024), (1024, 1536))
+    assert math.prod(large.groups) == 64 * 24
+    assert [b.width for b in cpu.spec.buffers] == [4, 4, 4]
+    assert [b.load for b in cpu.spec.buffers] == ["texel", "texel", "storage"]
+    assert all(binding.size is None for binding in cpu.bindings)
+    # An odd row length leaves no vector aligned: a texel an element.
+    (odd,) = _planned("llvmpipe", (16, 33), (33, 17))
+    assert [b.width for b in odd.spec.buffers] == [1, 1, 1] and odd.variant.startswith("nn ssx")
+
+
+def test_texels_only_where_a_device_reads_whole_operands_so() -> None:
+    """Without the feature, where a texel buffer is smaller than a binding, for halves, and for
+    what is larger than a binding, operands come from storage buffers."""
+    llvmpipe = stored_profile("llvmpipe")
+
+    def loads(profile, data_type: str = "float32") -> set[str]:
+        shapes = (64, 64), (64, 64)
+        node, _ = node_of("matmul", *(MLOperandDescriptor(data_type, s) for s in shapes))
+        return {b.load for d in plan(node, profile) for b in d.spec.buffers if b.name in "ab"}
+
+    assert loads(llvmpipe) == {"texel"}
+    assert loads(llvmpipe.masked(["texel_buffers"])) == {"storage"}
+    assert loads(llvmpipe.replace(max_texel_buffer_elements=65536)) == {"storage"}
+    # The range of storage buffers is none of texels.
+    small = llvmpipe.replace(max_storage_buffer_range=4096)
+    assert loads(small) == {"texel"}
+    assert loads(small.replace(max_texel_buffer_elements=1024)) == {"storage"}
+    assert loads(llvmpipe, "float16") == {"storage"}
+    assert loads(stored_profile("nvidia_h200")) == {"storage"}
+
+
+def test_batches_that_share_b_are_rows() -> None:
+    (dispatch,) = _planned("llvmpipe", (8, 128, 64), (64, 256))
+    assert (dispatch.params["M"], dispatch.params["batches"]) == (1024, 1)
+
+
+def test_a_row_vector_is_a_matrix_times_vector() -> None:
+    (row,) = _planned("nvidia_h200", (1, 512), (512, 1024))
+    assert row.kernel == "matvec"
+    assert (row.params["M"], row.params["K"], row.params["N"]) == (1024, 512, 1)
+    (column,) = _planned("nvidia_h200", (1024, 512), (512, 1))
+    assert column.kernel == "matvec" and column.params["M"] == 1024
+
+
+def test_few_workgroup_invocations_are_respected() -> None:
+    minimum = stored_profile("adreno_minimum")
+    node, _ = node_of("matmul", _describe(4096, 512), _describe(512, 4096))
+    (dispatch,) = plan(node, minimum)
+    size = dispatch.constants["LX"] * dispatch.constants["LY"]
+    assert size <= minimum.max_workgroup_invocations
+
+
+def test_parts_of_large_operands_are_read_as_texels() -> None:
+    """What is written is cut at the range of a storage buffer; all of what is read is bound."""
+    device = stored_profile("llvmpipe").replace(max_storage_buffer_range=20480)
+    left, right = (MLOperandDescriptor("float32", s) for s in ((4, 64, 32), (4, 32, 64)))
+    node, _ = node_of("matmul", left, right)
+    starts = []
+    for dispatch in plan(node, device):
+        a, b, out = dispatch.bindings
+        assert (a.size, b.size) == (None, None) and out.size == 16384
+        assert [buffer.load for buffer in dispatch.spec.buffers] == ["texel", "texel", "storage"]
+        starts.append((dispatch.params["a_base"], dispatch.params["b_base"], out.offset))
+    size = 64 * 32
+    assert starts == [(n * size, n * size, n * 16384) for n in range(4)]
+
+
+@pytest.mark.parametrize("profile", ["nvidia_h200", "llvmpipe", "adreno_minimum"])
+def test_plans_are_in_the_catalogue(profile: str) -> None:
+    for limit in (stored_profile(profile).max_storage_buffer_range, 2048):
+        device = stored_profile(profile).replace(max_storage_buffer_range=limit)
+        known = set(catalogue(device.features))
+        rng = np.random.default_rng(5)
+        for data_type in FLOAT_TYPES:
+            for case in (matmul_node, gemm_node):
+                for _ in range(20):
+                    node, _ = case(rng, data_type)
+                    assert all(dispatch.spec in known for dispatch in plan(node, device))
+
+
+@pytest.mark.parametrize(("inner", "scratches"), [(50_000, 0), (60_000, 1), (200_000, 2)])
+def test_partial_sums_of_all_batches_share_their_memory(inner: int, scratches: int) -> None:
+    a, b = (MLOperandDescriptor("float32", s) for s in ((5, 20, inner), (5, inner, 30)))
+    node, _ = node_of("matmul", a, b)
+    found = {
+        binding.value
+        for dispatch in plan(node, stored_profile("llvmpipe"))
+        for binding in dispatch.bindings
+        if isinstance(binding.value, Scratch)
+    }
+    assert [s.size for s in found] == [20 * 30 * 4] * scratches
+
+
+def test_tiles_of_operands_read_one_by_one_are_small() -> None:
+    """Both so and 8 × 8 sums would spill registers; one in vectors is enough."""
+    for shapes, tile in (
+        (((1023, 1023), (1023, 1023)), 4), (((1024, 1024), (1024, 1023)), 8),
+        (((1023, 1023), (1023, 1024)), 8),
+    ):
+        (dispatch,) = _planned("amd_rdna3", *shapes)
+        assert dispatch.kernel == "matmul_tiled" and dispatch.constants["TM"] == tile
+
+
+@pytest.mark.parametrize(
+    ("shapes", "widths"),
+    [
+        (((1024, 1024), (1024, 1024)), [8, 8]), (((1000, 1000), (1000, 1000)), [8, 8]),
+        (((1024, 1020), (1020, 1024)), [4, 4]), (((1024, 1024), (1024, 1020)), [4, 4]),
+        (((1024, 1024), (1024, 1023)), [4, 1]),
+    ],
+)
+def test_halves_are_loaded_by_sixteen_bytes(shapes, widths) -> None:
+    """Where the rows of both divide by 8 elements."""
+    node, _ = node_of("matmul", *(MLOperandDescriptor("float16", shape) for shape in shapes))
+    profile = stored_profile("amd_rdna3").masked(["cooperative_matrix"])
+    (dispatch,) = plan(node, profile)
+    assert dispatch.kernel == "matmul_tiled"
+    assert [buffer.width for buffer in dispatch.spec.buffers[:2]] == widths

@@ -1,0 +1,21 @@
+"""Plans of the scan kernels, made for stored profiles: no device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.profiles import stored_profile
+from tests.support.running import node_of
+from webnn_vk.compiler.kernels import FAMILIES, plan
+from webnn_vk.compiler.ops.reduction import ARITHMETIC_TYPES
+
+
+@pytest.mark.parametrize("profile", ["nvidia_h200", "llvmpipe", "adreno_minimum"])
+def test_plans_are_in_the_catalogue(profile: str) -> None:
+    device = stored_profile(profile)
+    known = set(FAMILIES["scan"].catalogue(device.features))
+    for data_type in ARITHMETIC_TYPES:
+        for shape in ((4, 5), (4, 500), (1, 200000)):
+            node, _ = node_of("cumulative_sum", np.zeros(shape, data_type), 1)
+            assert all(dispatch.spec in known for dispatch in plan(node, device))

@@ -1,0 +1,22 @@
+"""Plans of the softmax kernels, made for stored profiles: no device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.profiles import stored_profile
+from tests.support.running import node_of
+from webnn_vk.compiler.kernels import FAMILIES, plan
+from webnn_vk.compiler.types.data_types import FLOAT_TYPES
+
+
+@pytest.mark.parametrize("profile", ["nvidia_h200", "llvmpipe", "adreno_minimum"])
+def test_plans_are_in_the_catalogue(profile: str) -> None:
+    device = stored_profile(profile)
+    known = set(FAMILIES["softmax"].catalogue(device.features))
+    for data_type in FLOAT_TYPES:
+        for shape in ((4, 5), (4, 500)):
+            (dispatch,) = plan(node_of("softmax", np.zeros(shape, data_type), 1)[0], device)
+            assert dispatch.spec in known
+            assert dispatch.constants["LX"] <= device.max_workgroup_invocations

@@ -1,0 +1,279 @@
+"""Products and convolutions of dequantised weights: which read the integers, and that it means the
+same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
+from tests.support.profiles import stored_profile
+from webnn_vk.compiler.ir import Emitter, Graph, Value
+from webnn_vk.compiler.passes import FUSE_DEQUANTIZE, Compilation, remove_dead_code, run_passes
+from webnn_vk.compiler.program import Program, Target, compile_program
+from webnn_vk.compiler.program.verify import verify
+from webnn_vk.driver.resources import room_for
+
+GPU, SOFTWARE = stored_profile("nvidia_h200"), stored_profile("llvmpipe")
+
+
+def fused(graph: Graph, **options: Any) -> Graph:
+    """The graph after the pass, which changes none of its results by more than roundings."""
+    compilation = Compilation(**{"profile": GPU, "verify": True} | options)
+    done = run_passes([FUSE_DEQUANTIZE], graph, compilation, remove_dead_code)
+    feeds = random_feeds(graph)
+    expected = evaluate(graph, **feeds)
+    for name, array in evaluate(done, **feeds).items():
+        largest = np.abs(expected[name].astype(np.float64)).max()
+        rounding = 2e-3 if array.dtype == np.float16 else 2e-6
+        np.testing.assert_allclose(array, expected[name], rtol=rounding, atol=rounding * largest)
+    return done
+
+
+def names(graph: Graph) -> list[str]:
+    return [node.operator.name for node in graph.nodes]
+
+
+def weights(
+    emit: Emitter, shape: tuple[int, int], scales: tuple[int, int] = (1, 1),
+    data_type: str = "int8", zero: Any = 0, kind: str = "float32",
+) -> Value:
+    """Dequantised integers of a data type, with scales of a shape; ``zero`` is spread over it."""
+    rng = np.random.default_rng(5)
+    limits = np.iinfo(data_type)
+    integers = rng.integers(limits.min, limits.max + 1, shape).astype(data_type)
+    scale = rng.uniform(0.01, 0.02, scales).astype(kind)
+    zeros = np.broadcast_to(np.asarray(zero, data_type), scales)
+    return emit.dequantize_linear(*map(emit.constant, (integers, scale, zeros)))
+
+
+def product(
+    scales: tuple[int, int] = (1, 64), data_type: str = "int8", zero: Any = 0,
+    kind: str = "float32",
+) -> Graph:
+    emit = Emitter()
+    x = graph_input("x", (3, 64), kind)
+    y = emit.matmul(x, weights(emit, (64, 64), scales, data_type, zero, kind))
+    return graph_of(emit, {"y": y}, x)
+
+
+@pytest.mark.parametrize("scales", [(1, 1), (1, 64), (1, 16)])
+@pytest.mark.parametrize(("data_type", "zero"), [("int8", 0), ("int8", -7), ("uint8", 131)])
+def test_a_product_reads_the_integers(
+    scales: tuple[int, int], data_type: str, zero: int
+) -> None:
+    done = fused(product(scales, data_type, zero))
+    assert names(done) == ["quantized_matmul", "mul"]
+    node = done.nodes[0]
+    assert node.operands["b"].data_type == data_type and node.arguments["zero_point"] == zero
+
+
+def test_half_precision_is_rounded_once_at_the_end() -> None:
+    assert names(fused(product(kind="float16"))) == ["quantized_matmul", "mul", "cast"]
+
+
+def test_zero_points_of_columns_are_subtracted_where_8_bits_hold_the_result() -> None:
+    rng = np.random.default_rng(1)
+    emit = Emitter()
+    x = graph_input("x", (3, 64))
+    zeros = rng.integers(100, 150, (1, 64)).astype(np.uint8)
+    near = (zeros + rng.integers(-60, 60, (64, 64))).astype(np.uint8)
+    scale = rng.uniform(0.01, 0.02, (1, 64)).astype(np.float32)
+    real = emit.dequantize_linear(*map(emit.constant, (near, scale, zeros)))
+    done = fused(graph_of(emit, {"y": emit.matmul(x, real)}, x))
+    assert names(done) == ["quantized_matmul", "mul"]
+    assert done.nodes[0].operands["b"].data_type == "int8"
+    assert done.nodes[0].arguments["zero_point"] == 0
+    # Integers of the whole range less different zero points take 9 bits.
+    wide = product((1, 64), "uint8", np.arange(64) + 90)
+    assert names(fused(wide)) == ["dequantize_linear", "matmul"]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    a_transpose=st.booleans(), b_transpose=st.booleans(), turned=st.booleans(),
+    c=st.sampled_from([None, (), (80,), (6, 1), (6, 80)]), alpha=st.sampled_from([1.0, -0.5]),
+    beta=st.sampled_from([1.0, 2.0]), by_column=st.booleans(),
+    kind=st.sampled_from(["float32", "float16"]),
+)
+def test_gemm(
+    a_transpose: bool, b_transpose: bool, turned: bool, c: Any, alpha: float, beta: float,
+    by_column: bool, kind: str,
+) -> None:
+    emit = Emitter()
+    x = graph_input("x", (64, 6) if a_transpose else (6, 64), kind)
+    inputs = [x]
+    options: dict[str, Any] = dict(
+        alpha=alpha, beta=beta, a_transpose=a_transpose, b_transpose=b_transpose
+    )
+    if c is not None:
+        inputs.append(graph_input("c", c, kind))
+        options["c"] = inputs[-1]
+    columns_last = b_transpose == turned
+    shape = (64, 80) if columns_last else (80, 64)
+    scales = (1, 1) if not by_column else (1, 80) if columns_last else (80, 1)
+    b = weights(emit, shape, scales, kind=kind)
+    if turned:
+        b = emit.transpose(b)
+    done = fused(graph_of(emit, {"y": emit.gemm(x, b, **options)}, *inputs))
+    assert "quantized_matmul" in names(done) and "dequantize_linear" not in names(done)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("data_type", "zero"), [("int8", 3), ("uint8", 131), ("uint8", None)])
+@pytest.mark.parametrize("kind", ["float32", "float16"])
+def test_scales_of_blocks_are_multiplied_where_weights_are_loaded(
+    turned: bool, data_type: str, zero: int | None, kind: str
+) -> None:
+    """Zero points of blocks are subtracted at once, where 8 bits hold the result, as those of 4
+    bits do."""
+    rng = np.random.default_rng(2)
+    emit = Emitter()
+    x = graph_input("x", (3, 128), kind)
+    if zero is None:
+        zeros = rng.integers(0, 16, (72, 4)).astype(data_type)
+        integers = rng.integers(0, 16, (72, 128)).astype(data_type)
+    else:
+        zeros = np.full((72, 4), zero, data_type)
+        integers = rng.integers(0, 128, (72, 128)).astype(data_type)
+    scale = rng.uniform(0.001, 0.002, (72, 4)).astype(kind)
+    given = integers, scale, zeros
+    real = emit.dequantize_linear(*(emit.constant(v if turned else v.T) for v in given))
+    y = emit.matmul(x, emit.transpose(real) if turned else real)
+    done = fused(graph_of(emit, {"y": y}, x))
+    assert names(done) == ["quantized_matmul", *["cast"] * (kind == "float16")]
+    node = done.nodes[0]
+    assert node.operands["b"].data_type == ("int8" if zero is None else data_type)
+    assert node.operands["b"].shape == (72, 128) and node.operands["scale"].shape == (72, 4)
+    assert node.arguments["zero_point"] == (zero or 0)
+
+
+@pytest.mark.parametrize("graph", [
+    product((64, 1)),  # the scale changes along the sum
+    product((32, 64)),
+], ids=["rows", "small blocks"])
+def test_what_can_not_be_scaled_after_the_sum_stays(graph: Graph) -> None:
+    assert fused(graph) is graph
+
+
+def test_few_weights_and_weights_given_at_run_time_stay() -> None:
+    emit = Emitter()
+    x, q = graph_input("x", (3, 16)), graph_input("q", (16, 16), "int8")
+    ones, zeros = np.ones((1, 1), np.float32), np.zeros((1, 1), np.int8)
+    given_later = emit.dequantize_linear(q, emit.constant(ones), emit.constant(zeros))
+    y, z = emit.matmul(x, given_later), emit.matmul(x, weights(emit, (16, 16)))
+    graph = graph_of(emit, {"y": y, "z": z}, x, q)
+    assert fused(graph) is graph
+
+
+def test_where_nothing_can_be_fused_behind_a_product_the_pass_is_left_out() -> None:
+    graph = product()
+    assert fused(graph, has_compiler=False) is graph
+    assert fused(graph, force_cpu=frozenset(["matmul"])) is graph
+    assert fused(graph, skip=frozenset(["fuse_dequantize"])) is graph
+
+
+def test_on_software_devices_the_weights_become_floats() -> None:
+    emit = Emitter()
+    x, ids = graph_input("x", (3, 64)), graph_input("ids", (2,), "int32")
+    only, table = weights(emit, (64, 64)), weights(emit, (512, 64))
+    turned = emit.transpose(weights(emit, (64, 64)))
+    y = emit.matmul(emit.matmul(x, only), turned)
+    graph = graph_of(emit, {"y": y, "rows": emit.gather(table, ids)}, x, ids)
+    done = fused(graph, profile=SOFTWARE)
+    # What a gather reads a few rows of stays small.
+    assert names(done) == ["dequantize_linear", "transpose", "matmul", "matmul", "gather"]
+
+
+def convolution(
+    scales: int = 32, data_type: str = "int8", zero: Any = 0, kind: str = "float32",
+    bias: bool = True, layout: str = "nchw", filter_layout: str = "oihw", along: str = "o",
+    pad: bool = False, taps: int = 3,
+) -> Graph:
+    """A convolution of 16 channels to 32, whose filter is dequantised with so many scales."""
+    rng = np.random.default_rng(5)
+    emit = Emitter()
+    sizes = {"n": 1, "c": 16, "h": 6, "w": 5}
+    x = graph_input("x", tuple(sizes[a] for a in layout), kind)
+    given = emit.pad(x, *[[int(a in "hw") for a in layout]] * 2) if pad else x
+    own = {"o": 32, "i": 16, "h": taps, "w": taps}
+    limits = np.iinfo(data_type)
+    integers = rng.integers(limits.min, limits.max + 1, [own[a] for a in filter_layout])
+    shape = [scales if a == along else 1 for a in filter_layout]
+    real = emit.dequantize_linear(
+        emit.constant(integers.astype(data_type)),
+        emit.constant(rng.uniform(0.001, 0.002, shape).astype(kind)),
+        emit.constant(np.broadcast_to(np.asarray(zero, data_type), shape)),
+    )
+    options: dict[str, Any] = {"input_layout": layout, "filter_layout": filter_layout}
+    if bias:
+        options["bias"] = emit.constant(rng.uniform(-1, 1, 32).astype(kind))
+    return graph_of(emit, {"y": emit.conv2d(given, real, **options)}, x)
+
+
+@pytest.mark.parametrize(("layout", "filter_layout"), [
+    ("nchw", "oihw"), ("nhwc", "ohwi"), ("nhwc", "hwio"), ("nchw", "ihwo"),
+])
+@pytest.mark.parametrize("scales", [1, 8, 32])
+@pytest.mark.parametrize("bias", [False, True])
+def test_convolutions_read_the_integers(
+    layout: str, filter_layout: str, scales: int, bias: bool
+) -> None:
+    for data_type, zero in (("int8", 0), ("uint8", 131)):
+        done = fused(convolution(
+            scales, data_type, zero, bias=bias, layout=layout, filter_layout=filter_layout
+        ))
+        assert names(done) == ["quantized_conv2d", "mul", *["add"] * bias]
+        node = done.nodes[0]
+        assert node.operands["filter"].data_type == data_type
+        assert node.arguments["zero_point"] == zero
+    done = fused(convolution(scales, kind="float16", bias=bias, layout=layout))
+    assert names(done) == ["quantized_conv2d", "mul", *["add"] * bias, "cast"]
+
+
+def test_a_filter_that_can_not_be_scaled_after_the_sum_becomes_floats() -> None:
+    done = fused(convolution(16, along="i"))
+    assert names(done) == ["conv2d"]
+    assert done.nodes[0].operands["filter"].data is not None
+
+
+def test_one_kernel_is_left_of_a_pad_and_a_quantized_convolution() -> None:
+    report = compiled(convolution(layout="nhwc", filter_layout="ohwi", pad=True)).report
+    assert [s.operators for s in report.steps] == [("quantized_conv2d", "mul", "add")]
+    assert report.weight_bytes == 32 * 16 * 9 + 2 * 4 * 32
+
+
+def test_convolutions_on_software_devices_get_floats() -> None:
+    done = fused(convolution(), profile=SOFTWARE)
+    assert names(done) == ["conv2d"]
+
+
+def compiled(graph: Graph, **options: Any) -> Program:
+    program, _ = compile_program(graph, Target(GPU, **options))
+    verify(program)
+    return program
+
+
+def test_the_device_holds_a_quarter() -> None:
+    emit = Emitter()
+    x = graph_input("x", (40, 1024))
+    y = emit.matmul(x, weights(emit, (1024, 1024), (1, 1024)))
+    bias = emit.constant(np.ones(1024, np.float32))
+    graph = graph_of(emit, {"y": emit.relu(emit.add(y, bias))}, x)
+    report = compiled(graph).report
+    assert [s.operators for s in report.steps] == [("quantized_matmul", "mul", "add", "relu")]
+    assert report.weight_bytes == 1024 * 1024 + 2 * 4096 and report.arena_bytes == 0
+    plain = compiled(graph, skip=("fuse_dequantize",)).report
+    assert plain.arena_bytes == room_for(4 * 1024 * 1024, GPU) == 4 * 1024 * 1024
+
+
+def test_without_its_kernel_it_is_what_the_specification_has() -> None:
+    program = compiled(
+        product(), available=lambda spec: all(p.name != "zero_point" for p in spec.params)
+    )
+    operators = [o for step in program.report.steps for o in step.operators]
+    assert operators == ["dequantize_linear", "matmul", "mul"]

@@ -1,0 +1,30 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webnn_vk.compiler.program.hazards import HazardTracker, Location
+
+PLACES = st.builds(
+    Location, st.sampled_from(["arena", "input"]), st.integers(0, 1), st.integers(0, 40),
+    st.integers(1, 20),
+)
+
+
+@given(st.lists(st.tuples(st.lists(PLACES, max_size=3), st.lists(PLACES, max_size=2))))
+def test_a_barrier_stands_between_any_two_conflicting_steps(steps):
+    tracker = HazardTracker()
+    since: list[tuple[Location, bool]] = []
+    for reads, writes in steps:
+        accesses = [(p, False) for p in reads] + [(p, True) for p in writes]
+        conflict = any(
+            p.space == q.space and p.key == q.key and (w or v)
+            and p.offset < q.offset + q.size and q.offset < p.offset + p.size
+            for p, w in accesses for q, v in since
+        )
+        assert tracker.step(reads, writes) == conflict
+        since = accesses if conflict else since + accesses
+
+
+def test_long_runs_without_conflict_get_a_barrier_too():
+    tracker = HazardTracker()
+    places = [Location("arena", 0, 16 * i, 16) for i in range(600)]
+    assert sum(tracker.step([], [place]) for place in places) == 2

@@ -1,0 +1,354 @@
+"""The sub-allocator on a fake source of blocks: no Vulkan needed."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.profiles import stored_profile
+from webnn_vk.driver import OutOfDeviceMemory
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.driver.vulkan.errors import VulkanError
+from webnn_vk.driver.vulkan.memory import MIB, Allocation, Allocator, HeapUsage, rank_memory_types
+
+LLVMPIPE, NVIDIA, AMD, ADRENO = (
+    stored_profile(name)
+    for name in ("llvmpipe", "nvidia_h200", "amd_rdna3", "adreno_minimum"))
+SMALL = LLVMPIPE.replace(memory_heaps=((64 * MIB, True),), max_memory_allocation_size=16 * MIB)
+EVERY_TYPE = 2**32 - 1
+
+
+class FakeBlocks:
+    """Blocks that are only numbers; fails the `fail_at`-th creation (counted from 1)."""
+
+    def __init__(self, fail_at: int = 0, error: Exception | None = None) -> None:
+        self.living: dict[int, int] = {}
+        self.created = 0
+        self.fail_at, self.error = fail_at, error or OutOfDeviceMemory("refused")
+        self.synchronised: list[tuple[int, int, bool]] = []
+
+    def create_block(self, size: int, memory_type: int, *, visible: bool,
+                     exportable: bool) -> SimpleNamespace:
+        self.created += 1
+        if self.created == self.fail_at:
+            raise self.error
+        self.living[self.created] = size
+        mapped = memoryview(bytearray(min(size, 4 * MIB))) if visible else None
+        return SimpleNamespace(buffer=self.created, mapped=mapped, exportable=exportable)
+
+    def destroy_block(self, native: SimpleNamespace) -> None:
+        del self.living[native.buffer]
+
+    def synchronise(self, native: SimpleNamespace, offset: int, size: int, *,
+                    to_device: bool) -> None:
+        self.synchronised.append((offset, size, to_device))
+
+
+def make(profile: DeviceProfile = SMALL, blocks: FakeBlocks | None = None,
+         usage: HeapUsage | None = None, block_size: int = MIB) -> tuple[Allocator, FakeBlocks]:
+    blocks = blocks or FakeBlocks()
+    usage = usage or HeapUsage(len(profile.memory_heaps))
+    return Allocator(profile, blocks, EVERY_TYPE, usage, block_size), blocks
+
+
+def check(allocator: Allocator, blocks: FakeBlocks, living: list[Allocation]) -> None:
+    """What must hold at any moment."""
+    use = allocator.use()
+    assert use.allocated == sum(item.size for item in living)
+    assert use.allocations == len(living)
+    assert use.reserved == sum(blocks.living.values())
+    assert use.blocks == len(blocks.living)
+    assert use.reserved <= SMALL.memory_heaps[0][0]
+    by_block: dict[int, list[Allocation]] = {}
+    for item in living:
+        by_block.setdefault(item.buffer, []).append(item)
+        assert item.offset % 256 == 0
+        assert item.offset + item.size <= blocks.living[item.buffer]
+    for items in by_block.values():
+        items.sort(key=lambda item: item.offset)
+        for first, second in zip(items, items[1:], strict=False):
+            assert first.offset + first.size <= second.offset
+    for pool in allocator._all_pools:
+        assert pool.free == sorted(pool.free)
+        for block in pool.blocks.values():
+            # Neighbouring free ranges are one.
+            ends = {offset + size for offset, size in block.free_at.items()}
+            assert not ends & block.free_at.keys()
+            used = sum(item.size for item in by_block.get(block.native.buffer, []))
+            assert used + sum(block.free_at.values()) == block.size
+
+
+@given(st.lists(st.one_of(
+    st.tuples(st.just("take"), st.one_of(st.integers(0, 5000), st.integers(0, 6 * MIB))),
+    st.tuples(st.just("free"), st.integers(0, 99))), max_size=60))
+def test_any_sequence(steps: list[tuple[str, int]]) -> None:
+    allocator, blocks = make()
+    living: list[Allocation] = []
+    for kind, number in steps:
+        if kind == "take":
+            try:
+                living.append(allocator.allocate(number))
+            except OutOfDeviceMemory:
+                assert allocator.use().reserved + number > 48 * MIB
+        elif living:
+            living.pop(number % len(living)).free()
+        check(allocator, blocks, living)
+    for item in living:
+        item.free()
+    check(allocator, blocks, [])
+    assert len(blocks.living) <= 1  # the spare one
+    allocator.close()
+    assert blocks.living == {}
+
+
+def test_rounding_and_alignment() -> None:
+    allocator, _ = make()
+    sizes = [allocator.allocate(size).size for size in (0, 1, 256, 257)]
+    assert sizes == [256, 256, 256, 512]
+    strict, _ = make(SMALL.replace(min_storage_buffer_offset_alignment=1024))
+    assert strict.allocate(1).size == 1024
+
+
+def test_best_fit() -> None:
+    allocator, _ = make()
+    items = [allocator.allocate(size) for size in (1024, 256, 512, 256, 768, 256)]
+    for index in (0, 2, 4):
+        items[index].free()
+    offsets = {size: allocator.allocate(size).offset for size in (500, 700)}
+    assert offsets == {500: items[2].offset, 700: items[4].offset}
+
+
+def test_coalescing() -> None:
+    allocator, blocks = make()
+    items = [allocator.allocate(256 * 1024) for _ in range(4)]
+    assert len(blocks.living) == 1
+    for index in (0, 2, 1):
+        items[index].free()
+    assert allocator.allocate(768 * 1024).offset == 0
+    assert len(blocks.living) == 1
+
+
+def test_free_is_idempotent_and_collection_frees() -> None:
+    allocator, _ = make()
+    item = allocator.allocate(10)
+    item.free()
+    item.free()
+    assert item.freed and item.mapped is None
+    assert allocator.use().allocations == 0
+    second = allocator.allocate(10)
+    assert allocator.use().allocations == 1
+    del second
+    gc.collect()
+    assert allocator.use().allocations == 0
+    with pytest.raises(ValueError, match="freed"):
+        item.range  # noqa: B018
+
+
+def test_range_outlives_the_allocation_while_used() -> None:
+    allocator, _ = make()
+    item = allocator.allocate(300)
+    held = item.range
+    item.free()
+    assert allocator.use().allocated == 512
+    assert allocator.allocate(512).offset == 512
+    del held
+    gc.collect()
+    assert allocator.use().allocated == 0
+
+
+def test_blocks_grow_and_large_requests_are_dedicated() -> None:
+    allocator, blocks = make()
+    living = [allocator.allocate(100_000) for _ in range(60)]
+    # 1, 2, 4 MiB …; no more than an eighth of the heap
+    assert list(blocks.living.values()) == [MIB, 2 * MIB, 4 * MIB]
+    large = allocator.allocate(5 * MIB)
+    assert blocks.living[large.buffer] == 5 * MIB
+    large.free()
+    allocator.use()
+    assert len(blocks.living) == 3
+    del living
+
+
+def test_heap_limit_over_all_drivers() -> None:
+    usage = HeapUsage(1)
+    first, _ = make(usage=usage)
+    second, _ = make(usage=usage)
+    held = [first.allocate(16 * MIB) for _ in range(3)]
+    other = second.allocate(12 * MIB)
+    with pytest.raises(OutOfDeviceMemory) as caught:
+        second.allocate(5 * MIB, label="weights")
+    error = caught.value
+    assert (error.requested, error.in_use, error.limit) == (5 * MIB, 60 * MIB, 64 * MIB)
+    assert "'weights'" in str(error) and str(60 * MIB) in str(error)
+    held.pop().free()
+    assert second.allocate(5 * MIB).size == 5 * MIB
+    del other
+
+
+def test_whole_heap_fits() -> None:
+    profile = SMALL.replace(max_memory_allocation_size=64 * MIB)
+    allocator, blocks = make(profile)
+    allocator.allocate(10).free()
+    # The spare block makes room.
+    held = allocator.allocate(64 * MIB)
+    assert held.size == 64 * MIB
+    assert list(blocks.living.values()) == [64 * MIB]
+
+
+def test_small_requests_use_the_last_of_the_heap() -> None:
+    profile = SMALL.replace(max_memory_allocation_size=64 * MIB)
+    allocator, _ = make(profile)
+    held = [allocator.allocate(64 * MIB - 512 * 1024)]
+    # No room for a block of 1 MiB, but for one of the request's own size.
+    held += [allocator.allocate(128 * 1024) for _ in range(4)]
+    with pytest.raises(OutOfDeviceMemory):
+        allocator.allocate(1)
+
+
+def test_larger_than_one_allocation() -> None:
+    allocator, blocks = make()
+    with pytest.raises(OutOfDeviceMemory, match=f"at most {16 * MIB} bytes"):
+        allocator.allocate(16 * MIB + 1)
+    assert blocks.created == 0
+
+
+def test_allocation_count_limit() -> None:
+    allocator, blocks = make(SMALL.replace(max_memory_allocation_count=2))
+    held = [allocator.allocate(9 * MIB) for _ in range(2)]
+    with pytest.raises(OutOfDeviceMemory, match="all 2 memory allocations"):
+        allocator.allocate(9 * MIB)
+    assert blocks.created == 2
+    del held
+
+
+def test_driver_refuses() -> None:
+    usage = HeapUsage(1)
+    allocator, blocks = make(blocks=FakeBlocks(fail_at=2), usage=usage)
+    held = allocator.allocate(3 * MIB)
+    with pytest.raises(OutOfDeviceMemory, match="the driver refused"):
+        allocator.allocate(3 * MIB)
+    assert usage.bytes == [3 * MIB] and usage.blocks == 1
+    # Nothing is broken by it.
+    check(allocator, blocks, [held])
+    assert allocator.allocate(3 * MIB).size == 3 * MIB
+
+
+def test_other_failure_passes_through() -> None:
+    usage = HeapUsage(1)
+    allocator, _ = make(blocks=FakeBlocks(1, VulkanError("odd", "VK_ERROR_UNKNOWN")), usage=usage)
+    with pytest.raises(VulkanError, match="odd"):
+        allocator.allocate(1)
+    assert usage.bytes == [0] and usage.blocks == 0
+    assert allocator.allocate(1).size == 256
+
+
+@pytest.mark.parametrize(("profile", "host", "expected"), [
+    (LLVMPIPE, False, [0]),
+    (LLVMPIPE, True, [0]),
+    (NVIDIA, False, [1, 4]),  # plain device memory before the host-visible window
+    (NVIDIA, True, [3, 2, 4]),  # cached before coherent, host memory before device memory
+    (AMD, False, [0, 2]),
+    (AMD, True, [3, 1, 2]),
+    (ADRENO, False, [1, 2, 0]),  # shared memory: visible ones first
+    (ADRENO, True, [1, 2]),
+])
+def test_memory_types(profile: DeviceProfile, host: bool, expected: list[int]) -> None:
+    assert rank_memory_types(profile, EVERY_TYPE, host=host) == expected
+
+
+def test_memory_types_are_masked_by_the_buffers_requirements() -> None:
+    assert rank_memory_types(NVIDIA, 0b01100, host=True) == [3, 2]
+    assert rank_memory_types(NVIDIA, 0b10000, host=False) == [4]
+    allocator = Allocator(NVIDIA, FakeBlocks(), 0b00100, HeapUsage(2), MIB)
+    with pytest.raises(OutOfDeviceMemory, match="no suitable memory type"):
+        allocator.allocate(1)
+
+
+def test_mapped_is_the_allocations_part() -> None:
+    allocator, _ = make()
+    first, second = allocator.allocate(256, host=True), allocator.allocate(256, host=True)
+    first.mapped[:] = b"a" * 256
+    second.mapped[:] = b"b" * 256
+    assert bytes(first.mapped) == b"a" * 256
+    on_gpu = Allocator(NVIDIA, FakeBlocks(), EVERY_TYPE, HeapUsage(2), MIB)
+    assert on_gpu.allocate(1).mapped is None
+    assert len(on_gpu.allocate(1, host=True).mapped) == 256
+
+
+def test_flush_of_non_coherent_memory() -> None:
+    blocks = FakeBlocks()
+    allocator = Allocator(ADRENO, blocks, EVERY_TYPE, HeapUsage(1), MIB)
+    allocator.allocate(100, host=True)
+    item = allocator.allocate(300, host=True)
+    item.flush()
+    item.invalidate()
+    assert blocks.synchronised == [(0, 512, True), (0, 512, False)]
+    coherent, blocks = make()
+    coherent.allocate(1, host=True).flush()
+    assert blocks.synchronised == []
+
+
+def test_free_inside_a_collection_under_the_lock() -> None:
+    allocator, _ = make()
+    item = allocator.allocate(10)
+    with allocator._lock:
+        item.free()  # a destructor may run here: it must not wait for the lock
+    assert allocator.use().allocations == 0
+
+
+def test_threads() -> None:
+    allocator, blocks = make()
+
+    def work() -> None:
+        for size in range(1, 400):
+            held = [allocator.allocate(size * 7), allocator.allocate(size)]
+            held.pop(size % 2).free()
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    check(allocator, blocks, [])
+
+
+def test_after_close() -> None:
+    allocator, blocks = make()
+    held = allocator.allocate(10)
+    allocator.close()
+    assert blocks.living == {}
+    held.free()
+    assert allocator.use().allocations == 0
+
+
+def test_exportable_memory_has_a_block_of_its_own() -> None:
+    allocator, blocks = make()
+    first = allocator.allocate(256)
+    shared = allocator.allocate(256, exportable=True)
+    assert blocks.living == {1: MIB, 2: 256}
+    assert shared.range.block.native.exportable and not first.range.block.native.exportable
+    allocator.allocate(256)
+    assert len(blocks.living) == 2
+    shared.free()
+    assert allocator.use().reserved == MIB
+
+
+def test_imported_memory_is_no_load_on_the_heap() -> None:
+    usage = HeapUsage(1)
+    allocator, blocks = make(usage=usage)
+    blocks.living[77] = 128 * MIB
+    native = SimpleNamespace(buffer=77, mapped=None)
+    item = allocator.adopt(native, 0, 128 * MIB, 4096, "pages")
+    assert (item.buffer, item.offset, item.size) == (77, 4096, 128 * MIB - 4096)
+    assert usage.bytes == [0] and usage.blocks == 0
+    assert allocator.use().allocated == item.size
+    # The bytes before it are nobody's to take.
+    held = allocator.allocate(256)
+    assert held.buffer != 77
+    item.free()
+    assert allocator.use().allocated == 256
+    assert 77 not in blocks.living and usage.blocks == 1

@@ -1,0 +1,109 @@
+"""Submits are bounded in time: by what was measured, before that by the kind of device."""
+
+import pytest
+
+from tests.support.profiles import stored_profile
+from webnn_vk.driver.device_profile import DEVICE_TYPES
+from webnn_vk.runtime.throttle import RATES, UNKNOWN_SECONDS, Cost, Span, Taken, pace_of
+
+
+def test_every_type_of_device_has_a_rate():
+    assert set(RATES) == set(DEVICE_TYPES)
+    # Software below integrated below discrete.
+    assert RATES["cpu"] < RATES["integrated"] < RATES["discrete"]
+
+
+@pytest.mark.parametrize(("name", "rate"), [
+    ("llvmpipe", 20e9),
+    ("intel_arc", 2e12),
+    ("adreno_minimum", 200e9),
+    ("nvidia_h200", 2e12),
+    (None, 20e9),
+])
+def test_before_anything_was_measured(name, rate):
+    pace = pace_of(name and stored_profile(name))
+    assert pace.seconds(Cost(rate)) == pytest.approx(1 + UNKNOWN_SECONDS)
+    # What has no operations takes time all the same.
+    assert pace.seconds(Cost(0)) == UNKNOWN_SECONDS
+
+
+def test_what_was_measured_counts():
+    pace, cost = pace_of(None), Cost(4e9)
+    pace.learn({cost: 4}, Taken(10))
+    assert pace.seconds(cost) == pytest.approx(2.5) and pace.total({cost: 3}) == pytest.approx(7.5)
+    # Half of the way each time: another process may have had the device.
+    pace.learn({cost: 1}, Taken(0.5))
+    assert pace.seconds(cost) == pytest.approx(1.5)
+    for _ in range(10):
+        pace.learn({cost: 2}, Taken(1))
+    assert pace.seconds(cost) == pytest.approx(0.5, rel=0.01)
+
+
+def test_a_mixed_batch_shares_its_time_by_what_was_known():
+    pace, one, two = pace_of(None), Cost(), Cost()
+    pace.learn({one: 1}, Taken(1))
+    pace.learn({two: 1}, Taken(3))
+    pace.learn({one: 1, two: 1}, Taken(8))
+    assert (pace.seconds(one), pace.seconds(two)) == pytest.approx((1.5, 4.5))
+
+
+def test_a_time_that_is_a_bound_only_lowers():
+    pace, cost = pace_of(None), Cost()
+    pace.learn({cost: 1}, Taken(1))
+    pace.learn({cost: 1}, Taken(5, at_most=True))
+    assert pace.seconds(cost) == pytest.approx(1)
+    pace.learn({cost: 1}, Taken(0.5, at_most=True))
+    assert pace.seconds(cost) == pytest.approx(0.75)
+
+
+def test_graphs_that_never_ran_are_estimated_by_those_that_did():
+    pace = pace_of(None)
+    for _ in range(50):
+        pace.learn({Cost(1e9): 1}, Taken(1))  # a twentieth of the rate of its kind
+    assert pace.seconds(Cost(1e9)) == pytest.approx(1 + UNKNOWN_SECONDS, rel=0.05)
+
+
+def test_nothing_divides_by_zero():
+    pace, cost = pace_of(None), Cost()
+    for seconds in (0, 0, 1, 0):
+        pace.learn({cost: 1}, Taken(seconds))
+        pace.learn({Cost(): 1}, Taken(seconds))
+    for _ in range(1000):
+        pace.learn({cost: 1}, Taken(1))
+    assert 0 < pace.seconds(cost) < 2 and pace.seconds(Cost(1)) < 1e6
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that goes on when the test says so."""
+    now = [100.0]
+    monkeypatch.setattr("webnn_vk.runtime.throttle.time.monotonic", lambda: now[0])
+
+    def go_on(seconds):
+        now[0] += seconds
+
+    return go_on
+
+
+def test_batches_behind_each_other_are_timed_one_by_one(clock):
+    first, second = Span(), Span()
+    clock(2)
+    first.wait(lambda: clock(3), None)
+    second.wait(lambda: clock(4), first)
+    assert (first.taken, second.taken) == ((5, False), (4, False))
+
+
+def test_one_that_was_over_before_anyone_looked(clock):
+    span = Span()
+    clock(7)
+    span.wait(lambda: None, None)
+    assert span.taken == (7, True)
+
+
+def test_one_that_is_over_when_it_was_started(clock):
+    span = Span()
+    clock(1)
+    span.end()
+    clock(5)
+    span.wait(lambda: clock(1), None)
+    assert span.taken == (1, False)

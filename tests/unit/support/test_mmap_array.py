@@ -1,0 +1,54 @@
+"""Arrays in pages of their own: contents, layout, and where their memory goes."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+from webnn_vk.support import mmap_array
+from webnn_vk.support.mmap_array import PAGED_BYTES, own_copy, own_pages
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 5), (PAGED_BYTES // 4,), (64, 3, 700)])
+def test_zeros_of_any_size(shape):
+    array = own_pages(shape, np.dtype(np.float32))
+    assert array.shape == shape and array.dtype == np.float32
+    assert array.flags.c_contiguous and array.flags.aligned and array.flags.writeable
+    assert not array.any()
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.int64])
+@pytest.mark.parametrize("rows", [3, 2000])
+def test_copies(dtype, rows):
+    given = (np.arange(rows * 70) % 199).reshape(rows, 70).astype(dtype)
+    for source in (given, given.T, given[::2, ::-1]):
+        copy = own_copy(source)
+        np.testing.assert_array_equal(copy, source)
+        assert copy.flags.c_contiguous and not np.shares_memory(copy, given)
+
+
+def test_pages_go_with_the_last_view(monkeypatch):
+    """Nothing keeps the mapping once no array of it is left."""
+    made = []
+
+    class Watched(mmap_array.mmap.mmap):
+        pass
+
+    def mapping(*arguments, **options):
+        made.append(weakref.ref(found := Watched(*arguments, **options)))
+        return found
+
+    monkeypatch.setattr(mmap_array.mmap, "mmap", mapping)
+    view = own_copy(np.ones(PAGED_BYTES, np.uint8)).view(np.float32)[5:]
+    gc.collect()
+    (mapped,) = made
+    assert mapped() is not None
+    del view
+    gc.collect()
+    assert mapped() is None
+
+
+def test_no_memory_is_memory_error():
+    with pytest.raises(MemoryError, match="no memory for an array"):
+        own_pages((1 << 60,), np.dtype(np.uint8))

@@ -1,0 +1,142 @@
+"""Extras are complete, and a feature names all packages that it lacks at once."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.support.paths import ROOT
+from webnn_vk.support import packages
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+
+#: Which features' packages the files of a folder, or a file, may import beside the dependencies.
+USES = {
+    "webnn_vk/onnx": ("onnx",),
+    "webnn_vk/onnx_backend.py": ("onnx",),
+    "webnn_vk/compiler/ir": ("onnx",),
+    "webnn_vk/runtime": ("cpu",),
+    "webnn_vk/webnn_file": ("weights",),
+    "webnn_vk/profiler/pictures": ("pictures",),
+    "webnn_vk/tools": ("onnx", "cpu", "reading"),
+    "bench": ("charts", "cpu", "onnx", "wgpu"),
+    "docs/hooks": ("site",),
+    "examples/sentence_encoder.py": ("search",),
+    "examples": ("reading",),
+}
+#: What a file imports that no extra has: its first lines say so, or it goes on without.
+BESIDE = {
+    "examples/service.py": {"fastapi", "pydantic"},
+    "webnn_vk/driver/kompute/binding.py": {"kp"},  # built by scripts/install-kompute
+    "webnn_vk/onnx/reading.py": {"google"},  # protobuf, which onnx brings
+}
+DEPENDENCIES = {Requirement(text).name for text in PROJECT["dependencies"]}
+
+
+def names(requirements: list[str]) -> set[str]:
+    """What a list brings, extras of our own and what packages themselves need included."""
+    found: set[str] = set()
+    for requirement in map(Requirement, requirements):
+        if requirement.name == "webnn_vk":
+            for extra in requirement.extras:
+                found |= names(EXTRAS[extra])
+        elif requirement.name not in found:
+            found |= {requirement.name, *_needed_by(requirement)}
+    return found
+
+
+def _needed_by(requirement: Requirement) -> set[str]:
+    found = set()
+    for text in importlib.metadata.requires(requirement.name) or []:
+        needed = Requirement(text)
+        marker = needed.marker
+        if marker is None or any(marker.evaluate({"extra": e}) for e in ("", *requirement.extras)):
+            found.add(needed.name)
+    return found
+
+
+@pytest.mark.parametrize("feature", packages.FEATURES)
+def test_an_extra_brings_what_its_feature_imports(feature):
+    extra, modules = packages.FEATURES[feature]
+    lacking = {packages.package_of(module) for module in modules} - names(EXTRAS[extra])
+    assert lacking == set()
+
+
+def test_every_extra_is_in_all():
+    assert names(EXTRAS["all"]) == set().union(
+        *(names(listed) for extra, listed in EXTRAS.items() if extra not in ("all", "dev"))
+    )
+
+
+def sources() -> Iterator[tuple[Path, str]]:
+    for folder in ("webnn_vk", "codegen", "examples", "bench", "docs/hooks"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield path, path.relative_to(ROOT).as_posix()
+
+
+def foreign(path: Path) -> set[str]:
+    """The packages that a file imports, wherever in it, but Python's own and this one."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            found.add(node.module.split(".")[0])
+    return found - set(sys.stdlib_module_names) - {"__future__", "webnn_vk", "bench", "tests"}
+
+
+def declared(name: str) -> set[str]:
+    """The modules that a file may import."""
+    (place,) = [p for p in (name, *map(str, Path(name).parents)) if p in USES][:1] or [""]
+    features = USES.get(place, ())
+    return DEPENDENCIES | BESIDE.get(name, set()) | {
+        module.split(".")[0] for feature in features for module in packages.FEATURES[feature][1]
+    }
+
+
+def test_what_is_imported_is_declared():
+    files = dict(sources())
+    wrong = {name: foreign(path) - declared(name) for path, name in files.items()}
+    assert {name: modules for name, modules in wrong.items() if modules} == {}
+    # No line of the tables has outlived what it was for.
+    used = {p for name in files.values() for p in (name, *map(str, Path(name).parents))}
+    assert USES.keys() | BESIDE.keys() <= used
+    assert all(foreign(ROOT / name) >= modules for name, modules in BESIDE.items())
+
+
+@pytest.fixture
+def absent(monkeypatch):
+    """Takes modules away."""
+
+    def take(*modules: str) -> None:
+        for module in modules:
+            monkeypatch.setitem(sys.modules, module, None)
+
+    return take
+
+
+def test_all_that_is_missing_is_named_at_once(absent):
+    assert packages.problem("this needs", *packages.FEATURES) == ""
+    absent("onnx", "fast_sugiyama", "safetensors")
+    assert packages.problem("this needs", "onnx") == (
+        "this needs the package onnx: pip install 'webnn_vk[onnx]'"
+    )
+    with pytest.raises(ImportError) as caught:
+        packages.require("this needs", "onnx", "pictures", "weights", "wgpu")
+    assert str(caught.value) == (
+        "this needs the packages onnx, fast-sugiyama and safetensors: "
+        "pip install 'webnn_vk[onnx,pictures,webnn]'"
+    )
+
+
+def test_a_part_of_a_package_that_is_missing(absent):
+    absent("mkdocstrings_handlers")
+    assert packages.missing(["site"]) == ["mkdocstrings-python"]

@@ -1,0 +1,489 @@
+"""MLGraphBuilder: describing a model (§8.9).
+
+The operator methods are made from the operator records: each has the record's signature and
+docstring and differs in nothing else.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import warnings
+import zlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from webnn_vk.compiler.ir import Graph, Node, Value
+from webnn_vk.compiler.ir.emit import bind_call, make_node
+from webnn_vk.compiler.ops import OPERATORS, Operator
+from webnn_vk.compiler.ops.arguments import Number
+from webnn_vk.compiler.ops.help import method_help
+from webnn_vk.compiler.types.buffers import as_bytes, check_byte_order
+from webnn_vk.compiler.types.data_types import (
+    DATA_TYPES,
+    MLOperandDescriptor,
+    cast_loss,
+    cast_number,
+    check_dimensions,
+    entries,
+    items,
+    shown,
+    to_data_type,
+    to_descriptor,
+)
+from webnn_vk.runtime import CpuDevice
+from webnn_vk.runtime.context_state import context_state
+from webnn_vk.runtime.tensor_state import TensorState, owned
+from webnn_vk.support.errors import InvalidStateError, for_want_of, sanitize
+from webnn_vk.support.mixins import OneOfAKind, PublicDir
+from webnn_vk.support.mmap_array import own_copy
+from webnn_vk.support.promise import MLPromise, kind_of
+
+from .context import MLContext, build_graph
+from .ml_graph import MLGraph
+from .operand_arithmetic import Arithmetic
+from .tensor import MLTensor
+
+
+class MLOperand(PublicDir, OneOfAKind, Arithmetic):
+    """A tensor in the graph being built (§8.6).
+
+    Python's operators stand for the builder's methods (extension): ``+ - * / ** @``, unary minus,
+    ``< <= > >=``. A number on either side becomes a constant of the operand's data type. ``==`` and
+    ``!=`` compare identity, and an operand has no truth value (TypeError)."""
+
+    # The builder holds the value, and lets go of it when the graph is built: operands that a
+    # program still has then keep neither constants nor nodes alive.
+    __slots__ = ("_builder", "_descriptor", "_number", "_title")
+
+    def __init__(
+        self, builder: MLGraphBuilder, descriptor: MLOperandDescriptor, number: int, title: str
+    ) -> None:
+        self._title = title
+        self._builder = builder
+        self._descriptor = descriptor
+        self._number = number
+
+    @property
+    def _value(self) -> Value:
+        return self._builder._values[self._number]
+
+    @property
+    def data_type(self) -> str:
+        """The data type's name."""
+        return self._descriptor.data_type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Dimensions in elements."""
+        return self._descriptor.shape
+
+    def _call(self, method: str, *operands: Any) -> Any:
+        return getattr(self._builder, method)(*operands)
+
+    def _constant(self, value: Any) -> MLOperand:
+        return self._builder._number_like(value, self)
+
+    def __repr__(self) -> str:
+        return f"<MLOperand {self._title}: {self._descriptor}>"
+
+
+class MLGraphBuilder(PublicDir, OneOfAKind):
+    """Describes one graph for ``context`` and builds it once.
+
+    Methods raise InvalidStateError after ``build()`` and when the context is lost, and TypeError,
+    with operator and ``[label]``, for operands and arguments that do not fit.
+    """
+
+    def __init__(self, context: MLContext) -> None:
+        if not isinstance(context, MLContext):
+            raise TypeError(f"an MLContext is expected, not {kind_of(context)}")
+        if context.lost.done():
+            raise InvalidStateError("the context is lost")
+        self._context = context
+        self._begin()
+
+    def _begin(self) -> None:
+        self._inputs: list[Value] = []
+        self._nodes: list[Node] = []
+        # The values of the operands handed out, by their numbers.
+        self._values: dict[int, Value] = {}
+        self._numbers = itertools.count()
+        # Constants by type, shape and a checksum of their bytes: equal ones are stored once.
+        self._constants: dict[Any, list[Value]] = {}
+        # Of those who build, the first who gets in here does. (No locks: a signal handler may come
+        # between any two steps, and call in.)
+        self._built: dict[str, object] = {}
+
+    if TYPE_CHECKING:
+        # Never there: type checkers read builder.pyi. Jedi, which completes in notebooks, reads
+        # this file, and takes up the signatures of methods made at import only where the source
+        # has something for their names.
+        def __getattr__(self, name: str) -> Any:
+            return self.input
+
+    # -- inputs and constants ------------------------------------------------------------------
+    def input(self, name: str, descriptor: Any) -> MLOperand:
+        """A graph input (§8.9.2): ``name`` is not empty and, among the inputs that a graph uses,
+        unique; ``descriptor`` is an MLOperandDescriptor or a mapping with data_type and shape.
+        Returns at once. TypeError for an empty name or a descriptor that no operand can have,
+        InvalidStateError after ``build()`` and when the context is lost."""
+        if not isinstance(name, str):
+            raise TypeError(f"input: the name has to be a str, not {type(name).__name__}")
+        described = _plain(to_descriptor(descriptor, what="input"))
+        self._check_can_build("input")
+        if not name:
+            raise TypeError("input: the name is empty")
+        self._check_descriptor(described, f"input {sanitize(name)!r}")
+        value = Value(described, name=name)
+        self._inputs.append(value)
+        return self._operand(value, f"input {sanitize(name)!r}")
+
+    def constant(self, *args: Any, **named: Any) -> MLOperand:
+        """A constant (§8.9.3), in one of four forms:
+
+        ``constant(descriptor, buffer)``: the buffer's bytes, copied;
+        ``constant(data_type, value)``: a scalar, the number cast to the data type as the
+        specification has it: integer types clamp it to their range and cut a fraction off, NaN
+        becomes 0, floats round; a RuntimeWarning says so where more than rounding is lost;
+        ``constant(tensor)``: a constant tensor of this context;
+        ``constant(array)``: data type and shape from a NumPy array, copied (extension).
+
+        Returns at once. TypeError for data that does not fit, a tensor of another context or one
+        that is not constant; InvalidStateError for a destroyed tensor, after ``build()`` and when
+        the context is lost.
+        """
+        match (*args, *_by_name(named, len(args))):
+            case (MLTensor() as tensor,):
+                return self._constant_tensor(tensor)
+            case (np.ndarray() | np.generic() as array,):
+                if array.dtype == np.bool_:
+                    array = np.asarray(array).view(np.uint8)
+                check_byte_order(array, "constant")
+                if array.dtype.name not in DATA_TYPES:
+                    raise TypeError(
+                        f"constant: no operand has elements of {array.dtype}; array.astype("
+                        f"np.float32), or another of {', '.join(DATA_TYPES)}, converts it"
+                    )
+                described = MLOperandDescriptor(array.dtype.name, array.shape)
+                return self._constant_buffer(described, array)
+            case (str() | type() | np.dtype() as data_type, value):
+                return self._constant_number(to_data_type(data_type, "constant"), value)
+            case (descriptor, buffer):
+                return self._constant_buffer(
+                    _plain(to_descriptor(descriptor, what="constant")), buffer
+                )
+        raise TypeError(
+            "constant: (descriptor, buffer), (data_type, value), (tensor) or (array) is expected, "
+            f"not ({', '.join(map(kind_of, args))})"
+        )
+
+    def _constant_buffer(self, descriptor: MLOperandDescriptor, buffer: Any) -> MLOperand:
+        self._check_can_build("constant")
+        self._check_descriptor(descriptor, "constant")
+        return self._constant_value(descriptor, as_bytes(buffer, descriptor, "constant"))
+
+    def _number_like(self, number: Any, operand: MLOperand) -> MLOperand:
+        """A number beside an operand of an expression."""
+        return self._constant_number(operand.data_type, number, 5)
+
+    def _constant_number(self, data_type: str, value: Any, depth: int = 3) -> MLOperand:
+        number = Number.convert(value, "constant")
+        self._check_can_build("constant")
+        loss = cast_loss(number, data_type)
+        if loss is not None:
+            warnings.warn(
+                f"constant: {shown(number)} {loss} as {data_type}", RuntimeWarning, stacklevel=depth
+            )
+        descriptor = MLOperandDescriptor(data_type, ())
+        data = np.array(cast_number(number, data_type), descriptor.numpy_dtype)
+        return self._constant_value(descriptor, data.reshape(-1).view(np.uint8))
+
+    def _constant_value(self, descriptor: MLOperandDescriptor, given: np.ndarray) -> MLOperand:
+        """A constant with a copy of these bytes, or the one that there is already."""
+        key = descriptor, zlib.crc32(given)
+        # Two threads at once may store a constant twice.
+        equal = self._constants.setdefault(key, [])
+        for value in equal:
+            if _equal_bytes(value.data.reshape(-1).view(np.uint8), given):
+                break
+        else:
+            data = own_copy(given).view(descriptor.numpy_dtype).reshape(descriptor.shape)
+            data.setflags(write=False)
+            value = Value(descriptor, data=data)
+            equal.append(value)
+        return self._operand(value, "constant")
+
+    def _constant_tensor(self, tensor: MLTensor) -> MLOperand:
+        state = owned(tensor, context_state(self._context), "constant")
+        storage = state.use("constant")
+        if not tensor.constant:
+            raise TypeError(f"constant: {tensor!r} is not a constant tensor")
+        self._check_can_build("constant")
+        return self._operand(_TensorValue(_plain(state.descriptor), storage, state), "constant")
+
+    def _operand(self, value: Value, title: str) -> MLOperand:
+        number = next(self._numbers)
+        self._values[number] = value
+        return MLOperand(self, value.descriptor, number, title)
+
+    # -- operators -----------------------------------------------------------------------------
+    def _apply(self, record: Operator, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        # Arguments are converted before the method's own steps begin, as WebIDL does it.
+        call = bind_call(record, args, options, _to_operands)
+        where = call.where(record)
+        self._check_can_build(where)
+        values: dict[str, Any] = {}
+        for name, given in call.operands.items():
+            for operand in given if isinstance(given, list) else [given] * (given is not None):
+                if operand._builder is not self:
+                    raise TypeError(f"{where}: {name} {operand!r} belongs to another builder")
+            values[name] = (
+                [o._value for o in given]
+                if isinstance(given, list)
+                else None if given is None else given._value
+            )
+        node = make_node(record, values, call.arguments, call.label, self._byte_limit())
+        self._nodes.append(node)
+        titles = [where] if len(node.outputs) == 1 else [
+            f"{where} output {i}" for i in range(len(node.outputs))
+        ]
+        results = [self._operand(v, t) for v, t in zip(node.outputs, titles, strict=True)]
+        return results if record.many else results[0]
+
+    # -- build ---------------------------------------------------------------------------------
+    def build(self, outputs: Mapping[str, MLOperand]) -> MLPromise[MLGraph]:
+        """Compile the graph up to ``outputs``, name → operand (§8.9.4). Rejects with TypeError for
+        no output, an empty name, an input or a constant as output (use ``identity``), an operand of
+        another builder or a destroyed constant tensor; InvalidStateError when built before or the
+        context is lost; OperationError when the device can't carry it."""
+        claim = object()
+        # Who is first decides: the build, which takes what was collected, or who gives it up.
+        taken: dict[str, str] = {}
+
+        def begun() -> None:
+            if taken.setdefault("by", "build") == "build":
+                for collected in (self._nodes, self._values, self._inputs, self._constants):
+                    collected.clear()
+
+        def undo() -> None:
+            if taken.setdefault("by", "caller") == "caller" and self._built.get("by") is claim:
+                self._built.clear()
+
+        try:
+            graph = self._graph(outputs)
+            if self._built.setdefault("by", claim) is not claim:
+                self._check_can_build("build")
+            unused = graph.unused
+            promise = build_graph(self._context, graph, begun, undo)
+        except (TypeError, InvalidStateError) as error:
+            return MLPromise.rejected(error)
+        except BaseException as error:
+            # Interrupted, or out of memory: the builder is as it was, unless it has begun.
+            undo()
+            if isinstance(error, MemoryError):
+                return MLPromise.rejected(for_want_of(error, "build"))
+            raise
+        del graph
+        if unused:
+            names = ", ".join(sorted(repr(sanitize(name)) for name in unused))
+            warnings.warn(
+                f"build: no output depends on the inputs {names}; the graph is without them",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return promise
+
+    def _graph(self, outputs: Mapping[str, MLOperand]) -> Graph:
+        outputs = entries(outputs, "build: a mapping of outputs is expected")
+        for name, operand in outputs.items():
+            if not isinstance(name, str) or not isinstance(operand, MLOperand):
+                raise TypeError(
+                    f"build: outputs map names to operands, not {type(name).__name__} to "
+                    f"{type(operand).__name__}"
+                )
+        self._check_can_build("build")
+        if not outputs:
+            raise TypeError("build: at least one output is needed")
+        for name, operand in outputs.items():
+            if not name:
+                raise TypeError("build: an output's name is empty")
+            if operand._builder is not self:
+                raise TypeError(f"build: output {sanitize(name)!r} belongs to another builder")
+            if not is_computed(operand):
+                raise TypeError(
+                    f"build: output {sanitize(name)!r} is an input or a constant; pass it through "
+                    "identity()"
+                )
+        values = {name: operand._value for name, operand in outputs.items()}
+        live = set(values.values())
+        nodes = []
+        for node in reversed(self._nodes):
+            if not live.isdisjoint(node.outputs):
+                live.update(node.inputs)
+                nodes.append(node)
+        for value in live:
+            if isinstance(value, _TensorValue):
+                value.tensor.use("build: a constant tensor")
+        # spec: build, steps 9 and 14: only inputs that the outputs depend on belong to the graph.
+        # spec: input, step 3 is checked here: the web-platform-tests give one name to many inputs
+        # of a builder and use one of them.
+        inputs: dict[str, Value] = {}
+        for value in self._inputs:
+            if value in live and inputs.setdefault(value.name, value) is not value:
+                raise TypeError(f"build: two inputs are called {sanitize(value.name)!r}")
+        unused = frozenset(value.name for value in self._inputs if value.name not in inputs)
+        return Graph(inputs, values, tuple(reversed(nodes)), unused)
+
+    def __repr__(self) -> str:
+        state = "built" if self._built else f"{len(self._nodes)} operators"
+        return f"<MLGraphBuilder on {context_state(self._context).device.name}: {state}>"
+
+    # -- checks --------------------------------------------------------------------------------
+    def _check_can_build(self, what: str) -> None:
+        if self._built:
+            raise InvalidStateError(f"{what}: this builder has built its graph; make a new one")
+        if self._context.lost.done():
+            raise InvalidStateError(f"{what}: the context is lost")
+
+    def _check_descriptor(self, descriptor: MLOperandDescriptor, what: str) -> None:
+        error = check_dimensions(descriptor, self._byte_limit())
+        if error is not None:
+            raise TypeError(f"{what}: {descriptor}: {error}")
+
+    def _byte_limit(self) -> int | None:
+        return context_state(self._context).device.max_tensor_byte_length
+
+    def _on_host(self) -> bool:
+        return isinstance(context_state(self._context).device, CpuDevice)
+
+
+class ShapeBuilder(MLGraphBuilder):
+    """A builder without a context: it checks operators and infers shapes, and builds nothing."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _check_can_build(self, what: str) -> None:
+        pass
+
+    def _byte_limit(self) -> int | None:
+        return None
+
+    def _on_host(self) -> bool:
+        return False
+
+    def build(self, outputs: Mapping[str, MLOperand]) -> MLPromise[MLGraph]:
+        return MLPromise.rejected(InvalidStateError("build: this builder has no context"))
+
+    def __repr__(self) -> str:
+        return f"<ShapeBuilder: {len(self._nodes)} operators>"
+
+
+def constant_of(
+    builder: MLGraphBuilder, array: np.ndarray, key: str | None = None
+) -> MLOperand:
+    """A constant that reads the array's memory, which has to stay as it is: no copy is made,
+    unless NumPy would copy it in every run (unaligned data on the CPU device) or it is not
+    contiguous. Graphs of a context share what is made of constants of equal ``key``, whose elements
+    have to be equal. TypeError where ``constant`` raises it."""
+    descriptor = MLOperandDescriptor(array.dtype.name, array.shape)
+    builder._check_can_build("constant")
+    builder._check_descriptor(descriptor, "constant")
+    if not array.flags.aligned and builder._on_host():
+        array = array.copy()
+    data = np.asarray(array, order="C").view()
+    data.setflags(write=False)
+    return builder._operand(Value(descriptor, data=data, key=key), "constant")
+
+
+def graph_of(outputs: Mapping[str, MLOperand]) -> Graph:
+    """The graph up to some operands of a builder, as ``build`` would compile it; the builder stays
+    as it is. Raises what ``build`` rejects with."""
+    operands = list(outputs.values()) if isinstance(outputs, Mapping) else []
+    if not operands or not isinstance(operands[0], MLOperand):
+        raise TypeError("a mapping of names to operands is expected, of one at least")
+    return operands[0]._builder._graph(outputs)
+
+
+def elements_of(value: Value) -> np.ndarray | None:
+    """The elements of a constant of a builder, those of a constant tensor read from its device."""
+    if isinstance(value, _TensorValue):
+        return value.tensor.read("export").result()
+    return value.data
+
+
+def is_computed(operand: MLOperand) -> bool:
+    """Whether an operator makes the operand; inputs and constants can't be outputs."""
+    return operand._value.name is None and not operand._value.is_constant
+
+
+class _TensorValue(Value):
+    """A constant that comes from a constant tensor, kept to see whether it was destroyed."""
+
+    def __init__(self, descriptor: MLOperandDescriptor, storage: Any, tensor: TensorState) -> None:
+        super().__init__(descriptor, source=storage)
+        object.__setattr__(self, "tensor", tensor)
+
+    tensor: TensorState
+
+
+_CONSTANT_FORMS = (
+    ("descriptor", "buffer"), ("data_type", "value"), ("tensor",), ("array",)
+)
+
+
+def _equal_bytes(a: np.ndarray, b: np.ndarray) -> bool:
+    """Of two flat arrays of one length; a part at a time, as weights are large."""
+    part = 2**20
+    return all(
+        np.array_equal(a[start : start + part], b[start : start + part])
+        for start in range(0, a.size, part)
+    )
+
+
+def _by_name(named: dict[str, Any], first: int) -> list[Any]:
+    """The arguments of ``constant`` given by name, behind ``first`` positional ones."""
+    for form in _CONSTANT_FORMS:
+        if named.keys() == set(form[first:]):
+            return [named[name] for name in form[first:]]
+    if named:
+        raise TypeError(f"constant: no form has {first} arguments before {', '.join(named)}")
+    return []
+
+
+def _plain(descriptor: MLOperandDescriptor) -> MLOperandDescriptor:
+    return MLOperandDescriptor(descriptor.data_type, descriptor.shape)
+
+
+def _to_operands(value: Any, many: bool, what: str) -> Any:
+    if many:
+        if isinstance(value, MLOperand) or not isinstance(value, (list, tuple)):
+            raise TypeError(f"{what}: a sequence of operands is expected")
+        return [_to_operands(v, False, f"{what}[{i}]") for i, v in enumerate(items(value, what))]
+    if not isinstance(value, MLOperand):
+        raise TypeError(f"{what}: an MLOperand is expected, not {kind_of(value)}")
+    return value
+
+
+def _method(record: Operator) -> Any:
+    def method(self: MLGraphBuilder, /, *args: Any, **options: Any) -> Any:
+        return self._apply(record, args, options)
+
+    method.__name__ = record.name
+    method.__qualname__ = f"MLGraphBuilder.{record.name}"
+    method.__doc__ = method_help(record)
+    signature = record.signature()
+    this = signature.replace(
+        parameters=[_SELF, *signature.parameters.values()],
+        return_annotation="list[MLOperand]" if record.many else "MLOperand",
+    )
+    method.__signature__ = this  # type: ignore[attr-defined]
+    return method
+
+
+_SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+for _record in OPERATORS.values():
+    setattr(MLGraphBuilder, _record.name, _method(_record))

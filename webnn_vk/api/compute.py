@@ -1,0 +1,112 @@
+"""``context.compute``: one run of a graph on arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from webnn_vk.compiler.types.buffers import as_bytes, is_exactly
+from webnn_vk.compiler.types.data_types import entries
+from webnn_vk.runtime import CpuExecutable, Read, RunGraph, Storage, Write
+from webnn_vk.runtime.context_state import ContextState
+from webnn_vk.runtime.mapping import fill
+from webnn_vk.runtime.staging import SMALL_BYTES, Held
+from webnn_vk.runtime.work import Work
+from webnn_vk.support import background
+from webnn_vk.support.errors import sanitize
+from webnn_vk.support.promise import MLPromise
+
+from .ml_graph import MLGraph, check_graph, check_names, executable_of, unused_inputs
+
+
+def checked_arrays(
+    state: ContextState, graph: MLGraph, inputs: Mapping[str, Any], what: str
+) -> tuple[CpuExecutable | None, dict[str, np.ndarray]]:
+    """Who computes at once, or None where the run has a place in the order of work, as all have
+    under a profile; and the inputs by name: their elements where they are computed with at
+    once, else bytes."""
+    check_graph(graph, state, what)
+    executable = executable_of(graph, what)
+    profiled = state.timeline.observer is not None
+    at_once = None
+    if isinstance(executable, CpuExecutable) and executable.at_once and not profiled:
+        # Nobody else sees what it works on.
+        at_once = executable
+    expected = graph.inputs
+    # Asking an abstract class costs more than the rest.
+    if type(inputs) is not dict:
+        inputs = entries(inputs, f"{what}: inputs is a mapping of names to arrays")
+    check_names(inputs, expected, f"{what}: inputs", unused_inputs(graph))
+    arrays = {}
+    for name, descriptor in expected.items():
+        array = inputs[name]
+        if at_once is None or not is_exactly(array, descriptor):
+            array = as_bytes(array, descriptor, f"{what}: input {sanitize(name)!r}")
+            if at_once is not None:
+                array = array.view(descriptor.numpy_dtype).reshape(descriptor.shape)
+                array = np.require(array, requirements=["ALIGNED"])
+        arrays[name] = array
+    return at_once, arrays
+
+
+def run_once(
+    state: ContextState,
+    graph: MLGraph,
+    inputs: dict[str, np.ndarray],
+    held: Held | None = None,
+) -> dict[str, np.ndarray]:
+    """A run in the context's order of work: the outputs by name. ``held``: the room that the inputs
+    take, if they are copies. ``inputs``, bytes by name, is emptied."""
+    executable = executable_of(graph, "compute")
+    state.check()
+    if held is None:
+        size = sum(view.nbytes for view in inputs.values())
+        held = state.timeline.staging.hold(size, "compute")
+    # Memory of the call's own: nothing before uses it, so that the host may write to it at
+    # once, and nothing behind, so that it need not be zeroed nor copied before it is read.
+    works: list[Work] = []
+    workspace = executable.workspace
+    sources, results = workspace and workspace.take() or ({}, {})
+    sources, results = dict(sources), dict(results)
+    while inputs:
+        name, view = inputs.popitem()
+        if name not in sources:
+            sources[name], before = state.new_storage(view.nbytes, False)
+            works += before
+        with state.timeline.building():
+            filled = fill(sources[name], view)
+        if not filled:
+            works.append(_writing(state, sources[name], view, held))
+        del view
+    for name, d in graph.outputs.items():
+        if name not in results:
+            results[name], before = state.new_storage(d.byte_length, False)
+            works += before
+    works.append(RunGraph(executable, sources, results))
+    promises = {}
+    for name, d in graph.outputs.items():
+        promises[name] = promise = state.new_promise(f"an array {d}")
+
+        def done(data: np.ndarray, d: Any = d, promise: MLPromise[Any] = promise) -> None:
+            promise.resolve(data.view(d.numpy_dtype)[: d.size].reshape(d.shape))
+
+        works.append(Read(results[name], done, promise.reject, last=True))
+    state.lane.enqueue(*works)
+    del works
+    # (Of several that are rejected each is looked at.)
+    errors = [promise.exception() for promise in promises.values()]
+    if workspace is not None and not any(errors):
+        workspace.keep((sources, results))
+    del sources, results
+    return {name: promise.result() for name, promise in promises.items()}
+
+
+def _writing(state: ContextState, storage: Storage, view: np.ndarray, held: Held) -> Write:
+    """The work that writes a copy of ``view``, taken now."""
+    staged = None
+    if view.nbytes > SMALL_BYTES:
+        staged = background.shielded(state.stage, view)
+    copied = view.copy() if staged is None else None
+    return Write(storage, copied, staged, held=held)

@@ -1,0 +1,476 @@
+"""MLContext: tensors, dispatch and the timeline of one device (§8.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from webnn_vk import __version__
+from webnn_vk.compiler.ir import Graph
+from webnn_vk.compiler.program import Target
+from webnn_vk.compiler.program.saved_graphs import SavedGraphs, check_key
+from webnn_vk.compiler.types.buffers import as_bytes, writable_bytes
+from webnn_vk.compiler.types.data_types import MLOperandDescriptor, MLTensorDescriptor, entries
+from webnn_vk.driver.device_info import DeviceInfo
+from webnn_vk.runtime import Fence, RunGraph, Timeline, Write
+from webnn_vk.runtime.context_state import ContextBase, ContextState, MLContextLostInfo
+from webnn_vk.runtime.tensor_state import Caller, TensorState, owned
+from webnn_vk.runtime.tuning import Tuner, prepared
+from webnn_vk.support import background, forks
+from webnn_vk.support.errors import InvalidStateError, NotSupportedError, for_want_of
+from webnn_vk.support.mixins import AsyncManager, OneOfAKind, PublicDir
+from webnn_vk.support.promise import MLPromise
+from webnn_vk.support.settings import Settings
+
+from .build import GraphParts, compiled, in_background, loaded, make_graph, write_graph
+from .compute import checked_arrays, run_once
+from .create_tensor import checked_descriptor, make_tensor, shared_constant
+from .limits import op_support_limits
+from .ml_graph import MLGraph, check_graph, executable_of, match, unused_inputs
+from .tensor import MLTensor
+from .tensor_export import exchange_for
+
+if TYPE_CHECKING:  # loaded when they are asked for: a model starts without them
+    from webnn_vk.gpu.semaphore import GPUSemaphore
+    from webnn_vk.profiler import Profile
+
+__all__ = ["MLContext", "MLContextLostInfo"]
+
+_MAPPINGS = "dispatch: inputs and outputs are mappings of names to tensors"
+
+
+class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
+    """A device and the strict order of work on it; made by ``ml.create_context``.
+
+    Every method may be called from any thread. Calls return at once; promises resolve from the
+    context's timeline, in the order of the calls. At most 4 submits are on the device at a time
+    (``runtime.schedule.MAX_IN_FLIGHT``); further calls wait in a queue as small records, and go to
+    the device together. A callback of a promise must not wait for the same context.
+    """
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        info: DeviceInfo,
+        settings: Settings,
+        *,
+        accelerated: bool = True,
+        has_compiler: bool = True,
+        available: Callable[[Any], bool] = lambda spec: True,
+        gpu_device: Any = None,
+    ) -> None:
+        self._state = ContextState(timeline, info)
+        self._settings = settings
+        self._accelerated = accelerated
+        self._gpu_device = gpu_device
+        profile, tuned, self._tuner = prepared(
+            timeline.device, settings.cache_folder, settings.tune
+        )
+        self._target = Target(
+            profile,
+            available,
+            has_compiler,
+            skip=settings.skip_passes,
+            force_cpu=settings.force_cpu,
+            dump=settings.dump,
+            tuned=tuned,
+        )
+
+    # -- attributes ----------------------------------------------------------------------------
+    @property
+    def accelerated(self) -> bool:
+        """What was asked for at creation (§8.3)."""
+        return self._accelerated
+
+    @property
+    def lost(self) -> MLPromise[MLContextLostInfo]:
+        """Resolves once, with a message, when the context is lost or destroyed (§8.3.9)."""
+        return self._state.lost
+
+    @property
+    def device_info(self) -> DeviceInfo:
+        """Name, driver, type, API version, limits and features in use (extension)."""
+        return self._state.info
+
+    def op_support_limits(self) -> dict[str, Any]:
+        """Data types and ranks of every operand of every operator on this device, with
+        ``max_tensor_byte_length`` in bytes and ``preferred_input_layout`` (§8.3.7). Returns at
+        once; raises nothing."""
+        return op_support_limits(self._state.device)
+
+    # -- tensors -------------------------------------------------------------------------------
+    def create_tensor(
+        self, descriptor: MLOperandDescriptor | Mapping[str, Any]
+    ) -> MLPromise[MLTensor]:
+        """A zeroed tensor (§8.3.2). ``descriptor``: MLTensorDescriptor or a mapping with
+        data_type, shape, readable, writable. Rejects with TypeError for an invalid descriptor,
+        UnknownError when the device has no memory for it, InvalidStateError when lost."""
+
+        def create() -> MLPromise[MLTensor]:
+            what = "create_tensor"
+            wanted = checked_descriptor(self._state, descriptor, what, MLTensorDescriptor)
+            if wanted.importable_to_web_gpu:
+                return self._create_importable(wanted)
+            return make_tensor(self._state, wanted, None, constant=False)
+
+        if self._state.device.interruptible:
+            return self._state.promised(create)
+        return background.shielded(self._state.promised, create)
+
+    def create_constant_tensor(
+        self, descriptor: MLOperandDescriptor | Mapping[str, Any], input_data: Any
+    ) -> MLPromise[MLTensor]:
+        """A constant tensor for ``builder.constant(tensor)``, shared by any number of graphs
+        (§8.3.3). ``input_data`` is copied before the call returns. Rejects as ``create_tensor``
+        does, and with TypeError when the data does not fit."""
+
+        def create() -> MLPromise[MLTensor]:
+            what = "create_constant_tensor"
+            wanted = checked_descriptor(self._state, descriptor, what)
+            view = as_bytes(input_data, wanted, what)
+            held = self._state.timeline.staging.hold(view.nbytes, what)
+            plain = MLTensorDescriptor(wanted.data_type, wanted.shape)
+            return make_tensor(self._state, plain, view.copy(), constant=True, held=held)
+
+        return background.shielded(self._state.promised, create)
+
+    def import_constant_tensor(
+        self, descriptor: MLOperandDescriptor | Mapping[str, Any], buffer: Any
+    ) -> MLPromise[MLTensor]:
+        """A constant tensor that is ``buffer`` itself: no copy, no device memory (extension).
+
+        For weights in a read-only memory-mapped file (``np.memmap``). The buffer is kept for as
+        long as anything uses it, never written, and must not change. Rejects as
+        ``create_constant_tensor`` does, with TypeError when the data does not lie where the device
+        can use it (16-byte alignment; the message says what is needed), NotSupportedError when it
+        has no VK_EXT_external_memory_host."""
+
+        def create() -> MLPromise[MLTensor]:
+            what = "import_constant_tensor"
+            wanted = checked_descriptor(self._state, descriptor, what)
+            return MLPromise.resolved(shared_constant(self._state, wanted, buffer, what))
+
+        return background.shielded(self._state.promised, create)
+
+    def write_tensor(self, tensor: MLTensor, input_data: Any) -> None:
+        """Replace a writable tensor's contents, in order with other work (§8.3.6).
+        ``input_data`` is copied before the call returns, which waits for the device where too much
+        waits for it already (``runtime.staging.STAGING_BYTES``). TypeError when the tensor belongs
+        to another context, is not writable, or the data does not fit; InvalidStateError when it was
+        destroyed, and in a callback that would have to wait; OperationError for want of memory."""
+        self._state.timeline.check_fork()
+        state = owned(tensor, self._state, "write_tensor")
+        state.use("write_tensor")
+        if not tensor.writable:
+            raise TypeError(f"write_tensor: {tensor!r} was not created with writable=True")
+        try:
+            self._write(state, as_bytes(input_data, state.descriptor, "write_tensor"))
+        except MemoryError as error:
+            raise for_want_of(error, "write_tensor") from None
+
+    def _write(self, state: TensorState, view: np.ndarray) -> None:
+        staging = self._state.timeline.staging
+        stage = partial(self._state.stage, view)
+        held, staged = staging.hold_and(view.nbytes, "write_tensor", stage)
+        copied = view.copy() if staged is None else None
+        storage = state.use("write_tensor")  # it may have been destroyed or lent meanwhile
+        self._state.lane.enqueue(Write(storage, copied, staged, held=held))
+
+    def read_tensor(self, tensor: MLTensor, output: Any = None) -> MLPromise[Any]:
+        """A readable tensor's contents once all work before is done (§8.3.4): a NumPy array of
+        its data type and shape, or None after filling ``output`` (§8.3.5), a writable buffer of
+        fitting type that stays untouched on failure: an array of the tensor's shape, or a flat one
+        of at least its byte length. Rejects with
+        TypeError for a tensor of another context, one not readable or a wrong buffer, with
+        InvalidStateError when the tensor or the context goes away first, and with the error of the
+        dispatch that should have written it."""
+
+        def read() -> MLPromise[Any]:
+            state = owned(tensor, self._state, "read_tensor")
+            state.check_readable("read_tensor")
+            if output is None:
+                return state.read("read_tensor")
+            view = writable_bytes(output, state.descriptor, "read_tensor")
+            return state.read("read_tensor", view)
+
+        return self._state.promised(read)
+
+    # -- sharing -------------------------------------------------------------------------------
+    def create_exportable_tensor(
+        self, descriptor: MLOperandDescriptor | Mapping[str, Any], gpu_device: Any = None
+    ) -> MLPromise[MLTensor]:
+        """A zeroed tensor that ``export_to_gpu`` lends to ``gpu_device``, without a copy: the
+        device that the context was made on, or another ``GPUDevice`` of the same hardware. To any
+        ``wgpu.GPUDevice`` its contents are copied (extension; docs/interop.md).
+
+        Without a ``gpu_device`` it serves ``tensor.export_fd()`` only. Rejects as ``create_tensor``
+        does, with InvalidStateError when the GPUDevice was destroyed, NotSupportedError on the CPU
+        device, for a GPUDevice of other hardware or without VK_KHR_external_memory_fd where that is
+        needed (between two opened devices).
+        """
+
+        def create() -> MLPromise[MLTensor]:
+            what = "create_exportable_tensor"
+            wanted = checked_descriptor(self._state, descriptor, what, MLTensorDescriptor)
+            wanted = replace(wanted, importable_to_web_gpu=gpu_device is not None)
+            exchange = exchange_for(self._state, gpu_device)
+            return make_tensor(self._state, wanted, None, constant=False, exchange=exchange)
+
+        return background.shielded(self._state.promised, create)
+
+    def create_exportable_semaphore(self) -> GPUSemaphore:
+        """A semaphore that orders the context's work with that of CUDA, another device or process,
+        without waits by the host: the companion of ``tensor.export_fd()`` (extension).
+
+        NotSupportedError on the CPU device and where the device has no VK_KHR_external_semaphore_fd
+        for timeline semaphores (lavapipe), InvalidStateError when the context is lost.
+        """
+        self._state.check()
+        what = "create_exportable_semaphore"
+        with forks.undisturbed():
+            from webnn_vk.gpu.semaphore import GPUSemaphore
+        return background.shielded(GPUSemaphore, self._state.lane, what)
+
+    def _create_importable(self, descriptor: MLTensorDescriptor) -> MLPromise[MLTensor]:
+        if self._gpu_device is None:
+            raise NotSupportedError(
+                "create_tensor: importable_to_web_gpu needs a context made on a GPUDevice, by "
+                "ml.create_context(gpu_device); create_exportable_tensor takes one for others"
+            )
+        exchange = exchange_for(self._state, self._gpu_device)
+        return make_tensor(self._state, descriptor, None, constant=False, exchange=exchange)
+
+    def export_to_gpu(self, tensor: MLTensor) -> Any:
+        """Lend an exportable tensor to its GPUDevice: the buffer with its memory, at once; the same
+        one until it is destroyed (extension).
+
+        The buffer has usage STORAGE, COPY_SRC and COPY_DST and the tensor's packed byte length. The
+        device's work finds what was queued on the context before. ``buffer.destroy()`` gives the
+        tensor back with what is in it; until then writing, reading and dispatching with the tensor
+        is a TypeError. Tensor and context may be destroyed, the buffer keeps its data. TypeError
+        for a tensor that isn't exportable or belongs to another context, InvalidStateError when the
+        tensor or the GPUDevice was destroyed.
+        """
+        self._state.timeline.check_fork()
+        caller = Caller()
+        try:
+            export = owned(tensor, self._state, "export_to_gpu").export(caller)
+            # No call behind this: what an interrupt loses from here on the caller has lost.
+            export.seen = True
+            return export.buffer
+        except BaseException:
+            caller.gone = True
+            raise
+
+    # -- graphs --------------------------------------------------------------------------------
+    def dispatch(
+        self, graph: MLGraph, inputs: Mapping[str, MLTensor], outputs: Mapping[str, MLTensor]
+    ) -> None:
+        """Queue one run of ``graph`` (§8.3.1): tensors by the names of its inputs and outputs, with
+        exactly their data types and shapes. Returns at once. TypeError for tensors that don't fit,
+        InvalidStateError for a destroyed graph; errors while it runs come out when an output is
+        read."""
+        context = self._state
+        check_graph(graph, context, "dispatch")
+        # Asking an abstract class costs more than all that follows.
+        if type(inputs) is not dict:
+            inputs = entries(inputs, _MAPPINGS)
+        if type(outputs) is not dict:
+            outputs = entries(outputs, _MAPPINGS)
+        executable = executable_of(graph, "dispatch")
+        tensors = [*inputs.values(), *outputs.values()]
+        states = [owned(tensor, context, "dispatch") for tensor in tensors]
+        if len({id(t) for t in tensors}) != len(tensors):
+            raise TypeError("dispatch: a tensor is given more than once")
+        for state in states:
+            state.use("dispatch")
+        context.lane.enqueue(RunGraph(executable, *match(graph, inputs, outputs)))
+
+    def compute(self, graph: MLGraph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Run ``graph`` once on arrays and wait for its outputs (extension): name → array.
+
+        ``inputs``: an array (or bytes, or lists of numbers) for each input of the graph. An array
+        of more than one dimension has the input's shape. Blocks; ``compute_async`` doesn't.
+        TypeError for names and arrays that don't fit, InvalidStateError for a destroyed graph or
+        context, OperationError when the run fails."""
+        try:
+            at_once, arrays = checked_arrays(self._state, graph, inputs, "compute")
+            if at_once is not None:
+                # It changes nothing that an interrupt could leave half done.
+                self._state.check()
+                return at_once.compute(arrays)
+            return background.shielded(run_once, self._state, graph, arrays)
+        except MemoryError as error:
+            raise for_want_of(error, "compute") from None
+
+    def compute_async(
+        self, graph: MLGraph, inputs: Mapping[str, Any]
+    ) -> MLPromise[dict[str, np.ndarray]]:
+        """``compute`` as a promise, to be awaited under asyncio (extension). The inputs are copied
+        before the call returns; the promise rejects with what ``compute`` raises (TypeError,
+        InvalidStateError, OperationError)."""
+
+        def start() -> MLPromise[dict[str, np.ndarray]]:
+            what = "compute_async"
+            at_once, arrays = checked_arrays(self._state, graph, inputs, what)
+            size = sum(array.nbytes for array in arrays.values())
+            held = [self._state.timeline.staging.hold(size, what)]
+            copies = {name: array.copy() for name, array in arrays.items()}
+            promise = self._state.new_promise("outputs by name")
+
+            def run() -> None:
+                try:
+                    if at_once is not None:
+                        self._state.check()
+                        promise.resolve(at_once.compute(copies))
+                    else:
+                        promise.resolve(run_once(self._state, graph, copies, held.pop()))
+                except Exception as error:
+                    promise.reject(for_want_of(error, what))
+
+            if not background.start(run, "compute", refused=promise.reject):
+                promise.reject(InvalidStateError("the interpreter is exiting"))
+            return promise
+
+        return self._state.promised(start)
+
+    def _build(
+        self, graph: Graph, begun: Callable[[], None], undo: Callable[[], None]
+    ) -> MLPromise[MLGraph]:
+        # Emptied by the call: with the only reference go the constants' host copies.
+        graphs = [graph]
+        del graph
+
+        def prepare() -> GraphParts:
+            target = replace(self._target, watch=self._state.watch)
+            return compiled(
+                graphs.pop(), target, self._state.device, self._fall_back, self._tuner
+            )
+
+        return self._state.promised(lambda: make_graph(self._state, prepare, "build", begun, undo))
+
+    def _fall_back(self, target: Target) -> None:
+        self._target = replace(target, watch=None)
+
+    # -- saved graphs --------------------------------------------------------------------------
+    def save_graph(self, key: str, graph: MLGraph) -> MLPromise[None]:
+        """Keep a built graph under ``key`` for processes to come (extension, from the cache
+        explainer): what was compiled, its shaders and weights as they lie on the device. A graph
+        saved before under the same key is replaced, wholly or, when this fails, not at all.
+
+        The promise resolves to None once it is on disk, in the folder of ``Settings.cache``.
+        Rejects with TypeError for what is no str or no graph of this context, InvalidStateError for
+        a destroyed graph or context, NotSupportedError without a cache folder, OperationError when
+        the weights can't be read or the files not written."""
+
+        def save() -> MLPromise[None]:
+            check_key(key, "save_graph")
+            check_graph(graph, self._state, "save_graph")
+            state, executable, unused = self._state, executable_of(graph), unused_inputs(graph)
+            saved = self._saved()
+            return in_background(
+                state,
+                "None, once the graph is saved",
+                lambda: saved.save(key, lambda to: write_graph(state, executable, to), unused),
+                "save_graph",
+            )
+
+        return background.shielded(self._state.promised, save)
+
+    def load_graph(self, key: str) -> MLPromise[MLGraph]:
+        """The graph that was saved under ``key``, in a fraction of the time of a build
+        (extension). Rejects with TypeError for what is no str, NotSupportedError, with the reason,
+        for a missing key and for a graph saved on another device, with another driver, other
+        features in use, another version of webnn_vk or whose files are damaged; otherwise as
+        ``builder.build``."""
+
+        def load() -> MLPromise[MLGraph]:
+            check_key(key, "load_graph")
+            saved = self._saved()
+            return make_graph(self._state, lambda: loaded(saved, key), "load_graph")
+
+        return background.shielded(self._state.promised, load)
+
+    def list_graphs(self) -> MLPromise[list[str]]:
+        """The keys of all saved graphs in the cache folder, sorted (extension); those of other
+        devices too. Rejects with NotSupportedError without a cache folder."""
+        return background.shielded(
+            self._state.promised,
+            lambda: in_background(self._state, "keys", self._saved().keys, "list_graphs"),
+        )
+
+    def delete_graph(self, key: str) -> MLPromise[None]:
+        """Remove the graph saved under ``key`` (extension); graphs loaded from it live on. Rejects
+        with TypeError for what is no str, NotSupportedError when there is none."""
+
+        def delete() -> MLPromise[None]:
+            check_key(key, "delete_graph")
+            saved = self._saved()
+            return in_background(self._state, "None", lambda: saved.delete(key), "delete_graph")
+
+        return background.shielded(self._state.promised, delete)
+
+    def _saved(self) -> SavedGraphs:
+        cache = self._settings.cache_folder
+        folder = None if cache is None else cache / "graphs"
+        return SavedGraphs(folder, self._state.device.profile, __version__)
+
+    # -- profile -------------------------------------------------------------------------------
+    def profile(self, *, roofline: bool = True, every: int | None = None) -> Profile:
+        """A profile of what runs on the context's device inside of a ``with`` statement: kernels,
+        CPU steps, transfers and waits (extension)::
+
+            with context.profile() as p:
+                context.compute(graph, inputs)
+            print(p.report)
+            p.save("report.html")  # or "trace.json", for Perfetto and chrome://tracing
+
+        Entering waits for the work before, leaving for the work inside. ``roofline``: measure, once
+        in a process, how fast the device computes and reads memory, so that kernels can be compared
+        with that. Each graph's first runs have their kernels timed, and as many further ones as
+        cost little (below 5 % of the time of the work); the others are seen as a whole. ``every``:
+        those of one run in so many of each graph instead, its first among them; 1: of all.
+        InvalidStateError when the context is lost or profiled already, TypeError for another
+        ``every``."""
+        self._state.check()
+        with forks.undisturbed():
+            from webnn_vk.profiler import Profile
+        return Profile(self._state, roofline=roofline, every=every)
+
+    # -- end -----------------------------------------------------------------------------------
+    def destroy(self) -> None:
+        """Lose the context on purpose (§8.3.8), at once: its tensors and graphs are destroyed, what
+        is pending rejects with InvalidStateError. Calling it again does nothing."""
+        self._state.destroy()
+
+    def __enter__(self) -> MLContext:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._state.timeline.forked:
+            self.destroy()
+
+    def __repr__(self) -> str:
+        return f"<MLContext on {self._state.device.name}{' lost' if self.lost.done() else ''}>"
+
+    def fence(self) -> Fence:
+        """The point after all work queued so far (extension): its ``value`` on the timeline,
+        ``done``, ``wait(timeout)`` in seconds. Returns at once; raises nothing."""
+        return self._state.lane.fence()
+
+
+def tuner_of(context: MLContext) -> Tuner | None:
+    """Who measures the kernels of the graphs that a context builds (``Settings(tune=True)``)."""
+    return context._tuner
+
+
+def build_graph(
+    context: MLContext, graph: Graph, begun: Callable[[], None], undo: Callable[[], None]
+) -> MLPromise[MLGraph]:
+    """Compile a graph for a context: ``MLGraphBuilder.build``. One of the two is called when it has
+    ``begun``, or when there is no thread to do it on."""
+    return context._build(graph, begun, undo)

@@ -1,0 +1,91 @@
+"""Tensors of a context: made in its order of work, or in memory that is there already."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from webnn_vk.compiler.types.data_types import (
+    MLOperandDescriptor,
+    MLTensorDescriptor,
+    check_dimensions,
+    to_descriptor,
+)
+from webnn_vk.runtime import Run, Write
+from webnn_vk.runtime.context_state import ContextState
+from webnn_vk.runtime.staging import Held
+from webnn_vk.runtime.storage import DeviceLostError
+from webnn_vk.runtime.tensor_state import Exchange, TensorState
+from webnn_vk.support.errors import InvalidStateError, UnknownError
+from webnn_vk.support.promise import MLPromise
+
+from .interop import host_memory
+from .tensor import MLTensor
+
+
+def checked_descriptor(
+    context: ContextState,
+    descriptor: Any,
+    what: str,
+    kind: type[MLOperandDescriptor] = MLOperandDescriptor,
+) -> Any:
+    """The descriptor as ``kind``. TypeError when it is none, or larger than the device takes."""
+    wanted = to_descriptor(descriptor, kind, what)
+    error = check_dimensions(wanted, context.device.max_tensor_byte_length)
+    if error is not None:
+        raise TypeError(f"{what}: {wanted}: {error}")
+    return wanted
+
+
+def make_tensor(
+    context: ContextState,
+    descriptor: MLTensorDescriptor,
+    data: np.ndarray | None,
+    *,
+    constant: bool,
+    exchange: Exchange | None = None,
+    held: Held | None = None,
+) -> MLPromise[MLTensor]:
+    """A tensor with ``data``, zeros for None, once it has its place in the order of work.
+    ``held``: the share of the staging memory that the data takes until it is written."""
+    promise = context.new_promise(f"an MLTensor {descriptor}")
+    exportable = exchange is not None and exchange.external
+    storage, works = context.new_storage(descriptor.byte_length, exportable)
+    state = TensorState(context, descriptor, storage, constant=constant, exchange=exchange)
+    context.register(state)
+    tensor = MLTensor(state)
+
+    def allocated() -> None:
+        if storage.error is not None:
+            failed(storage.error)
+            return
+        if exchange is not None:
+            exchange.connect(storage)
+        promise.resolve(tensor)
+
+    def failed(error: Exception) -> None:
+        if not isinstance(error, InvalidStateError):
+            error = UnknownError(f"{descriptor}: {error}")
+        promise.reject(error)
+
+    write = Write(storage, data, held=held)
+    context.lane.enqueue(*works, write, Run(allocated, failed))
+    return promise
+
+
+def shared_constant(
+    context: ContextState, descriptor: MLOperandDescriptor, buffer: Any, what: str
+) -> MLTensor:
+    """A constant tensor that is ``buffer`` itself. Raises as ``interop.host_memory.share``, and
+    InvalidStateError when the device is lost."""
+    try:
+        with context.timeline.building():
+            storage = host_memory.share(context.device, descriptor, buffer, what)
+    except DeviceLostError as error:
+        context.timeline.lose(str(error))
+        raise InvalidStateError(f"the context is lost: {error}") from error
+    plain = MLTensorDescriptor(descriptor.data_type, descriptor.shape)
+    tensor = TensorState(context, plain, storage, constant=True)
+    context.register(tensor)
+    return MLTensor(tensor)

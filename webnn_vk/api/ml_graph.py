@@ -1,0 +1,162 @@
+"""MLGraph: a compiled graph (§8.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from webnn_vk.compiler.program import GraphReport
+from webnn_vk.compiler.types.data_types import MLOperandDescriptor, shown
+from webnn_vk.runtime import Executable, Storage
+from webnn_vk.runtime.context_state import ContextState
+from webnn_vk.runtime.tensor_state import tensor_state
+from webnn_vk.support.errors import InvalidStateError, sanitize
+from webnn_vk.support.mixins import AsyncManager, OneOfAKind, PublicDir, html_table
+from webnn_vk.support.promise import kind_of
+
+from .tensor import MLTensor
+
+
+class MLGraph(PublicDir, OneOfAKind, AsyncManager):
+    """Made by ``MLGraphBuilder.build``; run by ``context.dispatch`` or ``context.compute``."""
+
+    def __init__(
+        self,
+        context: ContextState,
+        executable: Executable,
+        report: GraphReport,
+        unused: frozenset[str] = frozenset(),
+    ) -> None:
+        self._context = context
+        self._executable: Executable | None = executable
+        self._report = report
+        self._unused = unused
+        self._inputs = dict(executable.program.inputs)
+        self._outputs = dict(executable.program.outputs)
+
+    @property
+    def inputs(self) -> dict[str, MLOperandDescriptor]:
+        """Name → descriptor of every input (extension, from the cache explainer)."""
+        return dict(self._inputs)
+
+    @property
+    def outputs(self) -> dict[str, MLOperandDescriptor]:
+        """Name → descriptor of every output (extension, from the cache explainer)."""
+        return dict(self._outputs)
+
+    def report(self) -> GraphReport:
+        """What was compiled: steps with device, kernel and cost, sizes and build times
+        (extension). At once; raises nothing, for a destroyed graph neither."""
+        return self._report
+
+    def destroy(self) -> None:
+        """Release the graph (§8.4.1), at once; what is queued already still runs. Calling it again
+        does nothing. InvalidStateError in a forked child."""
+        self._context.timeline.check_fork()
+        self._executable = None
+
+    def __enter__(self) -> MLGraph:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._context.timeline.forked:
+            self.destroy()
+
+    def __repr__(self) -> str:
+        described = (
+            ", ".join(f"{sanitize(name)!r}: {d}" for name, d in descriptors.items())
+            for descriptors in (self._inputs, self._outputs)
+        )
+        state = " destroyed" if self._executable is None else ""
+        return f"<MLGraph {' → '.join(f'({part})' for part in described)}{state}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (kind, sanitize(name), descriptor.data_type, list(descriptor.shape))
+            for kind, descriptors in (("input", self._inputs), ("output", self._outputs))
+            for name, descriptor in descriptors.items()
+        ]
+        state = ", destroyed" if self._executable is None else ""
+        return html_table(
+            rows, ("", "name", "data type", "shape"),
+            f"MLGraph: {self._report.summary}{state}",
+        )
+
+
+def check_names(
+    given: Mapping[str, Any],
+    expected: Mapping[str, Any],
+    what: str,
+    unused: Collection[str] = (),
+) -> None:
+    """TypeError unless both have the same keys; ``unused`` are inputs that the builder had and the
+    graph has not, as no output depends on them."""
+    if given.keys() != expected.keys():
+        names = sorted(_named(name) for name in given)
+        idle = sorted(sanitize(name) for name in given if name in unused and name not in expected)
+        raise TypeError(
+            f"{what} {names} were given, {sorted(map(sanitize, expected))} are expected"
+            + (f"; no output depends on {idle}: leave it out" if idle else "")
+        )
+
+
+def _named(name: Any) -> str:
+    return sanitize(name) if isinstance(name, str) else shown(name)
+
+
+def check_graph(graph: Any, context: ContextState, what: str) -> None:
+    """TypeError unless it is a graph of the context."""
+    if not isinstance(graph, MLGraph):
+        raise TypeError(f"{what}: an MLGraph is expected, not {kind_of(graph)}")
+    if graph._context is not context:
+        raise TypeError(f"{what}: the graph belongs to another context")
+
+
+def executable_of(graph: MLGraph, what: str = "compute") -> Executable:
+    """What runs; InvalidStateError when the graph was destroyed. ``what`` names the call."""
+    executable = graph._executable
+    if executable is None:
+        raise InvalidStateError(f"{what}: the graph was destroyed")
+    return executable
+
+
+def context_of(graph: MLGraph) -> ContextState:
+    """The state of the graph's context."""
+    return graph._context
+
+
+def unused_inputs(graph: MLGraph) -> Collection[str]:
+    """The inputs that were described but that nothing in the graph reads."""
+    return graph._unused
+
+
+def match(
+    graph: MLGraph, inputs: Mapping[str, MLTensor], outputs: Mapping[str, MLTensor]
+) -> tuple[dict[str, Storage], dict[str, Storage]]:
+    """The storages of inputs and outputs by name, of tensors found free; TypeError for tensors that
+    don't fit the graph (§8.3, "validate tensors with descriptors")."""
+    return (
+        _match(inputs, graph._inputs, "input", graph._unused),
+        _match(outputs, graph._outputs, "output"),
+    )
+
+
+def _match(
+    tensors: Mapping[str, MLTensor],
+    descriptors: Mapping[str, MLOperandDescriptor],
+    kind: str,
+    unused: Collection[str] = (),
+) -> dict[str, Storage]:
+    check_names(tensors, descriptors, f"dispatch: {kind}s", unused)
+    bound = {}
+    for name, tensor in tensors.items():
+        state, wanted = tensor_state(tensor), descriptors[name]
+        given = state.descriptor
+        if state.constant:
+            raise TypeError(f"dispatch: {kind} {sanitize(name)!r} is a constant tensor")
+        if (given.data_type, given.shape) != (wanted.data_type, wanted.shape):
+            raise TypeError(
+                f"dispatch: {kind} {sanitize(name)!r} is {given}, {wanted} is expected"
+            )
+        bound[name] = state.storage_of("dispatch")
+    return bound

@@ -1,0 +1,283 @@
+"""``webnn_vk.ml``: making contexts (§8.2), and the list of devices.
+
+Named after ``navigator.ml``: a module called ``ml`` would take the instance's place.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal, get_args
+
+from webnn_vk.compiler.program import check_forced, check_skip
+from webnn_vk.compiler.types.data_types import shown, to_bool
+from webnn_vk.driver import DriverError, DriverUnavailable
+from webnn_vk.driver.device_info import DeviceInfo
+from webnn_vk.driver.device_profile import check_feature
+from webnn_vk.gpu.device_state import GPUDeviceBase, device_state
+from webnn_vk.runtime import CpuDevice, DriverDevice, Timeline, find_engine
+from webnn_vk.runtime.device_selection import (
+    FoundDevice,
+    choose,
+    find_devices,
+    last_failure,
+    open_best,
+    open_device,
+)
+from webnn_vk.support import background
+from webnn_vk.support.errors import DOMException, InvalidStateError, NotSupportedError, for_want_of
+from webnn_vk.support.promise import MLPromise, kind_of
+from webnn_vk.support.settings import DRIVERS, Settings
+from webnn_vk.support.warnings import asked_at
+from webnn_vk.support.warnings import say_once as _say_once
+
+from .context import MLContext
+from .interop import wgpu
+
+MLPowerPreference = Literal["default", "high-performance", "low-power"]
+POWER_PREFERENCES = get_args(MLPowerPreference)
+MLDriver = Literal["vulkan", "kompute", "null"]
+
+
+class ML:
+    """The counterpart of ``navigator.ml``; its one instance is ``webnn_vk.ml``."""
+
+    def create_context(
+        self,
+        gpu_device: Any = None,
+        *,
+        power_preference: MLPowerPreference = "default",
+        accelerated: bool = True,
+        driver: MLDriver | None = None,
+        settings: Settings | None = None,
+    ) -> MLPromise[MLContext]:
+        """A context on ``gpu_device``, or else on the device that suits best (§8.2.2).
+
+        On a ``webnn_vk.gpu.GPUDevice`` the context's work and the device's are one order; the
+        options about the choice of a device have no meaning there. For a ``wgpu.GPUDevice`` the
+        context is on the same hardware, with a timeline of its own.
+
+        The best GPU by default; ``power_preference`` "low-power" prefers an integrated one,
+        "high-performance" a discrete one, and outranks ``accelerated``; ``accelerated=False``
+        takes the CPU device. A software Vulkan device is taken only when ``settings.device`` (or
+        ``WEBNN_VK_DEVICE``) names it. ``driver``: in place of that of the settings, see
+        ``Settings``. Rejects with TypeError for wrong options, ValueError for
+        settings that can't be (an operator to force, a pass to skip, a feature to mask that is
+        none; a variable of the environment with nonsense in it), NotSupportedError when the device
+        asked for can't be used, OperationError when threads, memory or files run out: nothing of
+        the context is left then, and the call may be repeated.
+        """
+        if type(power_preference) is not str or power_preference not in POWER_PREFERENCES:
+            return MLPromise.rejected(
+                TypeError(
+                    f"power_preference: {shown(power_preference)} is not one of "
+                    f"{', '.join(POWER_PREFERENCES)}"
+                )
+            )
+        if driver is not None and (type(driver) is not str or driver not in DRIVERS):
+            return MLPromise.rejected(
+                TypeError(f"driver: {shown(driver)} is not one of {', '.join(DRIVERS)}")
+            )
+        promise: MLPromise[MLContext] = MLPromise("an MLContext")
+        place = _place_of_call(inspect.currentframe())
+
+        def create() -> None:
+            asked_at.set(place)
+            try:
+                chosen = Settings.given(settings, driver=driver)
+                _check(chosen)
+                if gpu_device is not None:
+                    promise.resolve(_context_on(gpu_device, chosen))
+                    return
+                wanted = to_bool(accelerated, "create_context: accelerated")
+                promise.resolve(_create(chosen, power_preference, wanted))
+            except Exception as error:
+                promise.reject(for_want_of(error, "create_context"))
+
+        if not background.start(create, "create", refused=promise.reject):
+            promise.reject(InvalidStateError("the interpreter is exiting"))
+        return promise
+
+
+ml = ML()
+
+
+def devices() -> list[DeviceInfo]:
+    """The Vulkan devices found, and the CPU device; the one that ``create_context()`` takes is
+    marked (none where that fails). What can't be used says why (``unusable``); a driver that
+    crashes, hangs or fails when it is asked stands for its devices. Waits for the drivers. Raises
+    nothing: where Vulkan can't be asked at all, a warning says why (extension)."""
+    return background.shielded(_devices, _place_of_call(inspect.currentframe()))
+
+
+def _devices(place: tuple[str, int]) -> list[DeviceInfo]:
+    asked_at.set(place)
+    found: Sequence[FoundDevice] = ()
+    try:
+        found = find_devices()
+    except DriverUnavailable:
+        pass  # no Vulkan on this machine: the CPU device is what there is
+    except (DriverError, ValueError) as error:
+        _say_once(f"the Vulkan devices can't be listed: {error}")
+    default = _default_index()
+    listed = [
+        DeviceInfo.of(d.profile, d.index, last_failure(d), d.index == default) for d in found
+    ]
+    try:
+        engine = find_engine(Settings.from_environment().cpu_engine)
+    except (ValueError, NotSupportedError) as error:
+        _say_once(f"the CPU device is listed with NumPy: {error}")
+        engine = find_engine("numpy")
+    return [*listed, _cpu_info(CpuDevice(engine), default is None)]
+
+
+def _place_of_call(frame: FrameType | None) -> tuple[str, int]:
+    """File and line from which the function of a frame was called."""
+    caller = frame.f_back if frame is not None else None
+    return (caller.f_code.co_filename, caller.f_lineno) if caller is not None else ("webnn_vk", 0)
+
+
+def _default_index() -> int | None:
+    """The index of the Vulkan device that ``create_context()`` takes, None for the CPU device, −1
+    where it fails."""
+    try:
+        found = choose(Settings.from_environment()).found
+    except (DOMException, TypeError, ValueError):
+        return -1
+    return None if found is None else found.index
+
+
+def _is_default(index: int | None) -> bool:
+    return _default_index() == index
+
+
+def _check(settings: Settings) -> None:
+    """What settings say about other modules' names, and folders: before a device is looked for."""
+
+    def check_mask(names: Collection[str]) -> None:
+        for name in names:
+            try:
+                check_feature(name)
+            except ValueError as error:
+                raise TypeError(f"mask: {error}") from None
+
+    for name, check in (
+        ("skip_passes", check_skip), ("force_cpu", check_forced), ("mask", check_mask)
+    ):
+        try:
+            check(getattr(settings, name))
+        except (ValueError, TypeError) as error:
+            message = str(error).replace(f"{name}: ", f"{settings.called(name)}: ", 1)
+            raise type(error)(message) from None
+    for name in ("cache", "dump"):
+        folder = getattr(settings, name)
+        if isinstance(folder, Path) and folder.exists() and not folder.is_dir():
+            raise ValueError(f"{settings.called(name)}: {str(folder)!r} is no folder")
+
+
+def _create(settings: Settings, power_preference: str, accelerated: bool) -> MLContext:
+    opened = open_best(settings, power_preference=power_preference, accelerated=accelerated)
+    # One line: the reason for the CPU device names what was passed over.
+    for line in [opened.choice.reason] if opened.choice.unasked else opened.passed_over:
+        _say_once(line)
+    if settings.driver == "null" and opened.device is not None:
+        _say_once("the null driver computes nothing: outputs hold what their memory held before")
+    if opened.device is None or opened.choice.found is None:
+        return _cpu_context(settings, accelerated)
+    return _context_over(opened.device, opened.choice.found.index, settings, accelerated)
+
+
+def _vulkan_context(
+    found: FoundDevice, settings: Settings, accelerated: bool, **options: Any
+) -> MLContext:
+    return _context_over(
+        open_device(found, settings), found.index, settings, accelerated, **options
+    )
+
+
+def _context_over(
+    device: DriverDevice, index: int, settings: Settings, accelerated: bool, **options: Any
+) -> MLContext:
+    number = index if index >= 0 else None  # the null device is none of the machine's
+    info = DeviceInfo.of(device.profile, number, chosen=partial(_is_default, index))
+    return _gpu_context(Timeline(device), info, settings, accelerated=accelerated, **options)
+
+
+def _context_on(gpu_device: Any, settings: Settings) -> MLContext:
+    if wgpu.is_device(gpu_device):
+        return _wgpu_context(gpu_device, settings)
+    if not isinstance(gpu_device, GPUDeviceBase):
+        raise TypeError(
+            f"create_context: a GPUDevice (of webnn_vk.gpu or wgpu) is expected, not "
+            f"{kind_of(gpu_device)}; options are given by keyword"
+        )
+    gpu = device_state(gpu_device)
+    gpu.check("create_context")
+    index = gpu_device.adapter.info.index
+    info = DeviceInfo.of(gpu.device.profile, index, chosen=partial(_is_default, index))
+    return _gpu_context(gpu.timeline, info, settings, gpu_device=gpu_device)
+
+
+def _wgpu_context(gpu_device: Any, settings: Settings) -> MLContext:
+    """On the same hardware, opened once more: wgpu-native doesn't share a device."""
+    wgpu.check_device(gpu_device, "create_context")
+    try:
+        found = find_devices(validate=settings.validate)
+    except DriverError as error:
+        raise NotSupportedError(str(error)) from error
+    usable = [device for device in found if device.unusable is None]
+    same = usable[wgpu.matching(gpu_device, [device.profile for device in usable])]
+    return _vulkan_context(same, settings, accelerated=True, gpu_device=gpu_device)
+
+
+def _gpu_context(
+    timeline: Timeline, info: DeviceInfo, settings: Settings, **options: Any
+) -> MLContext:
+    shaders = timeline.device.shaders
+    try:
+        if not shaders.has_compiler:
+            _say_once(_without_compiler(info.name, shaders.has_pack))
+        return MLContext(
+            timeline,
+            info,
+            settings,
+            has_compiler=shaders.has_compiler,
+            available=shaders.available,
+            **options,
+        )
+    except BaseException:
+        timeline.close_unused()
+        raise
+
+
+def _without_compiler(device: str, has_pack: bool) -> str:
+    """What runs where then, in one line."""
+    if has_pack:
+        return (
+            f"no GLSL compiler; {device} runs the precompiled shaders, without fusion, and the CPU "
+            "what has none"
+        )
+    return (
+        "no GLSL compiler, and no precompiled shaders in this installation: all operators run on "
+        f"the CPU, not on {device}, save those whose shaders are in the cache (Debian, Ubuntu: apt "
+        "install glslang-tools; or pip install vkdispatch-vulkan-native)"
+    )
+
+
+def _cpu_context(settings: Settings, accelerated: bool) -> MLContext:
+    device = CpuDevice(find_engine(settings.cpu_engine))
+    timeline = Timeline(device)
+    try:
+        info = _cpu_info(device, partial(_is_default, None))
+        return MLContext(timeline, info, settings, accelerated=accelerated)
+    except BaseException:
+        timeline.close_unused()
+        raise
+
+
+def _cpu_info(device: CpuDevice, chosen: bool | Callable[[], bool]) -> DeviceInfo:
+    limits = {"max_tensor_byte_length": device.max_tensor_byte_length}
+    return DeviceInfo(device.name, "numpy", limits=limits, chosen=chosen)

@@ -1,0 +1,322 @@
+"""Tensors whose memory is lent to a ``GPUDevice``, or handed out as a file descriptor (§ Interop of
+the explainer; extensions).
+
+While it is exported a tensor is its buffer's alone: the buffer is the tensor's rental, as an array
+is in ``interop.numpy``. Both sides work on the same bytes; what has to be arranged is the order.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from webnn_vk.gpu import buffer as buffers
+from webnn_vk.gpu.buffer import GPUBuffer
+from webnn_vk.gpu.device_state import DeviceState, GPUDeviceBase, device_state
+from webnn_vk.gpu.flags import EXPORTED_USAGE
+from webnn_vk.runtime import Await, Lane, Lend, Return, Run, Storage, Submit
+from webnn_vk.runtime.context_state import ContextState
+from webnn_vk.runtime.external import (
+    export_memory,
+    ownership,
+    share_memory,
+    share_semaphore,
+    shares_memory,
+    stop_waits,
+    why_not_shared,
+)
+from webnn_vk.runtime.tensor_state import Caller, Exchange, Export, TensorState
+from webnn_vk.support import background
+from webnn_vk.support.errors import NotSupportedError, OperationError
+
+from .interop import wgpu
+
+
+@dataclass(frozen=True)
+class TensorMemory:
+    """A tensor's memory as an opaque file descriptor, which belongs to the holder of this record.
+
+    The tensor is ``size`` bytes from ``offset`` on. What imports it needs ``allocation_size``, the
+    bytes of the whole (dedicated) allocation, and may compare ``device_uuid`` with its own. An
+    import takes ``fd`` over; without one, ``close()``.
+    """
+
+    fd: int
+    size: int
+    offset: int
+    allocation_size: int
+    device_uuid: bytes
+
+    def close(self) -> None:
+        """Close the file descriptor; nobody imported it."""
+        os.close(self.fd)
+
+
+class FileDescriptorOnly:
+    """An exchange (see ``tensor_state.Exchange``) without a GPU device: for ``export_fd``."""
+
+    gpu_device = None
+    external = True
+
+    def connect(self, storage: Storage) -> None:
+        pass
+
+    def export(self, tensor: TensorState, caller: Caller) -> Export:
+        raise TypeError(f"export_to_gpu: {tensor!r} was created without a GPUDevice")
+
+    def release(self, tensor: TensorState) -> None:
+        pass
+
+
+class SameDevice:
+    """Context and GPUDevice are on one timeline: each follows the other at the handovers."""
+
+    def __init__(self, gpu_device: GPUDeviceBase, lane: Lane) -> None:
+        """``lane``: the context's."""
+        self.gpu_device = gpu_device
+        self.gpu = device_state(gpu_device)
+        self.external = shares_memory(self.gpu.device)  # for ``export_fd``
+        self._lane = lane
+        self._storage: Storage | None = None
+
+    def connect(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def export(self, tensor: TensorState, caller: Caller) -> Export:
+        what = "export_to_gpu"
+        with tensor.context.handover:
+            tensor.storage_of(what)
+            export = tensor.rental
+            if isinstance(export, Export):
+                export.join(caller)
+                return export
+            gpu = self.gpu
+            with gpu.lock:
+                gpu.check(what)
+                returned = partial(_take_back, weakref.ref(tensor), self)
+                buffer = GPUBuffer(gpu, self._storage, EXPORTED_USAGE, "MLTensor", returned)
+                export = Export(caller, buffer.destroy)
+                export.buffer = buffer
+                tensor.rent(export, what)
+                gpu.exported.add(weakref.ref(buffer, gpu.exported.discard))
+                self.gpu.lane.enqueue(Return(self._storage))
+                self.lend()
+            return export
+
+    def release(self, tensor: TensorState) -> None:
+        with tensor.context.handover:  # not amid an export
+            self._storage = None
+
+    def end(self) -> None:
+        """The memory is no longer the GPU device's: calls there that have found the buffer alive
+        and queue their work only now fail."""
+        if self._storage is not None:
+            self.gpu.lane.enqueue(Lend(self._storage))
+
+    def lend(self) -> None:
+        """Order the GPU device's use behind the tensor's."""
+        self.gpu.lane.follow(self._lane)
+
+    def take_back(self) -> None:
+        """Order the tensor's use behind the GPU device's."""
+        self._lane.follow(self.gpu.lane)
+
+
+@dataclass
+class _Side:
+    """One of two devices that see the same memory."""
+
+    lane: Lane
+    storage: Storage
+    release: Any
+    acquire: Any
+    semaphore: Any
+
+    def not_acquired(self, error: Exception) -> None:
+        """What the memory holds can't be relied on."""
+        self.storage.error = error
+
+
+class TwoDevices(SameDevice):
+    """Context and GPUDevice opened the same device twice: each has its own view of the memory, and
+    their timelines are ordered by a semaphore, or by the host where semaphores can't be shared."""
+
+    def __init__(self, gpu_device: GPUDeviceBase, lane: Lane) -> None:
+        super().__init__(gpu_device, lane)
+        self._turn = 0
+        self._context_side: _Side | None = None
+        self._gpu_side: _Side | None = None
+
+    def connect(self, storage: Storage) -> None:
+        ours, theirs = self._lane, self.gpu.lane
+        with theirs.timeline.building():
+            try:
+                self._storage = share_memory(ours.device, storage, theirs.device)
+                mine, yours = share_semaphore(ours.device, theirs.device) or (None, None)
+                self._context_side = _side(ours, storage, mine)
+                self._gpu_side = _side(theirs, self._storage, yours)
+            except Exception:
+                for lane in (ours, theirs):
+                    if reason := lane.device.driver.lost():
+                        lane.timeline.lose(reason)
+                raise
+
+    def release(self, tensor: TensorState) -> None:
+        with tensor.context.handover:
+            self._storage = self._context_side = self._gpu_side = None
+
+    def lend(self) -> None:
+        self._pass(self._context_side, self._gpu_side)
+
+    def take_back(self) -> None:
+        self._pass(self._gpu_side, self._context_side)
+
+    def _pass(self, source: _Side, target: _Side) -> None:
+        """What ``target`` is given from now on comes behind all that ``source`` has been given."""
+        self._turn += 1
+        through = _by_host if source.semaphore is None else partial(_by_semaphore, self._turn)
+        # Neither the context's nor the GPUDevice's end may drop what the other waits for.
+        timeline = source.lane.timeline
+        user = timeline.join(lambda message: None)
+        through(source, target, partial(_leave, partial(timeline.leave, user)))
+
+
+def _side(lane: Lane, storage: Storage, semaphore: Any) -> _Side:
+    return _Side(lane, storage, *ownership(lane.device, storage), semaphore)
+
+
+def _by_host(source: _Side, target: _Side, leave: Callable[[], None]) -> None:
+    arrived = threading.Event()
+    # What the memory holds: the work of ``source`` may have failed.
+    errors: list[Exception | None] = []
+
+    def reached() -> None:
+        errors.append(source.storage.error)
+        arrived.set()
+        leave()
+
+    def failed(error: Exception) -> None:
+        errors.append(OperationError(f"the device that held the tensor's memory: {error}"))
+        arrived.set()
+        leave()
+
+    def wait() -> None:
+        arrived.wait()
+        target.storage.error = errors[0]
+
+    source.lane.enqueue(
+        Submit([source.release], keep=source, failed=failed), Run(reached, failed)
+    )
+    target.lane.enqueue(
+        Await(wait), Submit([target.acquire], keep=target, failed=target.not_acquired)
+    )
+
+
+def _by_semaphore(turn: int, source: _Side, target: _Side, leave: Callable[[], None]) -> None:
+    def failed(error: Exception) -> None:
+        target.storage.error = OperationError(
+            f"the device that held the tensor's memory: {error}"
+        )
+        # The target must not wait for what never comes.
+        stop_waits(target.semaphore, turn)
+
+    def reached() -> None:
+        # Known too late for what the target has started meanwhile: no host takes part in this.
+        if source.storage.error is not None:
+            target.storage.error = source.storage.error
+        leave()
+
+    source.lane.enqueue(
+        Submit([source.release], keep=source, signal=[(source.semaphore, turn)], failed=failed),
+        Run(reached, lambda error: leave()),
+    )
+    target.lane.enqueue(
+        Submit(
+            [target.acquire],
+            keep=target,
+            wait=[(target.semaphore, turn)],
+            failed=target.not_acquired,
+        )
+    )
+
+
+def _leave(leave: Callable[[], None]) -> None:
+    if background.on_timeline():
+        leave()  # doesn't wait there
+    else:
+        background.eventually(leave, "close")
+
+
+def _take_back(
+    reference: weakref.ref[TensorState], exchange: SameDevice, buffer: GPUBuffer
+) -> None:
+    tensor = reference()
+    if tensor is None:
+        buffers.clear(buffer)
+        return
+    with tensor.context.handover:
+        if buffers.clear(buffer):
+            if tensor.storage is not None:
+                exchange.end()
+                exchange.take_back()
+            export = tensor.rental
+            if isinstance(export, Export) and export.buffer is buffer:
+                tensor.end_rental(export)
+
+
+def exchange_for(context: ContextState, gpu_device: Any) -> Exchange:
+    """How tensors of a context go to ``gpu_device`` (None: only by file descriptor). TypeError for
+    what is no GPUDevice, InvalidStateError for a destroyed one, NotSupportedError where the two
+    devices share no memory."""
+    device, what = context.device, "create_exportable_tensor"
+    if wgpu.is_device(gpu_device):
+        return wgpu.WgpuExchange(gpu_device, what)
+    if device.profile is None:
+        raise NotSupportedError(f"{what}: the CPU device shares no memory with a GPUDevice")
+    if gpu_device is None:
+        if not shares_memory(device):
+            raise NotSupportedError(f"{what}: {device.name}: {why_not_shared(device)}")
+        return FileDescriptorOnly()
+    if not isinstance(gpu_device, GPUDeviceBase):
+        raise TypeError(
+            f"{what}: a GPUDevice (of webnn_vk.gpu or wgpu) is expected, not "
+            f"{type(gpu_device).__name__}"
+        )
+    gpu: DeviceState = device_state(gpu_device)
+    gpu.check(what)
+    if gpu.timeline is context.timeline:
+        return SameDevice(gpu_device, context.lane)
+    if device.profile.uuid != gpu.device.profile.uuid:
+        raise NotSupportedError(
+            f"{what}: the context is on {device.name}, the GPUDevice on {gpu.device.name}"
+        )
+    for each in (device, gpu.device):
+        if not shares_memory(each):
+            raise NotSupportedError(f"{what}: {each.name}: {why_not_shared(each)}")
+    return TwoDevices(gpu_device, context.lane)
+
+
+def export_fd(tensor: TensorState) -> TensorMemory:
+    """See ``MLTensor.export_fd``."""
+    storage = tensor.use("export_fd")
+    device = tensor.context.device
+    if tensor.exchange is None:
+        raise TypeError(f"export_fd: {tensor!r} was not created by create_exportable_tensor")
+    if device.profile is None or not shares_memory(device):
+        raise NotSupportedError(f"export_fd: {device.name}: {why_not_shared(device)}")
+    if not tensor.exchange.external:
+        raise TypeError(f"export_fd: {tensor!r} was created for a wgpu.GPUDevice, by copies")
+    with tensor.context.timeline.building():
+        external = export_memory(device, storage)
+    return TensorMemory(
+        external.fd,
+        tensor.descriptor.byte_length,
+        external.offset,
+        external.block_size,
+        bytes.fromhex(external.uuid),
+    )

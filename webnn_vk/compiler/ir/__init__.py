@@ -1,0 +1,16 @@
+"""The immutable intermediate representation of a model."""
+
+from .emit import Emitter
+from .graph import Graph, Node, Value
+from .literals import random_elements
+from .parse import GraphTextError, parse
+
+__all__ = [
+    "Emitter",
+    "Graph",
+    "GraphTextError",
+    "Node",
+    "Value",
+    "parse",
+    "random_elements",
+]

@@ -1,0 +1,159 @@
+"""Building graphs node by node: what the builder and the passes share."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from webnn_vk.support.errors import reason
+from webnn_vk.support.mmap_array import own_copy
+
+from ..ops import ALL_OPERATORS, Operator
+from ..ops.arguments import Operands
+from ..ops.hints import negative_hint, option_hint
+from ..ops.record import prefix
+from ..types.data_types import DATA_TYPES, MLOperandDescriptor
+from .graph import Node, Value
+
+
+class Emitter:
+    """Collects nodes. ``emit.add(a, b)`` applies any operator by its name to values and
+    arguments, in the builder method's order, and returns its output value(s)."""
+
+    def __init__(self, label: str = "") -> None:
+        self.nodes: list[Node] = []
+        self.label = label
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return partial(self._call, ALL_OPERATORS[name])
+        except KeyError:
+            raise AttributeError(f"no operator is called {name}") from None
+
+    def _call(self, operator: Operator, *positional: Any, **keywords: Any) -> Any:
+        call = bind_call(operator, positional, keywords)
+        outputs = self.apply(operator, call.operands, call.arguments, call.label or self.label)
+        return outputs[0] if len(outputs) == 1 else list(outputs)
+
+    def apply(
+        self,
+        operator: Operator,
+        operands: Mapping[str, Value | Sequence[Value] | None],
+        arguments: Mapping[str, Any],
+        label: str = "",
+    ) -> tuple[Value, ...]:
+        """Validate and append one node; ``operands`` by parameter name, arguments converted."""
+        node = make_node(operator, operands, arguments, label)
+        self.nodes.append(node)
+        return node.outputs
+
+    def like(self, node: Node, **changes: Any) -> Any:
+        """The output value(s) of a node like ``node`` (its label included) with some operands and
+        arguments changed, by name."""
+        operands = {name: changes.pop(name, v) for name, v in node.gather(lambda v: v).items()}
+        arguments = dict(node.arguments)
+        for p in node.operator.arguments:
+            if p.name in changes:
+                what = f"{node.operator.name}: {p.name}"
+                arguments[p.name] = p.argument.convert(changes.pop(p.name), what)
+        if changes:
+            raise TypeError(f"{node.operator.name} has no {', '.join(changes)}")
+        outputs = self.apply(node.operator, operands, arguments, node.label)
+        return outputs[0] if len(outputs) == 1 else list(outputs)
+
+    def constant(self, array: np.ndarray | Any, data_type: str | None = None) -> Value:
+        """A constant from an array (copied) or a number."""
+        array = own_copy(np.asarray(array, DATA_TYPES[data_type].numpy if data_type else None))
+        array.setflags(write=False)
+        return Value(MLOperandDescriptor(array.dtype.name, array.shape), data=array)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of an operator's method: operands as given and converted arguments, by name."""
+
+    operands: dict[str, Any]
+    arguments: dict[str, Any]
+    label: str
+
+    def where(self, operator: Operator) -> str:
+        """The operator's name and ``[label]`` for messages."""
+        return prefix(operator.name, self.label)
+
+
+@cache
+def _signature(operator: Operator) -> inspect.Signature:
+    return operator.signature()
+
+
+def bind_call(
+    operator: Operator,
+    positional: Sequence[Any],
+    keywords: Mapping[str, Any],
+    convert_operand: Callable[[Any, bool, str], Any] = lambda value, many, what: value,
+) -> Call:
+    """What a call of an operator's method with these arguments means.
+
+    ``convert_operand``: of a value, whether a sequence is expected, and a name for messages; called
+    in the order of the parameters, as WebIDL converts. TypeError, with operator and ``[label]``,
+    for arguments that the method doesn't have or that can't be converted.
+    """
+    signature = _signature(operator)
+    try:
+        bound = signature.bind(*positional, **keywords)
+    except TypeError as error:
+        label = keywords.get("label", "")
+        where = prefix(operator.name, label if isinstance(label, str) else "")
+        names = ", ".join(signature.parameters)
+        near = "".join(option_hint(name, signature.parameters) for name in keywords)
+        raise TypeError(f"{where}: {error}; it takes {names}{near}") from None
+    bound.apply_defaults()
+    label = bound.arguments["label"]
+    if not isinstance(label, str):
+        raise TypeError(f"{operator.name}: the label has to be a str, not {type(label).__name__}")
+    call = Call({}, {}, label)
+    for p in operator.parameters:
+        value, what = bound.arguments[p.name], f"{call.where(operator)}: {p.name}"
+        if p.is_operand and not (value is None and p.default is None):
+            call.operands[p.name] = convert_operand(value, p.argument is Operands, what)
+        elif value is None and p.default is None:
+            (call.operands if p.is_operand else call.arguments)[p.name] = None
+        else:
+            try:
+                call.arguments[p.name] = p.argument.convert(value, what)
+            except TypeError as error:
+                hint = negative_hint(operator.name, p.name, value, call.operands)
+                raise TypeError(f"{error}{hint}") from None
+            except Exception as error:  # of the caller's own objects
+                raise TypeError(f"{what}: it can't be converted: {reason(error)}") from error
+    return call
+
+
+def make_node(
+    operator: Operator,
+    operands: Mapping[str, Value | Sequence[Value] | None],
+    arguments: Mapping[str, Any],
+    label: str = "",
+    max_byte_length: int | None = None,
+) -> Node:
+    """One validated node with fresh output values, each of at most ``max_byte_length`` bytes."""
+    described: dict[str, Any] = {}
+    flat: dict[str, Value] = {}
+    for p in operator.operands:
+        given = operands.get(p.name)
+        if p.argument is Operands:
+            described[p.name] = tuple(v.descriptor for v in given)
+            flat |= {f"{p.name}[{i}]": v for i, v in enumerate(given)}
+        elif given is None:
+            described[p.name] = None
+        else:
+            described[p.name] = given.descriptor
+            flat[p.name] = given
+    inferred = operator.validate(described, arguments, label, max_byte_length)
+    outputs = tuple(Value(d) for d in inferred.outputs)
+    return Node(operator, flat, inferred.arguments, outputs, label)

@@ -1,0 +1,106 @@
+"""How a graph's text form writes names, strings, numbers and constants.
+
+The elements of a constant stand behind its type in one of these forms:
+
+    0.5                      every element
+    [1.0, 2.0, -3.5]         the elements in row-major order (up to 16 are printed so)
+    data(5b0c2d83f1a9e604)   elements held elsewhere, by a digest of type, shape and contents
+    tensor(0)                a constant tensor: nothing is known of its contents
+    random(seed)             read, never printed: ``random_elements`` for that word
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from typing import Any
+
+import numpy as np
+
+from webnn_vk.support.errors import sanitize
+
+from ..types.data_types import MLOperandDescriptor
+
+# Constants of more elements are printed as a digest, unless all are equal.
+MAX_INLINE_ELEMENTS = 16
+
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
+_PLAIN_LABEL = re.compile(r"[^\[\]\"\\]+")
+# What the printer calls constants; an input of such a name is quoted.
+_CONSTANT_NAME = re.compile(r"c[0-9]+")
+
+
+def name_text(name: str) -> str:
+    """A name as it is where it is plain, or else quoted, with ASCII characters only."""
+    return name if _PLAIN_NAME.fullmatch(name) else json.dumps(name)
+
+
+def input_text(name: str) -> str:
+    """How nodes refer to an input: quoted where it could be taken for another value."""
+    plain = _PLAIN_NAME.fullmatch(name) and not _CONSTANT_NAME.fullmatch(name)
+    return f"%{name}" if plain else f"%{json.dumps(name)}"
+
+
+def label_text(label: str) -> str:
+    """A node's label in brackets."""
+    plain = _PLAIN_LABEL.fullmatch(label) and label == sanitize(label).strip()
+    return f"[{label if plain else json.dumps(label)}]"
+
+
+def argument_text(value: Any) -> str:
+    """An operator's argument in normal form: a number, a string, None, or a tuple of these."""
+    if isinstance(value, (tuple, list)):
+        inner = ", ".join(map(argument_text, value))
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if isinstance(value, str):
+        return json.dumps(value)
+    return repr(value)
+
+
+def number_text(number: np.generic) -> str:
+    """One element, exactly: NaNs other than the usual one with their bits."""
+    if number.dtype.kind != "f":
+        return str(int(number))
+    if np.isnan(number):
+        usual = number.dtype.type(math.nan).tobytes()
+        if number.tobytes() == usual:
+            return "nan"
+        return f"nan(0x{int.from_bytes(number.tobytes(), 'little'):x})"
+    # The shortest decimal that reads back as this number.
+    text = str(number)
+    exact = number.dtype.type(float(text)) == number
+    return text if exact else repr(float(number))
+
+
+def constant_text(descriptor: MLOperandDescriptor, data: np.ndarray) -> str:
+    """The elements of a constant, as the module's docstring has it."""
+    flat = np.ascontiguousarray(data).reshape(-1)
+    bits = flat.view(f"u{flat.itemsize}")
+    if flat.size and (bits == bits[0]).all():
+        return number_text(flat[0])
+    if flat.size <= MAX_INLINE_ELEMENTS:
+        return f"[{', '.join(map(number_text, flat))}]"
+    return f"data({digest(descriptor, data)})"
+
+
+def digest(descriptor: MLOperandDescriptor, data: np.ndarray) -> str:
+    """16 hexadecimal digits of a hash of a constant's type, shape and elements."""
+    hashed = hashlib.sha256(str(descriptor).encode())
+    hashed.update(np.ascontiguousarray(data).reshape(-1).view(np.uint8))
+    return hashed.hexdigest()[:16]
+
+
+def random_elements(descriptor: MLOperandDescriptor, word: str) -> np.ndarray:
+    """A read-only array that depends on the descriptor and ``word`` alone, on any machine: floats
+    are multiples of 2⁻¹⁰ in [−1, 1), integers −8 … 8 (0 … 16 unsigned)."""
+    stream = hashlib.shake_256(f"{word} {descriptor}".encode()).digest(2 * descriptor.size)
+    drawn = np.frombuffer(stream, "<u2").astype(np.int64).reshape(descriptor.shape)
+    dtype = descriptor.numpy_dtype
+    if dtype.kind == "f":
+        array = ((drawn % 2048 - 1024) / 1024).astype(dtype)
+    else:
+        array = (drawn % 17 - (8 if dtype.kind == "i" else 0)).astype(dtype)
+    array.setflags(write=False)
+    return array

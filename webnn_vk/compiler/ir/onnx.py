@@ -1,0 +1,98 @@
+"""Graph → ONNX model: what ``webnn_vk.onnx.export`` and the CPU engine share.
+
+The package ``onnx`` is an extra: it is imported when a model is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from webnn_vk.support import memory_probe, packages
+from webnn_vk.support.errors import NotSupportedError
+
+from .graph import Graph, Node, Value
+from .to_onnx import Fragment, write
+from .to_onnx.writer import ELEMENT_TYPES
+
+#: The newest opset that is written, if the installed package knows it, and the oldest that has
+#: everything (scales of blocks).
+NEWEST_OPSET = 26
+OLDEST_OPSET = 21
+#: Bytes of weights from which on a model does not embed them: a protobuf message ends at 2 GiB.
+MAX_EMBEDDED = 2**31 - 2**24
+
+
+def elements_of(value: Value) -> np.ndarray | None:
+    """A constant's elements in host memory."""
+    return value.data
+
+
+def fragment_of(
+    graph: Graph,
+    elements: Callable[[Value], np.ndarray | None] = elements_of,
+    titles: Mapping[Node, str] | None = None,
+) -> Fragment:
+    """The graph in ONNX. ImportError without the package ``onnx``; NotSupportedError that lists
+    every operator that ONNX can't say."""
+    require_onnx("exporting")
+    fragment = write(graph, elements, titles)
+    if fragment.problems:
+        listed = "\n".join(f"  {p.operator}: {p.reason}" for p in fragment.problems)
+        raise NotSupportedError(f"ONNX can't express\n{listed}")
+    return fragment
+
+
+def require_onnx(what: str) -> None:
+    """ImportError that says what is missing of what the extra ``onnx`` brings."""
+    packages.require(f"{what} needs", "onnx")
+
+
+def model_of(
+    fragment: Fragment, external: Callable[[str, np.ndarray], bool] = lambda name, array: False,
+    opset: int | None = None,
+) -> Any:
+    """The ``onnx.ModelProto`` of a fragment. Constants that ``external`` picks are described, as
+    external data at the location "external", but not in it. MemoryError without room for it."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    from webnn_vk import __version__
+
+    opset = opset or min(NEWEST_OPSET, onnx.defs.onnx_opset_version())
+    embedded = {n: a.nbytes for n, a in fragment.constants.items() if not external(n, a)}
+    # The array's bytes, in the tensor, in the graph and in the model.
+    memory_probe.require(4 * sum(embedded.values()) + memory_probe.PROTOBUF_BYTES)
+    initializers = []
+    for name, array in fragment.constants.items():
+        if name in embedded:
+            initializers.append(numpy_helper.from_array(np.asarray(array, order="C"), name))
+            continue
+        tensor = onnx.TensorProto(
+            name=name, data_type=ELEMENT_TYPES[array.dtype.name], dims=array.shape,
+            data_location=onnx.TensorProto.EXTERNAL,
+        )
+        tensor.external_data.add(key="location", value="external")
+        initializers.append(tensor)
+    described = [
+        [
+            helper.make_tensor_value_info(name, ELEMENT_TYPES[d.data_type], d.shape)
+            for name, d in named.items()
+        ]
+        for named in (fragment.inputs, fragment.outputs)
+    ]
+    graph = helper.make_graph(fragment.nodes, "webnn", *described, initializers)
+    imports = [helper.make_opsetid("", opset)]
+    return helper.make_model(
+        graph, opset_imports=imports, ir_version=helper.find_min_ir_version_for(imports),
+        producer_name="webnn_vk", producer_version=__version__,
+    )
+
+
+def serialized(model: Any) -> bytes:
+    """The bytes of an ``onnx.ModelProto``. MemoryError without room for them."""
+    memory_probe.require(2 * model.ByteSize() + memory_probe.PROTOBUF_BYTES)
+    data: bytes = model.SerializeToString()
+    return data

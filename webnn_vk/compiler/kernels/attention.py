@@ -1,0 +1,284 @@
+"""Attention in one pass over the keys: what is summed fades as larger scores come, so that the
+matrix of scores is never stored.
+
+There are two ways: ``attention`` reads keys and values from memory for each query, and serves all;
+``attention_tiled`` multiplies tiles in shared memory, for operands that are read in vectors of 4.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide
+
+from ..types.access import Access, collapse
+from ..types.data_types import DATA_TYPES, FLOAT_TYPES
+from .dispatch import Dispatch, Unsupported
+from .epilogue import Epilogue, build, nothing
+from .expression import used_features
+from .family import Family
+from .multi_binding import bound, dispatch
+from .node import KernelNode
+from .product import BATCH_RANK
+from .rows import check_iterations
+from .schedule import Schedule
+
+_OPTIONAL = ("mask", "seen")
+#: Invocations along the keys and along the queries of a workgroup, queries of an invocation.
+_TILES = ((8, 1, 8), (8, 1, 4), (16, 8, 4), (16, 4, 4), (16, 8, 2), (32, 1, 1))
+#: The same for tiles in shared memory, and elements of depth that a tile has; vectors of columns of
+#: an invocation. With 8 queries or 4 vectors GFX1100 spills 38 to 119 registers.
+_SHARED_TILES = ((8, 8, 2, 16), (8, 8, 4, 16), (16, 8, 4, 16), (16, 16, 4, 16))
+_SHARED_COLUMNS = 2
+_CONSTANTS = {
+    "attention": (Constant("TM"), Constant("TE")),
+    "attention_tiled": tuple(map(Constant, ("TM", "TE", "DC", "VC", "RAGGED"))),
+}
+
+
+@dataclass(frozen=True)
+class AttentionProblem:
+    """``rows`` queries, ``keys`` keys of ``depth`` elements and values of ``width``, ``batches``
+    times. ``vector``: whether the operands can be read 4 elements at a time."""
+
+    rows: int
+    keys: int
+    depth: int
+    width: int
+    batches: int
+    vector: bool
+    causal: bool
+    data_type: str
+
+
+class AttentionFamily(Family):
+    """See the module's docstring."""
+
+    name = "attention"
+    fuses = True
+
+    def takes(self, node: KernelNode, operand: str) -> bool:
+        access = node.operands[operand]
+        if min(access.strides, default=0) < 0:
+            return False
+        return operand in _OPTIONAL or access.shape[-1] == 1 or access.strides[-1] == 1
+
+    def stores(self, node: KernelNode) -> bool:
+        out = node.output
+        if not out.is_permutation or out.size != out.value.descriptor.size:
+            return False
+        shape = node.results[0].shape
+        if out.shape[-1] != shape[-1] or out.strides[-1] != 1:
+            return False
+        return _spread(out, shape) is not None
+
+    def problem(self, node: KernelNode) -> AttentionProblem:
+        query, value, shape = node.operands["query"], node.operands["value"], node.results[0].shape
+        depth, keys, rows, width = query.shape[-1], value.shape[-2], shape[-2], shape[-1]
+        batches = node.results[0].size // (rows * width)
+        plain = all(
+            not any(s % 4 for s in (*a.strides[:-1], a.offset, a.shape[-1]))
+            for a in _main(node)
+        )
+        return AttentionProblem(
+            rows, keys, depth, width, batches, plain, node.arguments["causal"], query.data_type
+        )
+
+    def candidates(
+        self, problem: AttentionProblem, profile: DeviceProfile
+    ) -> Sequence[Schedule]:
+        schedules = []
+        for lanes, high, tall in _TILES:
+            wide = ceil_divide(problem.width, 4 * lanes)
+            if (
+                lanes * high <= profile.max_workgroup_invocations
+                and shared_bytes(lanes, high * tall) <= profile.max_shared_memory
+                # More than these sums would not stay in registers.
+                and (tall * wide <= 16 or tall == 1)
+            ):
+                numbers = (("LX", lanes), ("LY", high), ("TM", tall), ("TE", wide))
+                schedules.append(Schedule("attention", numbers))
+        return schedules + _tiled(problem, profile)
+
+    def lower(
+        self, node: KernelNode, problem: AttentionProblem, schedule: Schedule,
+        profile: DeviceProfile,
+    ) -> list[Dispatch]:
+        p, tile = problem, 4 * schedule["LX"]
+        if schedule.kernel == "attention_tiled":
+            steps = ceil_divide(p.depth, schedule["DC"]) + ceil_divide(tile, schedule["VC"])
+        else:
+            steps = (p.depth // 4 if p.vector else p.depth) + tile // 4
+            steps += schedule["LX"] * schedule["TM"]
+        check_iterations(ceil_divide(p.keys, tile) * steps, profile)
+        epilogue = build(node)
+        present = [name for name in _OPTIONAL if name in node.operands]
+        operands = [
+            *(bound(name, node.operands[name], profile)
+              for name in ("query", "key", "value", *present)),
+            bound("out", node.output, profile, "w"),
+        ]
+        buffers = tuple(o.buffer for o in operands)
+        spec = _spec(
+            schedule.kernel, buffers, p.vector, p.causal, epilogue, profile.features
+        )
+        params = _params(node, p, present)
+        rows = schedule["LY"] * schedule["TM"]
+        constants = dict(schedule.numbers)
+        if schedule.kernel == "attention_tiled":
+            # Whether tiles reach past the last element.
+            constants["RAGGED"] = int(p.depth % schedule["DC"] != 0)
+        return [
+            dispatch(
+                node, spec, operands, epilogue, p.batches * ceil_divide(p.rows, rows), params,
+                constants, profile, kernel=schedule.kernel,
+                variant=f"{'v' if p.vector else 's'} {rows}x{tile}{' causal' * p.causal}",
+                flops=p.batches * p.rows * p.keys * (2 * p.depth + 2 * p.width + 5),
+            )
+        ]
+
+    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
+        flags = (False, True)
+        for data_type, vector, causal in itertools.product(FLOAT_TYPES, flags, flags):
+            for masked, choosing in itertools.product(flags, flags):
+                buffers = (
+                    *(Buffer(name, data_type) for name in ("query", "key", "value")),
+                    *([Buffer("mask", data_type)] if masked else []),
+                    *([Buffer("seen", "uint8")] if choosing else []),
+                    Buffer("out", data_type, "w"),
+                )
+                for kernel in _CONSTANTS:
+                    if vector or kernel == "attention":
+                        yield _spec(
+                            kernel, buffers, vector, causal, nothing(data_type), features
+                        )
+
+
+def shared_bytes(lanes: int, rows: int) -> int:
+    """Shared memory of a workgroup: the weights, with a vector more a row, and the largest."""
+    return rows * ((lanes + 1) * VECTOR_BYTES + lanes * 4)
+
+
+def tiled_bytes(lanes: int, rows: int, wide: int, steps: int, values: int) -> int:
+    """Shared memory of a workgroup that has tiles of ``rows`` queries: of queries and keys,
+    ``steps`` elements of each and a vector more a row, or else of ``values`` rows of ``wide``
+    vectors a lane; the weights, and a number a lane and row."""
+    tile = max((rows + 4 * lanes) * (steps // 4 + 1), values * lanes * wide)
+    return (tile + rows * (lanes + 1)) * VECTOR_BYTES + rows * lanes * 4
+
+
+def _tiled(problem: AttentionProblem, profile: DeviceProfile) -> list[Schedule]:
+    """Schedules with tiles in shared memory."""
+    schedules = []
+    for lanes, high, tall, steps in _SHARED_TILES if problem.vector else ():
+        # Powers of 2 divide the number of invocations.
+        wide = 1 << (ceil_divide(problem.width, 4 * lanes) - 1).bit_length()
+        rows = high * tall
+        # As many values as lie in the room of the queries and keys.
+        room = (rows + 4 * lanes) * (steps // 4 + 1) // (lanes * wide)
+        values = next((n for n in (4 * lanes, 2 * lanes, lanes, 8, 4) if n <= room), 0)
+        if (
+            values
+            and lanes * high <= profile.max_workgroup_invocations
+            and tiled_bytes(lanes, rows, wide, steps, values) <= profile.max_shared_memory
+            and wide <= _SHARED_COLUMNS
+        ):
+            numbers = (
+                ("LX", lanes), ("LY", high), ("TM", tall), ("TE", wide), ("DC", steps),
+                ("VC", values),
+            )
+            schedules.append(Schedule("attention_tiled", numbers))
+    return schedules
+
+
+def _main(node: KernelNode) -> tuple[Access, ...]:
+    return (*(node.operands[name] for name in ("query", "key", "value")), node.output)
+
+
+def _spread(access: Access, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The strides by which ``access``, written in any dimensions, walks through ``shape``; None
+    where they say more than strides can."""
+    if access.shape == shape:
+        return access.strides
+    strides, position = [0] * len(shape), len(access.shape) - 1
+    for axis in reversed(range(len(shape))):
+        if shape[axis] == 1:
+            continue
+        while position >= 0 and access.shape[position] == 1:
+            position -= 1
+        if position < 0 or access.shape[position] != shape[axis]:
+            return None
+        strides[axis] = access.strides[position]
+        position -= 1
+    return tuple(strides)
+
+
+def _params(
+    node: KernelNode, p: AttentionProblem, present: Sequence[str]
+) -> dict[str, Any]:
+    *batch, rows, _ = shape = node.results[0].shape
+    scores = (*batch, rows, p.keys)
+    accesses = {
+        "query": node.operands["query"].broadcast((*batch, rows, p.depth)),
+        "key": node.operands["key"].broadcast((*batch, p.keys, p.depth)),
+        "value": node.operands["value"].broadcast((*batch, p.keys, p.width)),
+        **{name: node.operands[name].broadcast(scores) for name in present},
+    }
+    walks = {name: (a.offset, a.strides) for name, a in accesses.items()}
+    spread = _spread(node.output, shape)
+    assert spread is not None
+    walks["out"] = node.output.offset, spread
+    sizes, steps = collapse(tuple(batch), *(s[:-2] for _, s in walks.values()))
+    if len(sizes) > BATCH_RANK:
+        raise Unsupported(f"{len(sizes)} dimensions of matrices; {BATCH_RANK} are supported")
+    pad = (0,) * (BATCH_RANK - len(sizes))
+    params: dict[str, Any] = {
+        "rows": p.rows, "keys": p.keys, "depth": p.depth, "width": p.width, "batches": p.batches,
+        "scale": node.arguments["scale"], "batch_sizes": ((1, 1) + sizes)[-2:],
+    }
+    for (name, (offset, strides)), step in zip(walks.items(), steps, strict=True):
+        params |= {f"{name}_base": offset, f"{name}_row": strides[-2], f"{name}_batch": pad + step}
+        if name in _OPTIONAL:
+            params[f"{name}_column"] = strides[-1]
+    if "seen" in present:
+        params["unseen"] = node.arguments["unseen"]
+    if p.causal:
+        params["ahead"] = p.keys - p.rows
+    return params
+
+
+def _spec(
+    kernel: str, buffers: tuple[Buffer, ...], vector: bool, causal: bool, epilogue: Epilogue,
+    features: frozenset[str],
+) -> KernelSpec:
+    names = [b.name for b in buffers]
+    out_vector = vector and DATA_TYPES[buffers[-1].data_type].size <= 4
+    buffers = tuple(
+        Buffer(b.name, b.data_type, b.access, 4, b.portions)
+        if vector and b.name not in _OPTIONAL and (b.name != "out" or out_vector) else b
+        for b in buffers
+    ) + epilogue.buffers
+    params = [Param(name) for name in ("rows", "keys", "depth", "width", "batches")]
+    params += [Param("scale", "float"), Param("batch_sizes", count=2)]
+    for name in names:
+        params += [Param(f"{name}_base"), Param(f"{name}_row"), Param(f"{name}_batch", count=3)]
+        if name in _OPTIONAL:
+            params.append(Param(f"{name}_column"))
+    if "seen" in names:
+        params.append(Param("unseen", "float"))
+    if causal:
+        params.append(Param("ahead"))
+    return KernelSpec(
+        f"{kernel}.comp.j2", buffers, (*params, *epilogue.params), _CONSTANTS[kernel],
+        options=(
+            *([("vector", vector)] if kernel == "attention" else []),
+            ("out_vector", out_vector), ("causal", causal),
+            ("masked", "mask" in names), ("choosing", "seen" in names), *epilogue.options,
+        ),
+        features=used_features(features, buffers, epilogue.int64, converts=True),
+    )

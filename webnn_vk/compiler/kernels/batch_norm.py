@@ -1,0 +1,121 @@
+"""Batch normalisation in two dispatches: the first computes each channel's factor and shift from
+the statistics, the second applies them to the elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
+from webnn_vk.driver.device_profile import DeviceProfile
+
+from ..types.access import Access
+from ..types.data_types import FLOAT_TYPES
+from . import indexing, rows
+from .dispatch import Dispatch, Scratch
+from .epilogue import Epilogue, build, nothing
+from .expression import used_features
+from .family import Family
+from .indexing import Positions
+from .multi_binding import Bound, bound, dispatch, unread
+from .node import KernelNode
+from .schedule import Schedule
+
+_FACTORS = (Param("channels"), Param("epsilon", "float"), Param("scaled"), Param("shifted"))
+
+
+class BatchNorm(Family):
+    """See the module's docstring."""
+
+    name = "batch_norm"
+    fuses = True
+
+    def problem(self, node: KernelNode) -> Positions:
+        shape, axis = node.operands["input"].shape, node.arguments["axis"]
+        return Positions(prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
+
+    def candidates(self, problem: Positions, profile: DeviceProfile) -> Sequence[Schedule]:
+        return indexing.schedules(problem, profile)
+
+    def lower(
+        self, node: KernelNode, problem: Positions, schedule: Schedule, profile: DeviceProfile
+    ) -> list[Dispatch]:
+        x = node.operands["input"]
+        factors = Scratch(3 * 4 * problem.middle)
+        operands = [
+            bound("x", x, profile),
+            bound("factors", factors, profile, data_type="float32"),
+            bound("out", node.output, profile, "w"),
+        ]
+        epilogue = build(node)
+        spec = _batch_spec(_buffers(operands), epilogue, profile.features)
+        work = indexing.work(problem, schedule)
+        size, groups = rows.launch(work.invocations, 1, profile)
+        apply = dispatch(
+            node, spec, operands, epilogue, groups, work.params, {"LX": size} | work.constants,
+            profile, kernel="norm", variant="batch", flops=3 * x.size,
+        )
+        return [_factors(node, factors, problem.middle, profile), apply]
+
+    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
+        for data_type in FLOAT_TYPES:
+            statistics = tuple(
+                Buffer(name, data_type) for name in ("mean", "variance", "scale", "bias")
+            )
+            yield _factors_spec((*statistics, Buffer("out", "float32", "w")), features)
+            buffers = (
+                Buffer("x", data_type), Buffer("factors", "float32"), Buffer("out", data_type, "w")
+            )
+            yield _batch_spec(buffers, nothing(data_type), features)
+
+
+def _factors(
+    node: KernelNode, factors: Scratch, channels: int, profile: DeviceProfile
+) -> Dispatch:
+    mean = node.operands["mean"]
+
+    def optional(name: str) -> Bound:
+        access: Access | None = node.operand(name)
+        if access is None:
+            return unread(name, mean.data_type, mean)
+        return bound(name, access, profile)
+
+    operands = [
+        bound("mean", mean, profile),
+        bound("variance", node.operands["variance"], profile),
+        optional("scale"),
+        optional("bias"),
+        bound("out", factors, profile, "w", "float32"),
+    ]
+    size, groups = rows.launch(channels, 1, profile)
+    params = {
+        "channels": channels,
+        "epsilon": node.arguments["epsilon"],
+        "scaled": int("scale" in node.operands),
+        "shifted": int("bias" in node.operands),
+    }
+    return dispatch(
+        node, _factors_spec(_buffers(operands), profile.features), operands, nothing("float32"),
+        groups, params, {"LX": size}, profile, kernel="norm", variant="factors",
+        flops=4 * channels,
+    )
+
+
+def _buffers(operands: Sequence[Bound]) -> tuple[Buffer, ...]:
+    return tuple(o.buffer for o in operands)
+
+
+def _factors_spec(buffers: tuple[Buffer, ...], features: frozenset[str]) -> KernelSpec:
+    return KernelSpec(
+        "batch_factors.comp.j2", buffers, _FACTORS, features=used_features(features, buffers)
+    )
+
+
+def _batch_spec(
+    buffers: tuple[Buffer, ...], epilogue: Epilogue, features: frozenset[str]
+) -> KernelSpec:
+    buffers += epilogue.buffers
+    return KernelSpec(
+        "batch_norm.comp.j2", buffers, indexing.PARAMS + epilogue.params, indexing.CONSTANTS,
+        options=epilogue.options, features=used_features(features, buffers, epilogue.int64),
+    )

@@ -1,0 +1,513 @@
+"""Convolutions: conv2d and conv_transpose2d in every layout.
+
+There are six ways: a 1×1 convolution with stride 1 is computed as a matrix product; ``winograd``
+(CPUs) and ``winograd_tiled`` (GPUs) compute 3×3 ones of many channels with fewer multiplications;
+the template ``conv_tiled`` computes others as products too, with tiles in shared memory (GPUs);
+``conv_wide`` loads the filter in vectors of output channels (CPUs; GPUs where input channels are
+few: there neighbours are pixels, for which the filter's elements are the same, and lie in scalar
+registers of the hardware that has such); ``conv_depthwise`` serves groups of one input channel;
+``conv`` serves the rest. In a transposed convolution too, each output gathers the inputs that reach
+it. All accumulate in float32.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.integers import ceil_divide
+
+from ..ops.lowering import QuantizedConvolution
+from ..types.data_types import DATA_TYPES, FLOAT_TYPES
+from . import common_epilogues, matmul, winograd, winograd_tiled
+from . import epilogue as fused
+from .choose import choose
+from .dispatch import Dispatch, Packed
+from .expression import used_features
+from .family import Family
+from .loads import as_texels, has_texels
+from .matmul import MATMUL, pack_panels
+from .multi_binding import bound, dispatch
+from .node import KernelNode
+from .packing import is_weight, permuted
+from .product import Product
+from .product_dispatch import tile_bytes
+from .rows import check_iterations
+from .schedule import Schedule, Tuned
+
+_SIZES = ("N", "IC", "OC", "G", "H", "W", "OH", "OW")
+_PARAMS = {
+    "conv": _SIZES + ("KH", "KW", "SH", "SW", "DH", "DW", "PH", "PW"),
+    "conv_tiled": _SIZES + ("KH", "KW", "SH", "SW", "DH", "DW", "PH", "PW"),
+    "conv_wide": _SIZES + ("KH", "KW", "SH", "SW", "DH", "DW", "PH", "PW"),
+    "conv_depthwise": _SIZES + ("PH",),
+}
+_STRIDES = ("xc", "xw", "yc", "ys", "fg", "fo", "fc", "fw")
+_CONSTANTS = {
+    "conv": ("TC", "TP", "CHANNEL_LANES"),
+    "conv_tiled": ("TM", "TN", "BK", "RAGGED"),
+    "conv_wide": ("TC", "TP", "UC"),
+    "conv_depthwise": ("TP", "KH", "KW", "SH", "SW", "DH", "DW", "PW"),
+}
+# Input channels that don't fill a step of tiles in shared memory.
+_FEW = 8
+# Loads and multiplications that the depthwise kernel unrolls at most.
+_LOADS, _PRODUCTS = 128, 512
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Sizes and strides (in elements) of a convolution, named as in the templates: IC and OC are
+    channels of one group, the filter's strides are fg (a group), fo, fc (channels), fw (a tap).
+    ``constant``: whether the filter can be packed. ``data_types`` are those of input and output.
+    ``zero_point``: what is subtracted from a filter of 8-bit integers; None for other filters.
+    ``whole``: whether a constant filter holds whole numbers only."""
+
+    numbers: tuple[tuple[str, int], ...]
+    transposed: bool
+    channels_last: bool
+    data_types: tuple[str, str]
+    zero_point: float | None = None
+    whole: bool = field(default=False, repr=False)
+
+    def __getattr__(self, name: str) -> int:
+        for key, number in self.numbers:
+            if key == name:
+                return number
+        raise AttributeError(name)
+
+
+def geometry(node: KernelNode) -> Geometry:
+    """The geometry of a conv2d or conv_transpose2d."""
+    arguments = node.arguments
+    layout, filter_layout = arguments["input_layout"], arguments["filter_layout"]
+    transposed = node.lowering.transposed
+    groups = arguments["groups"]
+    x = dict(zip(layout, node.operands["input"].shape, strict=True))
+    y = dict(zip(layout, node.results[0].shape, strict=True))
+    kernel = node.operands["filter"]
+    quantized = isinstance(node.lowering, QuantizedConvolution)
+    w = dict(zip(filter_layout, kernel.shape, strict=True))
+    step = dict(zip(filter_layout, kernel.strides, strict=True))
+    inputs, outputs = x["c"] // groups, y["c"] // groups
+    last = layout == "nhwc"
+    numbers = {
+        "N": x["n"], "IC": inputs, "OC": outputs, "G": groups,
+        "H": x["h"], "W": x["w"], "OH": y["h"], "OW": y["w"], "KH": w["h"], "KW": w["w"],
+        "SH": arguments["strides"][0], "SW": arguments["strides"][1],
+        "DH": arguments["dilations"][0], "DW": arguments["dilations"][1],
+        "PH": arguments["padding"][0], "PW": arguments["padding"][2],
+        "xc": 1 if last else x["h"] * x["w"], "xw": x["c"] if last else 1,
+        "yc": 1 if last else y["h"] * y["w"], "ys": y["c"] if last else 1,
+        # A conv's filter holds all output channels, a transposed one's all input channels.
+        "fg": inputs * step["i"] if transposed else outputs * step["o"],
+        "fo": step["o"], "fc": step["i"], "fw": step["w"],
+        "constant": int(is_weight(kernel, 0) and not quantized),
+    }
+    data_types = node.operands["input"].data_type, node.out_type
+    zero_point = arguments["zero_point"] if quantized else None
+    whole = bool(numbers["constant"]) and _is_whole(kernel.value.data)
+    return Geometry(tuple(numbers.items()), transposed, last, data_types, zero_point, whole)
+
+
+def _is_whole(elements: np.ndarray | None) -> bool:
+    """Whether known elements are whole numbers, not all 0; few are looked at where they aren't."""
+    if elements is None or elements.dtype.kind != "f":
+        return False
+    flat = elements.reshape(-1)
+    whole = (bool((part == np.rint(part)).all()) for part in (flat[:64], flat))
+    return all(whole) and bool(flat.any())
+
+
+class Conv(Family):
+    """See the module's docstring."""
+
+    name = "conv"
+    fuses = True
+
+    def problem(self, node: KernelNode) -> Geometry | Product:
+        g = geometry(node)
+        return _product(node, g) if _is_product(node, g) else g
+
+    def decides(self, problem: Geometry | Product) -> str:
+        return MATMUL.name if isinstance(problem, Product) else self.name
+
+    def candidates(
+        self, problem: Geometry | Product, profile: DeviceProfile
+    ) -> Sequence[Schedule]:
+        if isinstance(problem, Product):
+            return MATMUL.candidates(problem, profile)
+        g = problem
+        loads = ["storage"]
+        if has_texels(profile) and g.data_types[0] == "float32" and g.zero_point is None:
+            loads.append("texel")
+        direct = [
+            Schedule("conv", (
+                ("LX", x), ("LY", y), ("TC", tc), ("TP", tp), ("CHANNEL_LANES", channel_lanes)
+            ), load)
+            for load in loads
+            for x, y, tc, tp, channel_lanes in (
+                (8, 1, 4, 8, 0), (8, 1, 8, 8, 0), (16, 8, 4, 4, 0), (16, 8, 4, 4, 1)
+            )
+        ]
+        if g.transposed:
+            return direct
+        if g.IC > 1:
+            by_winograd = winograd.candidates(g, profile) + winograd_tiled.candidates(g, profile)
+            return direct + by_winograd + _wide(g, loads) + [
+                Schedule("conv_tiled", (
+                    ("LX", x), ("LY", y), ("TM", tm), ("TN", tn), ("BK", steps)
+                ))
+                for x, y, tm, tn, steps in (
+                    (8, 8, 4, 4, 16), (16, 16, 4, 4, 16), (16, 16, 8, 4, 8), (16, 16, 4, 8, 8),
+                    (16, 16, 8, 8, 8),
+                )
+                if x * y <= profile.max_workgroup_invocations
+                and tile_bytes(y * tm, x * tn, steps, g.channels_last, False)
+                <= profile.max_shared_memory
+            ]
+        rows = _stores_rows(g, profile)
+        return direct + [
+            Schedule("conv_depthwise", (("LX", 64), ("TP", tall)), load)
+            for load in loads
+            for tall in (7, 4, 1)
+            if _unrolls(g, tall, rows, not rows and is_ragged(g, load))
+        ]
+
+    def takes(self, node: KernelNode, operand: str) -> bool:
+        if isinstance(node.operands[operand].value, Packed):
+            return True
+        return super().takes(node, operand)
+
+    def pack(self, node: KernelNode, profile: DeviceProfile, tuned: Tuned) -> KernelNode:
+        """Packs a constant filter: in panels where the convolution is a matrix product, else with
+        its dimensions permuted so that the channels loaded together lie side by side."""
+        problem, kernel = self.problem(node), node.operands["filter"]
+        if isinstance(problem, Product) and problem.operands[1] == "filter":
+            return pack_panels(self, node, profile, tuned)
+        if not is_weight(kernel):
+            return node
+        candidates = self.candidates(problem, profile)
+        schedule = choose(self.decides(problem), candidates, problem, profile, tuned)
+        if schedule.kernel in ("winograd", winograd_tiled.KERNEL, "conv_wide"):
+            return node  # lowered, it binds the form that it can't do without
+        return _permuted(node, _filter_order(problem, schedule))
+
+    def lower(
+        self, node: KernelNode, problem: Geometry | Product, schedule: Schedule,
+        profile: DeviceProfile,
+    ) -> list[Dispatch]:
+        if isinstance(problem, Product):
+            return MATMUL.lower(node, problem, schedule, profile)
+        if schedule.kernel == "winograd":
+            return winograd.lower(node, problem, schedule, profile)
+        if schedule.kernel == winograd_tiled.KERNEL:
+            return winograd_tiled.lower(node, problem, schedule, profile)
+        if schedule.kernel == "conv_wide" and not _by_outputs(problem):
+            node = _permuted(node, "hwio")
+            problem = geometry(node)
+        # Kernels tell positions before the input by their wrapping around to beyond its end. None
+        # wraps into it: the record has seen to it that padded and dilated extents are below 2³¹.
+        g = problem
+        values = {
+            "x": node.operands["input"], "w": node.operands["filter"], "c": node.operand("bias")
+        }
+        bounds = [bound(name, v, profile) for name, v in values.items() if v is not None]
+        bounds.append(bound("out", node.output, profile, "w"))
+        extra = fused.build(node)
+        whole = not any(b.constants for b in bounds)
+        if schedule.kernel == "conv_depthwise":
+            vector = whole and _stores_rows(g, profile)
+            ragged = not vector and is_ragged(g, schedule.load)
+            constants, groups = _depthwise_tiles(g, schedule, vector or ragged)
+        elif schedule.kernel == "conv_tiled":
+            vector = whole and g.channels_last and not g.IC % 4
+            constants, groups = dict(schedule.numbers), _tiled_groups(g, schedule)
+            constants["RAGGED"] = int(g.IC % schedule["BK"] != 0)
+        elif schedule.kernel == "conv_wide":
+            vector = whole and g.xc == 1 and not g.IC % 4
+            constants, groups = dict(schedule.numbers), _wide_groups(g, schedule)
+        else:
+            channels = g.IC, g.fg, g.fo, g.fw
+            vector = whole and g.xc == g.fc == 1 and not any(n % 4 for n in channels)
+            constants, groups = dict(schedule.numbers), _direct_groups(g, schedule)
+        check_iterations(g.KH * (1 + g.KW * (1 + g.IC / (4 if vector else 1))), profile)
+        options: dict[str, bool] = {"vector": vector}
+        if schedule.kernel == "conv_depthwise":
+            options["ragged"] = ragged
+        if schedule.kernel == "conv_tiled":
+            options |= {
+                "channels_last": g.channels_last,
+                "filter_vector": whole and g.fo == 1
+                and not any(n % 4 for n in (g.fg, g.fc, g.fw, g.OC)),
+                "out_vector": whole and DATA_TYPES[g.data_types[1]].size <= 4
+                and not (g.OC if g.channels_last else g.OH * g.OW) % 4,
+            }
+        spec = _spec(
+            schedule.kernel, tuple(b.buffer for b in bounds), g.transposed,
+            values["c"] is not None, options, profile.features, extra, schedule.load,
+            quantized=g.zero_point is not None,
+        )
+        numbers = dict(g.numbers)
+        params = {name: numbers[name] for name in _PARAMS[schedule.kernel] + _STRIDES}
+        if g.zero_point is not None:
+            params["zero_point"] = g.zero_point
+        return [
+            dispatch(
+                node, spec, bounds, extra, groups, params, constants, profile,
+                kernel=schedule.kernel,
+                variant=f"{'transposed ' * g.transposed}{g.KH}x{g.KW}"
+                f"{' v' * vector}{' ragged' * options.get('ragged', False)}",
+                flops=2 * node.results[0].size * g.IC * g.KH * g.KW,
+            )
+        ]
+
+    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
+        flags = (False, True)
+        yield from winograd.catalogue(features)
+        yield from winograd_tiled.catalogue(features)
+        for data_type, addend in itertools.product(FLOAT_TYPES, flags):
+            names = ("x", "w", "c") if addend else ("x", "w")
+            buffers = (*(Buffer(n, data_type) for n in names), Buffer("out", data_type, "w"))
+            extra = fused.nothing(data_type)
+            loads = ("storage", *["texel"] * (data_type == "float32"))
+            for vector, load in itertools.product(flags, loads):
+                given = addend, {"vector": vector}, features, extra, load
+                for ragged in (False, *[True] * (load == "texel" and not vector)):
+                    ways = {"vector": vector, "ragged": ragged}
+                    yield _spec(
+                        "conv_depthwise", buffers, False, addend, ways, features, extra, load
+                    )
+                for transposed in flags:
+                    yield _spec("conv", buffers, transposed, *given)
+                if data_type == "float32":
+                    yield _spec("conv_wide", buffers, False, *given)
+            for last, vector, filter_vector, out_vector in itertools.product(flags, repeat=4):
+                if last or not vector:
+                    options = {
+                        "vector": vector, "channels_last": last, "filter_vector": filter_vector,
+                        "out_vector": out_vector,
+                    }
+                    yield _spec("conv_tiled", buffers, False, addend, options, features, extra)
+
+    def common(self, features: frozenset[str]) -> Iterator[KernelSpec]:
+        buffers = (*(Buffer(n, "float32") for n in "xwc"), Buffer("out", "float32", "w"))
+        flags = (False, True)
+        for extra in common_epilogues.epilogues(common_epilogues.OF_CONVOLUTIONS):
+            for vector in flags:
+                given = False, True, {"vector": vector}, features, extra
+                for load in ("storage", "texel"):
+                    yield _spec("conv_wide", buffers, *given, load)
+                    # As `lower` chooses where channels come first.
+                    ways = {"vector": vector, "ragged": load == "texel" and not vector}
+                    yield _spec(
+                        "conv_depthwise", buffers, False, True, ways, features, extra, load
+                    )
+            yield _spec("conv", buffers, False, True, {"vector": False}, features, extra)
+            for last, out_vector in itertools.product(flags, flags):
+                options = {
+                    "vector": last, "channels_last": last, "filter_vector": True,
+                    "out_vector": out_vector,
+                }
+                yield _spec("conv_tiled", buffers, False, True, options, features, extra)
+            yield from winograd.common(features, extra)
+            yield from winograd_tiled.common(features, extra)
+
+
+def _wide(g: Geometry, loads: Sequence[str]) -> list[Schedule]:
+    """Schedules that load the filter in vectors of output channels."""
+    if g.OC % 4 or not (g.constant or _by_outputs(g)):
+        return []
+    step = next(n for n in (4, 3, 2, 1) if not g.IC % n)
+    few = g.IC < _FEW and g.zero_point is None and g.data_types[0] == "float32"
+    return [
+        Schedule("conv_wide", (("LX", lanes), ("TC", tc), ("TP", tp), ("UC", step)), load)
+        for load, lanes, tiles in (
+            ("texel", 8, ((8, 4), (8, 8), (16, 4), (16, 8))), ("storage", 64, ((16, 2), (16, 4))),
+        )
+        if (few if load == "storage" else load in loads)
+        for tc, tp in tiles
+    ]
+
+
+def _by_outputs(g: Geometry) -> bool:
+    """Whether the filter's output channels lie side by side, whole vectors of them."""
+    return g.fo == 1 and not any(n % 4 for n in (g.OC, g.fg, g.fc, g.fw))
+
+
+def _permuted(node: KernelNode, order: str) -> KernelNode:
+    """The node with its constant filter's dimensions in another order; "": any will do."""
+    layout = node.arguments["filter_layout"]
+    if not order or [d for d in order if d in layout] == list(layout):
+        return node
+    access = permuted(node.operands["filter"], tuple(layout.index(d) for d in order))
+    return replace(node, operands={**node.operands, "filter": access})
+
+
+def _filter_order(problem: Geometry | Product, schedule: Schedule) -> str:
+    """The order of the filter's dimensions that the kernel reads best; "" where any will do."""
+    if isinstance(problem, Product):
+        # A product of filter and pixels: rows of input channels.
+        return "oihw"
+    if problem.IC == 1:
+        return ""
+    if problem.channels_last and schedule.kernel == "conv":
+        # Input channels side by side are loaded four at a time.
+        return "ohwi"
+    return "hwio"
+
+
+def _stores_rows(g: Geometry, profile: DeviceProfile) -> bool:
+    """Whether the depthwise kernel can go by rows of vectors: neighbours in both, whole tensors,
+    and nothing that can't be stored 4 at a time."""
+    sizes = [DATA_TYPES[t].size for t in g.data_types]
+    fits = all(
+        n * h * w * size <= profile.max_storage_buffer_range
+        for n, h, w, size in (
+            (g.N * g.G * g.IC, g.H, g.W, sizes[0]), (g.N * g.G * g.OC, g.OH, g.OW, sizes[1])
+        )
+    )
+    return fits and g.xw == g.ys == 1 and not (g.W % 4 or g.OW % 4) and max(sizes) <= 4
+
+
+def is_ragged(g: Geometry, load: str) -> bool:
+    """Whether the depthwise kernel goes by 4 outputs side by side where it can't by vectors: of
+    what is loaded by texels, one as fast as 4, it loads less so."""
+    return load == "texel" and g.xw == g.ys == 1
+
+
+def _unrolls(g: Geometry, tall: int, rows: bool, ragged: bool) -> bool:
+    """Whether the depthwise kernel may unroll ``tall`` outputs below each other an invocation
+    (with ``rows`` or ``ragged``, 4 side by side too)."""
+    side = 4 if rows or ragged else 1
+    reach = (side - 1) * g.SW + (g.KW - 1) * g.DW
+    across = reach // 4 + 2 if rows else reach + 1 if ragged else g.KW
+    loads = ((tall - 1) * g.SH + (g.KH - 1) * g.DH + 1) * across
+    return loads <= _LOADS and tall * side * g.KH * g.KW <= _PRODUCTS
+
+
+def _depthwise_tiles(
+    g: Geometry, schedule: Schedule, rows: bool
+) -> tuple[dict[str, int], int]:
+    """Specialisation constants of the depthwise kernel and its number of workgroups; ``rows``: 4
+    outputs side by side an invocation."""
+    columns = ceil_divide(g.OW, 4) if rows else g.OW
+    invocations = g.N * g.G * g.OC * ceil_divide(g.OH, schedule["TP"]) * columns
+    numbers = dict(g.numbers)
+    constants = dict(schedule.numbers)
+    constants |= {n: numbers[n] for n in ("KH", "KW", "SH", "SW", "DH", "DW", "PW")}
+    return constants, ceil_divide(invocations, schedule["LX"])
+
+
+def _direct_groups(g: Geometry, schedule: Schedule) -> int:
+    """Workgroups of the direct kernel: of a transposed convolution, of each phase of outputs."""
+    phases, rows, columns = 1, g.OH, g.OW
+    if g.transposed:
+        phases = min(g.SH, rows) * min(g.SW, columns)
+        rows, columns = ceil_divide(rows, g.SH), ceil_divide(columns, g.SW)
+    pixels = g.N * rows * columns
+    lanes = schedule["LX"], schedule["LY"]
+    channels, along = lanes if schedule["CHANNEL_LANES"] else lanes[::-1]
+    channel_tiles = ceil_divide(g.OC, channels * schedule["TC"])
+    return phases * g.G * channel_tiles * ceil_divide(pixels, along * schedule["TP"])
+
+
+def _wide_groups(g: Geometry, schedule: Schedule) -> int:
+    """Workgroups of the kernel with vectors of output channels."""
+    pixels = g.N * g.OH * g.OW
+    return (
+        g.G * ceil_divide(g.OC, schedule["TC"])
+        * ceil_divide(pixels, schedule["LX"] * schedule["TP"])
+    )
+
+
+def _tiled_groups(g: Geometry, schedule: Schedule) -> int:
+    """Workgroups of the kernel with tiles."""
+    rows, columns = _tiled_extents(g)
+    row_tiles = ceil_divide(rows, schedule["LY"] * schedule["TM"])
+    return g.G * row_tiles * ceil_divide(columns, schedule["LX"] * schedule["TN"])
+
+
+def _tiled_extents(g: Geometry) -> tuple[int, int]:
+    """Rows and columns of a convolution as a product: pixels and channels where these come last,
+    else channels and pixels."""
+    pixels = g.N * g.OH * g.OW
+    return (pixels, g.OC) if g.channels_last else (g.OC, pixels)
+
+
+def _is_product(node: KernelNode, g: Geometry) -> bool:
+    return (
+        (g.G, g.KH, g.KW, g.SH, g.SW) == (1, 1, 1, 1, 1)
+        and not any(node.arguments["padding"])
+        and (g.H, g.W) == (g.OH, g.OW)
+    )
+
+
+def _product(node: KernelNode, g: Geometry) -> Product:
+    """A 1x1 convolution as a product: of pixels and filter where channels come last, else of
+    filter and pixels."""
+    # Which channel is the filter's fast dimension: [outputs, inputs] or [inputs, outputs].
+    inputs_last = g.fc == 1 and (g.fo != 1 or g.IC == 1)
+    width = g.fo if inputs_last else g.fc
+    data_type = node.operands["input"].data_type
+    quantized = g.zero_point is not None
+    if g.channels_last:
+        product = Product(
+            g.N * g.H * g.W, g.OC, g.IC, g.IC, width, g.OC, b_transposed=inputs_last,
+            c_strides=(0, 1), operands=("input", "filter", "bias"),
+            panel=matmul.panel_of(node.operands["filter"]), data_type=data_type,
+            quantized="b" * quantized, zero_point=g.zero_point or 0.0,
+        )
+    else:
+        pixels = g.H * g.W
+        many = g.N > 1
+        product = Product(
+            g.OC, pixels, g.IC, width, pixels, pixels, a_transposed=not inputs_last,
+            batch=(g.N,) * many, a_batch=(0,) * many, b_batch=(g.IC * pixels,) * many,
+            out_batch=(g.OC * pixels,) * many, c_strides=(1, 0),
+            operands=("filter", "input", "bias"), data_type=data_type,
+            quantized="a" * quantized, zero_point=g.zero_point or 0.0,
+        )
+    return matmul.normalize(product)
+
+
+def _spec(
+    kernel: str, buffers: tuple[Buffer, ...], transposed: bool, addend: bool,
+    vectors: Mapping[str, bool], features: frozenset[str], extra: fused.Epilogue,
+    load: str = "storage", quantized: bool = False,
+) -> KernelSpec:
+    """``vectors``: options that say what is loaded and stored 4 elements at a time, and along
+    what. ``quantized``: the filter has integers of 8 bits."""
+    wide: set[str] = set()
+    if kernel == "conv_tiled":
+        names = (("x", "vector"), ("w", "filter_vector"), ("out", "out_vector"))
+        wide = {name for name, option in names if vectors[option]}
+    elif vectors["vector"]:
+        wide = {"x", "out"} if kernel == "conv_depthwise" else {"x", "w"}
+    if kernel == "conv_wide":
+        wide.add("w")
+    buffers = tuple(
+        Buffer(b.name, b.data_type, b.access, 4) if b.name in wide else b for b in buffers
+    )
+    buffers += extra.buffers
+    if load == "texel":
+        buffers = as_texels(buffers)
+    options = (("addend", addend), *vectors.items())
+    if kernel in ("conv", "conv_depthwise"):
+        options = (("transposed", transposed), *options)
+    return KernelSpec(
+        f"{kernel}.comp.j2",
+        buffers,
+        (
+            *(Param(name) for name in _PARAMS[kernel] + _STRIDES),
+            *([Param("zero_point", "float")] if quantized else []), *extra.params,
+        ),
+        tuple(Constant(name) for name in _CONSTANTS[kernel]),
+        (*options, *extra.options),
+        used_features(features, buffers, extra.int64, converts=True),
+    )

@@ -1,0 +1,301 @@
+"""What a schedule costs: a model of the time that a device takes, from the problem's and the
+schedule's numbers and a few figures about the device (``heuristics.seeds``).
+
+A pure function over plain data. It is there to put candidates in an order, for the tuner to measure
+the first of them; its unit is that of the figures, nanoseconds where they were measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import log2
+from typing import Any
+
+from webnn_vk.support.integers import ceil_divide
+
+from .schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a device takes for the pieces of work. Costs are those of one SIMD group of ``width``
+    invocations: a multiply-add, an element (4 bytes) loaded from a storage buffer, as a part of a
+    texel, from shared memory, stored; a barrier; the start of a workgroup. ``units``: workgroups
+    that run side by side. ``registers``: values that an invocation keeps without spilling.
+    """
+
+    units: int
+    width: int
+    registers: int
+    multiply_add: float
+    storage: float
+    texel: float
+    shared: float
+    store: float
+    barrier: float
+    group: float
+
+    def element(self, load: str, alone: bool = False) -> float:
+        """The cost of loading an element in this way: as one of a vector, or ``alone``, which takes
+        a texel as long as the four of a vector."""
+        if load == "texel":
+            return self.texel * 4 if alone else self.texel
+        return self.storage
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a dispatch does: so many workgroups of so many invocations, and what each invocation
+    does, edges included. ``loads`` are elements from buffers in whole vectors, ``singles`` those
+    loaded one at a time, ``registers`` values that it keeps.
+    """
+
+    groups: int
+    invocations: int
+    multiply_adds: float
+    loads: float
+    stores: float
+    singles: float = 0
+    shared: float = 0
+    barriers: float = 0
+    registers: int = 1
+
+
+def estimate(problem: Any, schedule: Schedule, figures: Figures) -> float | None:
+    """The modelled time of a schedule for a problem that it can compute; None where the model
+    doesn't know the kernel."""
+    describe = _DESCRIBE.get(schedule.kernel)
+    if describe is None:
+        return None
+    return sum(_time(work, schedule.load, figures) for work in describe(problem, schedule))
+
+
+def _time(work: Work, load: str, figures: Figures) -> float:
+    one = (
+        work.multiply_adds * figures.multiply_add
+        + work.loads * figures.element(load)
+        + work.singles * figures.element(load, alone=True)
+        + work.shared * figures.shared
+        + work.stores * figures.store
+        + work.barriers * figures.barrier
+    )
+    # What doesn't fit in registers goes through memory at every use.
+    one *= max(1.0, work.registers / figures.registers)
+    waves = ceil_divide(work.groups, figures.units)
+    return waves * (figures.group + ceil_divide(work.invocations, figures.width) * one)
+
+
+# -- products -------------------------------------------------------------------------------------
+def _tile(s: Schedule, groups: int, k: int) -> Work:
+    """Tiles of TM × TN in registers, operands straight from the buffers."""
+    tm, tn = s["TM"], s["TN"]
+    return Work(
+        groups, s["LX"] * s["LY"], k * tm * tn, k * (tm + tn), tm * tn,
+        registers=tm * tn + tm + tn,
+    )
+
+
+def _shared_tile(s: Schedule, groups: int, k: int) -> Work:
+    """The same, with operands in shared memory that a workgroup loads in steps of BK."""
+    tm, tn, lanes, steps = s["TM"], s["TN"], s["LX"] * s["LY"], ceil_divide(k, s["BK"])
+    k = steps * s["BK"]
+    loaded = k * (s["LY"] * tm + s["LX"] * tn) / lanes
+    return Work(
+        groups, lanes, k * tm * tn, loaded, tm * tn, shared=k * (tm + tn) + loaded,
+        barriers=2 * steps, registers=tm * tn + tm + tn,
+    )
+
+
+def _tiles(s: Schedule, rows: int, columns: int) -> int:
+    return ceil_divide(rows, s["LY"] * s["TM"]) * ceil_divide(columns, s["LX"] * s["TN"])
+
+
+def _matmul(p: Any, s: Schedule) -> list[Work]:
+    return [_tile(s, p.batches * _tiles(s, p.m, p.n), p.k)]
+
+
+def _matmul_tiled(p: Any, s: Schedule) -> list[Work]:
+    """In parts, a second dispatch adds up what each came to, four columns an invocation."""
+    parts = s.parts
+    works = [_shared_tile(s, parts * p.batches * _tiles(s, p.m, p.n), ceil_divide(p.k, parts))]
+    if parts > 1:
+        count = ceil_divide(p.batches * p.m * p.n, 4)
+        works.append(Work(ceil_divide(count, 64), 64, 4 * parts, 4 * parts, 4, registers=8))
+    return works
+
+
+def _matvec(p: Any, s: Schedule) -> list[Work]:
+    """Four rows an invocation; those beside it share their inner dimension."""
+    along, beside = (s["LX"], s["LY"]) if p.a_transposed else (s["LY"], s["LX"])
+    steps = ceil_divide(p.k, beside)
+    groups = p.batches * ceil_divide(p.m, 4 * along)
+    shared = 4 * log2(beside) if beside > 1 else 0
+    return [Work(groups, along * beside, 4 * steps, 5 * steps, 4, shared=shared,
+                 barriers=shared / 4, registers=9)]
+
+
+# -- convolutions ---------------------------------------------------------------------------------
+def _taps(g: Any) -> int:
+    return g.IC * g.KH * g.KW
+
+
+def _pixels(g: Any) -> int:
+    return g.N * g.OH * g.OW
+
+
+def _by_fours(g: Any) -> bool:
+    """Whether input channels are loaded in vectors."""
+    return g.xc == 1 and not g.IC % 4
+
+
+def _conv(g: Any, s: Schedule) -> list[Work]:
+    tc, tp, k = s["TC"], s["TP"], _taps(g)
+    lanes = s["LX"], s["LY"]
+    channels, along = lanes if s["CHANNEL_LANES"] else lanes[::-1]
+    groups = g.G * ceil_divide(g.OC, channels * tc) * ceil_divide(_pixels(g), along * tp)
+    elements = k * (tc + tp)
+    vectors = _by_fours(g) and g.fc == 1
+    return [Work(
+        groups, lanes[0] * lanes[1], k * tc * tp, elements if vectors else 0, tc * tp,
+        0 if vectors else elements, registers=tc * tp + tc + tp,
+    )]
+
+
+def _conv_wide(g: Any, s: Schedule) -> list[Work]:
+    """The filter in vectors of output channels."""
+    tc, tp, k = s["TC"], s["TP"], _taps(g)
+    groups = g.G * ceil_divide(g.OC, tc) * ceil_divide(_pixels(g), s["LX"] * tp)
+    vectors = _by_fours(g)
+    return [Work(
+        groups, s["LX"], k * tc * tp, k * (tc + tp * vectors), tc * tp,
+        0 if vectors else k * tp, registers=tc * tp + tc + tp,
+    )]
+
+
+def _conv_tiled(g: Any, s: Schedule) -> list[Work]:
+    extents = (_pixels(g), g.OC) if g.channels_last else (g.OC, _pixels(g))
+    return [_shared_tile(s, g.G * _tiles(s, *extents), _taps(g))]
+
+
+def _conv_depthwise(g: Any, s: Schedule) -> list[Work]:
+    """TP outputs below each other, and 4 side by side where rows are stored in vectors, or inputs
+    read as texels."""
+    tall = s["TP"]
+    rows = g.xw == g.ys == 1 and not (g.W % 4 or g.OW % 4)
+    side = 4 if rows or (s.load == "texel" and g.xw == g.ys == 1) else 1
+    reach = (side - 1) * g.SW + (g.KW - 1) * g.DW
+    across = 4 * (reach // 4 + 2) if rows else reach + 1 if side > 1 else g.KW
+    loads = ((tall - 1) * g.SH + (g.KH - 1) * g.DH + 1) * across + g.KH * g.KW
+    count = g.N * g.G * g.OC * ceil_divide(g.OH, tall) * ceil_divide(g.OW, side)
+    return [Work(ceil_divide(count, s["LX"]), s["LX"], g.KH * g.KW * tall * side, loads,
+                 tall * side, registers=tall * side + across)]
+
+
+def _winograd(g: Any, s: Schedule) -> list[Work]:
+    """Transforms, an addition or two for each point and row, around a product for each point."""
+    tile = s["TILE"]
+    side = tile + 2
+    points = side * side
+    tiles = g.N * ceil_divide(g.OH, tile) * ceil_divide(g.OW, tile)
+    columns = ceil_divide(g.OC, s["LX"] * s["TN"])
+    product = Work(
+        points * ceil_divide(tiles, s["TM"]) * columns, s["LX"], g.IC * s["TM"] * s["TN"],
+        g.IC * (s["TM"] + s["TN"]), s["TM"] * s["TN"],
+        registers=s["TM"] * s["TN"] + s["TM"] + s["TN"],
+    )
+    return [
+        Work(ceil_divide(tiles * g.IC, 8), 8, 2 * points * side, points, points, registers=points),
+        product,
+        Work(ceil_divide(tiles * g.OC, 8), 8, 2 * points * side, points, tile * tile,
+             registers=points),
+    ]
+
+
+def _winograd_tiled(g: Any, s: Schedule) -> list[Work]:
+    """The same, an invocation for each tile and channel, around products with tiles in shared
+    memory."""
+    tile = s["TILE"]
+    side = tile + 2
+    points = side * side
+    tiles = g.N * ceil_divide(g.OH, tile) * ceil_divide(g.OW, tile)
+    extents = (tiles, g.OC) if g.channels_last else (g.OC, tiles)
+    return [
+        Work(ceil_divide(tiles * g.IC, 64), 64, 2 * points * side, 0, points, points,
+             registers=points),
+        _shared_tile(s, points * _tiles(s, *extents), g.IC),
+        Work(ceil_divide(tiles * g.OC, 64), 64, 2 * points * side, 0, tile * tile, points,
+             registers=points),
+    ]
+
+
+# -- the others -----------------------------------------------------------------------------------
+def _attention(p: Any, s: Schedule) -> list[Work]:
+    """Queries of a workgroup read each key and value once between them."""
+    lanes, high, tall = s["LX"], s["LY"], s["TM"]
+    groups = p.batches * ceil_divide(p.rows, high * tall)
+    steps = ceil_divide(p.keys, 4 * lanes)
+    each = 4 * steps * (p.depth + p.width)
+    return [Work(
+        groups, lanes * high, tall * each, each + tall * p.depth, tall * p.width / lanes,
+        shared=tall * steps * 4, barriers=steps, registers=tall * (4 * s["TE"] + 4),
+    )]
+
+
+def _rows_of(problem: Any) -> Any:
+    """The rows of a normalisation, a reduction, or of a problem that is rows itself."""
+    if hasattr(problem, "split"):
+        return problem.rows() if callable(problem.rows) else problem.rows
+    return problem
+
+
+def _rows(problem: Any, s: Schedule) -> list[Work]:
+    """A row for each invocation, 16 in a workgroup, or one for each workgroup."""
+    rows, lanes = _rows_of(problem), s["lanes"]
+    chunks = dict(s.numbers).get("chunks", 1)
+    count, length = rows.rows * chunks, ceil_divide(rows.length, chunks)
+    own = ceil_divide(length, lanes)
+    rounds = log2(lanes) if lanes > 1 else 0
+    groups, size = (count, lanes) if lanes > 1 else (ceil_divide(count, 16), min(count, 16))
+    vectors = rows.contiguous and not length % 4
+    reads = own * rows.passes
+    works = [Work(groups, size, reads, reads * vectors, own, reads * (not vectors),
+                  shared=2 * rounds, barriers=rounds, registers=8)]
+    if chunks > 1:
+        works.append(Work(ceil_divide(rows.rows, 16), min(rows.rows, 16), chunks, 0, 1, chunks))
+    return works
+
+
+def _subgroups(problem: Any, s: Schedule) -> list[Work]:
+    """Rows that a workgroup keeps in registers, so many at a time; what subgroups sum costs next to
+    nothing."""
+    rows, lanes, together = _rows_of(problem), s["lanes"], s["rows"]
+    own = together * ceil_divide(rows.length, lanes)
+    reads = own * rows.passes
+    return [Work(ceil_divide(rows.rows, together), lanes, reads, reads, own, registers=2 * own)]
+
+
+def _elementwise(p: Any, s: Schedule) -> list[Work]:
+    items = 4 * s["ITEMS"]
+    return [Work(ceil_divide(p.size, s["LX"] * items), s["LX"], items * max(1, p.statements),
+                 items * max(1, len(p.modes)), items, registers=8)]
+
+
+_DESCRIBE: Mapping[str, Callable[[Any, Schedule], list[Work]]] = {
+    "matmul": _matmul,
+    "matmul_tiled": _matmul_tiled,
+    "matvec": _matvec,
+    "conv": _conv,
+    "conv_wide": _conv_wide,
+    "conv_tiled": _conv_tiled,
+    "conv_depthwise": _conv_depthwise,
+    "winograd": _winograd,
+    "winograd_tiled": _winograd_tiled,
+    "attention": _attention,
+    "group": _rows,
+    "invocation": _rows,
+    "subgroups": _subgroups,
+    "elementwise": _elementwise,
+}
+#: The kernels that the model knows.
+KERNELS = frozenset(_DESCRIBE)

@@ -1,0 +1,201 @@
+"""Element-wise operators fused behind another kernel (``node.epilogue``).
+
+A family that offers this sets ``fuses = True`` and adds what ``build`` returns to its KernelSpec
+and Dispatch. Its template includes ``lib/epilogue.glsl.j2`` after the prelude and stores
+``w_epilogue(v, index)`` instead of ``v``: ``v`` has the arithmetic type of ``node.results[0]``, and
+``index`` is the element's position in the output's memory.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from webnn_vk.codegen.spec import Buffer, Param
+from webnn_vk.support.integers import padded
+
+from ..types.access import Access, collapse
+from ..types.data_types import DATA_TYPES
+from .dispatch import Binding
+from .expression import Chain, lowering, needs_int64, reciprocal
+from .node import KernelNode
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What fused operators add to a kernel. With nothing fused all is empty but ``options``.
+
+    ``buffers`` and ``bindings`` (e0, e1 …) are the operands that the fused operators read beside
+    the kernel's result. ``params`` and ``values`` say how those are indexed, and hold the
+    operators' numbers. ``options`` go into the KernelSpec's options. ``int64``: whether 64-bit
+    integers occur (for ``expression.used_features``).
+    """
+
+    buffers: tuple[Buffer, ...]
+    bindings: tuple[Binding, ...]
+    params: tuple[Param, ...]
+    values: dict[str, Any]
+    options: tuple[tuple[str, Any], ...]
+    int64: bool
+    flops: int
+    bytes: int
+
+
+def nothing(data_type: str) -> Epilogue:
+    """The epilogue of a kernel with nothing fused whose results have this type: for catalogues, and
+    for all but the last of a node's dispatches."""
+    options = (("epilogue", ()), ("epilogue_loads", ()), ("epilogue_type", data_type))
+    return Epilogue((), (), (), {}, options, False, 0, 0)
+
+
+def build(node: KernelNode, texels: int = 0) -> Epilogue:
+    """The epilogue of a node with one output. ``texels``: up to how many bytes float32 operands are
+    read as texels (``loads.texel_bytes``)."""
+    chain = Chain()
+    result = node.results[0]
+    buffers: list[Buffer] = []
+    bindings: list[Binding] = []
+    params: list[Param] = []
+    values: dict[str, Any] = {}
+    loads: list[tuple[str, str]] = []
+    names = {access: f"e{i}" for i, access in enumerate(node.sides)}
+    # Reshapes may lie between the steps: what one reads belongs to elements of its own shape.
+    shapes = {
+        access: step.output.shape
+        for step in node.epilogue for access in step.operands.values() if isinstance(access, Access)
+    }
+    for access, name in names.items():
+        size = padded(access.value.descriptor.byte_length)
+        if access.data_type == "float32" and size <= texels:
+            buffers.append(Buffer(name, "float32", width=4, load="texel"))
+        else:
+            buffers.append(Buffer(name, access.data_type))
+        bindings.append(Binding(access.value))
+        index, numbers = index_of(name, access, node.output, shapes[access])
+        params += [Param(number) for number in numbers]
+        values |= numbers
+        loads.append((name, index))
+    came_out = [(chain.start("v", result.data_type) if node.epilogue else "v", result)]
+    for step in node.epilogue:
+        operands: dict[str, tuple[str, Any]] = {
+            name: (f"v_{names[access]}", access) if isinstance(access, Access)
+            else came_out[-1 if access is None else access]
+            for name, access in step.operands.items()
+        }
+        # Declaration order decides which operand a number takes its type from.
+        order = [p.name for p in step.operator.operands if p.name in operands]
+        if lowering(step.operator).commutes and step.operands[order[0]] is not None:
+            # One kernel for both orders: each is compiled by itself.
+            first, second = order
+            operands = {first: operands[second], second: operands[first]}
+        current = chain.apply(
+            step.operator, {name: operands[name] for name in order}, step.arguments, step.output
+        )
+        came_out.append((current, step.output))
+    stores: list[tuple[str, str]] = []
+    for number, (steps, access) in enumerate(node.taps.items()):
+        buffers.append(Buffer(f"s{number}", access.data_type, "w"))
+        bindings.append(Binding(access.value))
+        stores.append((f"s{number}", came_out[steps][0]))
+    if stores:
+        params.append(Param("stored"))
+        values["stored"] = node.output.size
+    # The result itself is in no buffer when something is fused.
+    int64 = needs_int64(buffers, chain) or (
+        bool(node.epilogue) and DATA_TYPES[result.data_type].size == 8
+    )
+    return Epilogue(
+        tuple(buffers),
+        tuple(bindings),
+        (*params, *chain.params),
+        values | chain.values,
+        (
+            ("epilogue", chain.statements),
+            ("epilogue_loads", tuple(loads)),
+            ("epilogue_type", result.data_type),
+            *((("epilogue_stores", tuple(stores)),) if stores else ()),
+            *((("int64", True),) if int64 else ()),
+        ),
+        int64,
+        chain.flops,
+        sum(b.value.descriptor.byte_length for b in bindings),
+    )
+
+
+def merged(node: KernelNode, extra: Epilogue, other: Binding) -> Epilogue:
+    """``extra``, which ``build`` made for the node, in the one form that stands for nothing, an
+    addition of a tensor that lies as the result does, limits, and both: whether it adds and the
+    limits are parameters. As it is where it is something else. One kernel is compiled where there
+    would be six, each of which takes software Vulkan a third of a second.
+
+    ``other``: what is bound in the place of an absent addend, and not looked at but in one element.
+    """
+    steps = [lowering(step.operator) for step in node.epilogue]
+    adds = bool(steps) and steps[0].adds
+    limits = steps[adds:]
+    types = {node.results[0].data_type, node.out_type, *(b.data_type for b in extra.buffers)}
+    loads = dict(extra.options)["epilogue_loads"]
+    if (
+        types != {"float32"}
+        or len(limits) > 1
+        or not all(step.limits for step in limits)
+        or loads != ((("e0", "i"),) if adds else ())
+        or node.taps
+    ):
+        return extra
+    low, high = -math.inf, math.inf
+    for step in limits:
+        low, high = step.limits(node.epilogue[-1].arguments)
+    statements = (
+        ("float32", "v"),
+        ("float32", "mix(t0, w_add(t0, v_e0), P.adds != 0u)"),
+        ("float32", "w_min(w_max(t1, P.low), P.high)"),
+    )
+    return replace(
+        extra,
+        buffers=(Buffer("e0", "float32"),),
+        bindings=extra.bindings if adds else (other,),
+        params=(Param("adds"), Param("low", "float"), Param("high", "float")),
+        values={"adds": int(adds), "low": low, "high": high},
+        options=(
+            ("epilogue", statements),
+            ("epilogue_loads", (("e0", "P.adds != 0u ? i : 0u"),)),
+            ("epilogue_type", "float32"),
+        ),
+    )
+
+
+def index_of(
+    name: str, side: Access, out: Access, shape: tuple[int, ...]
+) -> tuple[str, dict[str, int]]:
+    """GLSL for the element of a broadcast operand that belongs to element ``i`` of the output's
+    memory, and the numbers in it: a sum of i / block mod size * stride over the dimensions of
+    ``shape``, in the order in which the output has them in memory, that are not repeated."""
+    if out.shape != shape:
+        out = Access.dense(out.value, shape)
+    steps = side.broadcast(shape).strides
+    order = sorted(range(len(shape)), key=lambda axis: -out.strides[axis])
+    dims, (strides,) = collapse(
+        tuple(shape[axis] for axis in order), tuple(steps[axis] for axis in order)
+    )
+    numbers: dict[str, int] = {}
+    terms = []
+
+    def number(value: int) -> str:
+        numbers[f"{name}n{len(numbers)}"] = value
+        return f"P.{name}n{len(numbers) - 1}"
+
+    if side.offset:
+        terms.append(number(side.offset))
+    for axis, (size, stride) in enumerate(zip(dims, strides, strict=True)):
+        if stride == 0:
+            continue
+        term = "i"
+        if axis < len(dims) - 1:
+            block = math.prod(dims[axis + 1 :])
+            term = f"divide({term}, {number(block)}, {number(reciprocal(block))}).x"
+        if axis > 0:
+            term = f"divide({term}, {number(size)}, {number(reciprocal(size))}).y"
+        terms.append(term if stride == 1 else f"{term} * {number(stride)}")
+    return " + ".join(terms) or "0u", numbers

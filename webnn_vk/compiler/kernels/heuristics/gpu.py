@@ -1,0 +1,260 @@
+"""GPUs of any vendor: what is preferred by the numbers of a `GpuSeed`, none of which was measured
+on hardware. Tuned schedules outrank them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import Any
+
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.integers import ceil_divide, round_up
+
+from ..schedule import Schedule
+from .rules import Rules
+from .seeds import GpuSeed
+
+
+class Gpu(Rules):
+    """Preferences of a device with many cores and shared memory."""
+
+    seed: GpuSeed
+    cuts_products = True
+
+    def workgroup(self, count: int) -> int:
+        """Invocations per workgroup where ``count`` of them work independently."""
+        return 64
+
+    def matmul(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        """A matrix times a vector by rows; else the largest tile of which enough are left to fill
+        the device, since large tiles reuse more of what they load."""
+        in_parts = [c for c in candidates if c.parts > 1]
+        candidates = [c for c in candidates if c.parts == 1]
+        # Those of whole workgroups, where a device has them, rather than those of subgroups.
+        by_matrices = [c for c in candidates if c.kernel == "matmul_coopmat2"] or [
+            c for c in candidates if c.kernel == "matmul_coopmat"
+        ]
+        if by_matrices and self._matrices_pay(problem):
+            return self._in_parts(self._filling(by_matrices, problem), in_parts, problem)
+        by_rows = [c for c in candidates if c.kernel == "matvec" and c["LX"] * c["LY"] > 8]
+        if by_rows:
+            return by_rows[0]
+        tiled = [c for c in candidates if c.kernel == "matmul_tiled"]
+        return self._in_parts(self._filling(tiled, problem), in_parts, problem)
+
+    def _in_parts(self, whole: Schedule, in_parts: Sequence[Schedule], problem: Any) -> Schedule:
+        """The tiling, its inner dimension cut into as few parts as fill the device where its tiles
+        fill less than half of it; parts that are too short cost more than they bring."""
+        rows, columns = _sides(whole)
+        tiles = problem.batches * ceil_divide(problem.m, rows) * ceil_divide(problem.n, columns)
+        if 2 * tiles > self.seed.product_tiles:
+            return whole
+        best = whole
+        for candidate in in_parts:
+            if candidate.of_part == whole and (
+                problem.k // candidate.parts >= self.seed.shortest_part
+            ):
+                best = candidate
+                if tiles * candidate.parts >= self.seed.product_tiles:
+                    break
+        return best
+
+    def _matrices_pay(self, problem: Any) -> bool:
+        """Whether a product fills the smallest tile by cooperative matrices, on devices where these
+        are faster."""
+        seed = self.seed
+        return seed.fast_matrices and min(problem.m, problem.n, problem.k) >= seed.matrix_side
+
+    def _filling(self, tiled: Sequence[Schedule], problem: Any) -> Schedule:
+        """The largest of several tiles, given in order, of which enough are left."""
+        best = tiled[0]
+        for candidate in tiled[1:]:
+            rows, columns = _sides(candidate)
+            tiles = ceil_divide(problem.m, rows) * ceil_divide(problem.n, columns)
+            if problem.batches * tiles >= self.seed.product_tiles:
+                best = candidate
+        return best
+
+    def attention(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        """Many keys at a time for a query or two; else the most queries a workgroup of which
+        enough are left to fill the device, since queries share what is read: with tiles in shared
+        memory where those fill it."""
+        tiled = [c for c in candidates if c.kernel == "attention_tiled"]
+        candidates = [c for c in candidates if c.kernel == "attention"]
+        if problem.rows <= 2:
+            return candidates[-1]
+        for candidate in reversed(tiled):
+            rows = candidate["LY"] * candidate["TM"]
+            if problem.batches * ceil_divide(problem.rows, rows) >= self.seed.product_tiles:
+                return candidate
+        best = None
+        for candidate in candidates[:-1]:
+            rows = candidate["LY"] * candidate["TM"]
+            groups = problem.batches * ceil_divide(problem.rows, rows)
+            rank = (
+                min(groups, self.seed.product_tiles), candidate["LX"] * candidate["LY"] > 32, rows
+            )
+            if best is None or rank > best[0]:
+                best = rank, candidate
+        return candidates[-1] if best is None else best[1]
+
+    def rows(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        """Rows are shared by a workgroup unless they are short, or so many that one invocation
+        each fills the device while neighbours read neighbouring elements."""
+        candidates = [c for c in candidates if c.load == "storage"]
+        many = problem.rows >= self.seed.many_rows
+        alone = problem.length < 32 or (many and not problem.contiguous) or (
+            many and problem.length < 64
+        )
+        if alone:
+            return candidates[0]
+        wanted = min(256, 1 << max(5, (problem.length // 4 - 1).bit_length()))
+        return max(
+            (c for c in candidates if c["lanes"] <= wanted),
+            key=lambda c: c["lanes"],
+            default=candidates[0],
+        )
+
+    def elementwise(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        """An invocation has one vector, or several of tensors that are found without divisions and
+        so long that enough invocations are left: these are loaded together."""
+        candidates = [c for c in candidates if c.load == "storage" and c["LX"] >= 64]
+        fitting = [
+            c for c in candidates[1:]
+            if problem.in_order and problem.size >= self.seed.fill * 4 * c["ITEMS"]
+        ]
+        return (fitting or candidates)[0]
+
+    def norm(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        """By subgroup operations where a workgroup would share a row. So many invocations that none
+        is idle; then few, which have less to put together, where there are rows for every
+        multiprocessor. Two rows at a time where that leaves each a workgroup."""
+        usual = super().norm([c for c in candidates if c.kernel != "subgroups"], problem, profile)
+        shared = [c for c in candidates if c.kernel == "subgroups"]
+        if usual["lanes"] == 1 or not shared:
+            return usual
+        rows, units = problem.rows, self.seed.product_tiles
+        vectors = rows.length // 4
+
+        def rank(candidate: Schedule) -> tuple[int, bool, int]:
+            lanes = candidate["lanes"]
+            busy = ceil_divide(vectors, lanes) * max(lanes, profile.min_subgroup_size)
+            enough = rows.rows >= candidate["rows"] * units
+            return (busy, candidate["rows"] != (2 if enough else 1),
+                    lanes if rows.rows >= units else -lanes)
+
+        return min(shared, key=rank)
+
+    def chunks(self, rows: int, length: int) -> int:
+        """Into how many pieces each of few and very long rows is cut."""
+        return max(1, min(self.seed.row_groups // rows, length // self.seed.shortest_chunk))
+
+    def conv(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        """Depthwise kernels where they fit. From a tile's depth of channels on, tiles in shared
+        memory, those that cost least of which enough are left to fill the device, after Winograd's
+        transforms where these save more than they cost. Of fewer input channels, pixels that share
+        vectors of a constant filter. Else 16 x 8 invocations along whichever dimension, channels or
+        pixels, lies side by side in memory."""
+        depthwise = [c for c in candidates if c.kernel == "conv_depthwise"]
+        for tall in self.seed.depthwise_rows:
+            for candidate in depthwise:
+                if candidate["TP"] == tall:
+                    return candidate
+        tiled = [c for c in candidates if c.kernel == "conv_tiled" and problem.IC >= c["BK"]]
+        if tiled and problem.OC >= self.seed.tiled_channels:
+            direct = min(tiled, key=lambda candidate: self._tiling_cost(candidate, problem))
+            return self._winograd(direct, candidates, problem)
+        wide = [c for c in candidates if c.kernel == "conv_wide" and c.load == "storage"]
+        if wide and problem.OC >= self.seed.tiled_channels:
+            return self._wide(wide, problem)
+        channels = int(problem.channels_last and problem.OC >= 16)
+        return next(
+            c for c in candidates
+            if c.kernel == "conv" and c["LX"] == 16 and c["CHANNEL_LANES"] == channels
+        )
+
+    def _wide(self, wide: Sequence[Schedule], problem: Any) -> Schedule:
+        """The most pixels an invocation of which enough are left: a workgroup is a wave or two, of
+        which four as many keep the device busy as of tiles in shared memory."""
+        pixels = problem.N * problem.OH * problem.OW
+
+        def groups(c: Schedule) -> int:
+            return ceil_divide(pixels, c["LX"] * c["TP"]) * ceil_divide(problem.OC, c["TC"])
+
+        filling = [c for c in wide if groups(c) >= 4 * self.seed.product_tiles]
+        return min(filling, key=groups) if filling else max(wide, key=groups)
+
+    def _tiling_cost(self, candidate: Schedule, problem: Any) -> tuple[int, float]:
+        """How many workgroups lack to fill the device; what is computed and read."""
+        pixels = problem.N * problem.OH * problem.OW
+        extents = (pixels, problem.OC) if problem.channels_last else (problem.OC, pixels)
+        tiles, cost = self._computed(candidate, extents, problem.G)
+        return max(self.seed.product_tiles - tiles, 0), cost
+
+    def _computed(
+        self, candidate: Schedule, extents: tuple[int, int], batches: int
+    ) -> tuple[int, float]:
+        """Workgroups of a product of so many rows and columns, and, for a step of its inner
+        dimension, what they compute, edges included, with what has to be read for it: (1/TM + 1/TN)
+        elements a multiply-add from shared memory, and (1/rows + 1/columns) of the tile from
+        buffers."""
+        tile = _sides(candidate)
+        rows, columns = (ceil_divide(n, side) for n, side in zip(extents, tile, strict=True))
+        tiles = batches * rows * columns
+        figures = self.seed.figures
+        shared = (1 / candidate["TM"] + 1 / candidate["TN"]) * figures.shared
+        reads = shared + (1 / tile[0] + 1 / tile[1]) * figures.storage
+        return tiles, tiles * tile[0] * tile[1] * (1 + reads)
+
+    def _winograd(
+        self, direct: Schedule, candidates: Sequence[Schedule], problem: Any
+    ) -> Schedule:
+        """What costs least of the direct way and Winograd's, in multiply-adds: what is computed on
+        a device that may be left idle in part, the filter from memory, once, and what the
+        transforms write and read."""
+        seed, channels = self.seed, problem.IC + problem.OC
+        pixels = problem.N * problem.OH * problem.OW
+
+        def cost(candidate: Schedule) -> float:
+            tile = dict(candidate.numbers).get("TILE", 0)
+            points, columns = (tile + 2) ** 2, pixels
+            if tile:
+                across = ceil_divide(problem.OH, tile) * ceil_divide(problem.OW, tile)
+                columns = problem.N * across
+                if 4 * points * columns * channels > seed.transformed_bytes or (
+                    4 * points * problem.IC * problem.OC > seed.filter_bytes
+                ):
+                    return inf
+            extents = (columns, problem.OC) if problem.channels_last else (problem.OC, columns)
+            planes, steps = (points, 1) if tile else (1, problem.KH * problem.KW)
+            groups, computed = self._computed(candidate, extents, planes * problem.G)
+            idle = max(1.0, seed.product_tiles / groups)
+            filters = planes * steps * problem.IC * problem.OC * problem.G
+            moved = points * columns * channels if tile else 0
+            deep = steps * round_up(problem.IC, candidate["BK"])
+            return (
+                computed * deep * idle + filters * seed.first_read + moved * seed.there_and_back
+            )
+
+        if min(problem.IC, problem.OC) < seed.winograd_channels:
+            return direct
+        return min((direct, *(c for c in candidates if c.kernel == "winograd_tiled")), key=cost)
+
+
+def _sides(tiling: Schedule) -> tuple[int, int]:
+    """Rows and columns of the output that a workgroup of a product computes."""
+    if tiling.kernel in ("matmul_coopmat", "matmul_coopmat2"):
+        return tiling["BM"], tiling["BN"]
+    return tiling["LY"] * tiling["TM"], tiling["LX"] * tiling["TN"]

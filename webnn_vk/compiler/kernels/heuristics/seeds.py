@@ -1,0 +1,175 @@
+"""What is known about kinds of devices before anything is tuned: one table, each record with where
+its numbers come from. The rules (``gpu``, ``software``) and the cost model read them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from webnn_vk.driver.device_profile import DeviceProfile
+
+from ..cost import Figures
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A kind of device: ``source`` says where the numbers come from, ``figures`` are the cost
+    model's. ``fill``: invocations that keep the device busy. ``depthwise_rows``: outputs below each
+    other that an invocation of a depthwise convolution computes, the preferred first."""
+
+    name: str
+    source: str
+    figures: Figures
+    fill: int
+    depthwise_rows: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class GpuSeed(Seed):
+    """A device with many cores and shared memory.
+
+    product_tiles: tiles of a matrix product that keep it busy, about one for each multiprocessor.
+    many_rows: rows from which on an invocation a row fills the device.
+    row_groups, shortest_chunk: workgroups that few long rows are cut into, and the shortest piece
+    worth it, in elements.
+    tiled_channels: output channels from which on a convolution goes by tiles.
+    fast_matrices: cooperative matrices are known to be faster than other kernels; matrix_side: the
+    sizes of a product from which on they are used then.
+    shortest_part: steps of the inner dimension of a product that are worth a part of their own.
+    winograd_channels: input and output channels from which on Winograd's way is thought of.
+    first_read, there_and_back: what an element that no cache has costs, and one that is written by
+    a dispatch and read by the next, in multiply-adds of the whole device.
+    filter_bytes, transformed_bytes: memory that Winograd's way may take for a convolution's filter,
+    and between its dispatches.
+    """
+
+    product_tiles: int
+    many_rows: int
+    row_groups: int
+    shortest_chunk: int
+    tiled_channels: int
+    fast_matrices: bool = False
+    matrix_side: int = 32
+    shortest_part: int = 256
+    winograd_channels: int = 16
+    first_read: float = 64
+    there_and_back: float = 32
+    filter_bytes: int = 1 << 25
+    transformed_bytes: int = 1 << 28
+
+
+@dataclass(frozen=True)
+class SoftwareSeed(Seed):
+    """A device whose workgroup is a task of one core with SIMD, and whose driver takes 100 ms and
+    more to compile each distinct tile size.
+
+    winograd_channels, winograd_pixels: channels from which on Winograd's transforms cost less than
+    the multiplications they save, and pixels below which a tenth of a model's time is not worth
+    the memory of filters twice as large (ResNet-50's 7x7 layers: 38 MB).
+    small_tile_channels, small_tile_pixels: channels from which on, and pixels up to which, tiles of
+    2x2 outputs alone, those of 4x4 not being exact enough, save time (of 32 channels and 28x28
+    pixels 6 %; at 56x56 they take 30 % longer than without them, of 16 channels 35 %).
+    large_convolution: multiply-adds from which on tiles of 16 channels, a third faster, are worth
+    twice the time that tiles of 8 take to compile (0.4 s).
+    small_convolution: multiply-adds below which tiles of 8 channels by 4 pixels, which take a third
+    longer than by 8, do: they take half the time to compile (0.25 s of a first start).
+    large_product: multiply-adds from which on a tenth of the time is worth compiling 16 rows a
+    tile, which takes a second more than 8.
+    row_groups, shortest_chunk: as in `GpuSeed`.
+    """
+
+    winograd_channels: int
+    winograd_pixels: int
+    small_tile_channels: int
+    small_tile_pixels: int
+    small_convolution: int
+    large_convolution: int
+    large_product: int
+    row_groups: int
+    shortest_chunk: int
+
+
+_GPU = GpuSeed(
+    "gpu",
+    "Not measured on hardware: what webnn_vk began with (1ae5cd9), from what is published for such "
+    "devices. The figures count an element read from shared memory as a multiply-add, which is how "
+    "the rules weigh tiles, and one from a buffer as four of them; they only order what a tuner "
+    "measures. What memory costs is from published figures: 512 GB/s beside 11.5 T multiply-adds a "
+    "second on an RX 6900 XT, 484 beside 6.3 on a Vega 64, 4800 beside 33 on an H200; its caches "
+    "give two to four times as much.",
+    Figures(units=64, width=32, registers=128, multiply_add=1, storage=4, texel=4, shared=1,
+            store=4, barrier=8, group=0),
+    fill=1 << 16,  # 2 waves of 1024 on each of 32 multiprocessors
+    depthwise_rows=(4, 1),
+    product_tiles=64,
+    many_rows=8192,
+    row_groups=512,
+    shortest_chunk=16384,
+    tiled_channels=16,
+)
+
+_SLOW_GATHERS = SoftwareSeed(
+    "llvmpipe-slow-gathers",
+    "Thresholds measured on lavapipe (Mesa 22.3) at 1ae5cd9, on two cores. The figures are fitted "
+    "to the CPU time of 277 schedules of 26 problems on an EPYC whose gathers are slow: 12 times "
+    "as long for the same tile as by texels. They are right within a factor of 1.4 (root mean "
+    "square); on these same problems the model's first choice took 3 % less time than the rules', "
+    "which count in addition what the driver takes to compile a tile, and so choose.",
+    Figures(units=2, width=8, registers=1024, multiply_add=0.08, storage=62, texel=4, shared=75,
+            store=46, barrier=69, group=134),
+    fill=1024,
+    # Powers of 2 would leave a part of the usual 7, 14, 28 ... rows idle.
+    depthwise_rows=(7, 4, 1),
+    winograd_channels=16,
+    winograd_pixels=64,
+    small_tile_channels=32,
+    small_tile_pixels=1024,
+    small_convolution=1 << 24,
+    large_convolution=1 << 25,
+    large_product=1 << 30,
+    row_groups=256,
+    shortest_chunk=4096,
+)
+_FAST_GATHERS = replace(
+    _SLOW_GATHERS,
+    name="llvmpipe",
+    source="As for slow gathers, but for loads from storage buffers and shared memory: so that a "
+    "matrix product by them takes 1.3 times as long as by texels. Derived, not fitted: from 23 to "
+    "26 against 26 to 42 GFLOP/s, reported for such a CPU.",
+    figures=replace(_SLOW_GATHERS.figures, storage=5.3, shared=6.4),
+)
+
+#: By vendor, as long as nothing was measured: what others report of cooperative matrices.
+_VENDOR_SEEDS = [
+    replace(_GPU, name=name, fast_matrices=fast, source=f"{_GPU.source} {reported}")
+    for name, fast, reported in (
+        ("nvidia", True, "Cooperative matrices: llama.cpp on an RTX 3090 (its issue 12767), 3 "
+         "times its kernels without them."),
+        ("amd", True, "Cooperative matrices: llama.cpp on an RX 9070 XT (its pull request 22620), "
+         "twice its kernels without them. Where a driver emulates them, as ncnn's issue 6504 saw "
+         "on RDNA2, tuning has to say otherwise."),
+        ("intel", False, "Cooperative matrices are left to tuning: on an Arc A770 others saw "
+         "anything from a thousandth to twenty times the speed (llama.cpp's issue 24404)."),
+        ("adreno", False, "Cooperative matrices are left to tuning: ncnn turned them off there "
+         "(its issue 6719)."),
+    )
+]
+
+#: Every kind of device, by the name that ``seed_name`` gives.
+SEEDS: dict[str, GpuSeed | SoftwareSeed] = {
+    seed.name: seed
+    for seed in (
+        _GPU,
+        *_VENDOR_SEEDS,
+        _FAST_GATHERS,
+        _SLOW_GATHERS,
+    )
+}
+_VENDORS = {0x10DE: "nvidia", 0x1002: "amd", 0x8086: "intel", 0x5143: "adreno"}
+
+
+def seed_name(profile: DeviceProfile) -> str:
+    """Which record of `SEEDS` a device has."""
+    if profile.device_type == "cpu":
+        return "llvmpipe-slow-gathers" if profile.slow_gathers else "llvmpipe"
+    return _VENDORS.get(profile.vendor_id, "gpu")

@@ -1,0 +1,143 @@
+"""Devices that run on the CPU: llvmpipe, SwiftShader. Measured on lavapipe (Mesa 22.3) at 1ae5cd9,
+on two cores, unless said otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.integers import ceil_divide
+
+from ..schedule import Schedule
+from .rules import Rules
+from .seeds import SoftwareSeed
+
+
+class Software(Rules):
+    """Preferences of a device whose workgroup is a task of one core with 8-wide SIMD, and whose
+    driver takes 100 ms and more to compile each distinct tile size."""
+
+    seed: SoftwareSeed
+    merges_epilogues = True
+    stores_on_the_way = False
+    # Another kernel to compile takes as long as storing this many once and a few more times.
+    computes_from = 1 << 20
+
+    def workgroup(self, count: int) -> int:
+        """Invocations per workgroup where ``count`` of them work independently: small enough that
+        few invocations still occupy all the cores."""
+        return 16 if count < 512 else 64
+
+    def copy(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        """Shared memory is memory like the other."""
+        return candidates[0]
+
+    def elementwise(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        """One SIMD group a workgroup, since each further one costs 35 ns to start, and several
+        vectors for each invocation, as long as all cores have some."""
+        candidates = [c for c in candidates if c.load == "texel"] or candidates
+        small = [c for c in candidates if c["LX"] == 8]
+        many = [c for c in small if problem.size >= self.seed.fill * 4 * c["ITEMS"]]
+        return max(many or small[:1], key=lambda c: c["ITEMS"])
+
+    def matmul(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        """One SIMD group a workgroup, and few distinct sizes. By texels where that can be: Mesa
+        loads one from a buffer of eight invocations in 20 cycles, and a vector from a storage
+        buffer element by element (512 x 512 x 512: 22 against 274 ms of CPU time)."""
+        vector = [c for c in candidates if c.kernel == "matvec"]
+        if vector:
+            return min(vector, key=lambda c: (c.load != "texel", c["LX"] * c["LY"]))
+        texels = [c for c in candidates if c.load == "texel"]
+        large = texels and problem.m * problem.n * problem.k >= self.seed.large_product
+        rows = 4 if problem.m <= 4 else 16 if large and problem.m > 8 else 8
+        columns = 8 if problem.n > 32 or texels else 4
+        return next(
+            c for c in texels or candidates
+            if c.kernel == "matmul" and (c["LY"], c["TM"], c["TN"]) == (1, rows, columns)
+        )
+
+    def attention(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        """One SIMD group a workgroup, as for products."""
+        return next((c for c in candidates if (c["LX"], c["LY"]) == (8, 1)), candidates[-1])
+
+    def rows(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        """Only few long rows need sharing. Texels where they can be had: loads from storage buffers
+        take ten times as long."""
+        candidates = [c for c in candidates if c.load == "texel"] or candidates
+        wanted = 32 if problem.rows < 64 and problem.length >= 256 else 1
+        return next((c for c in candidates if c["lanes"] >= wanted), candidates[-1])
+
+    def chunks(self, rows: int, length: int) -> int:
+        """Into how many pieces each of few and very long rows is cut."""
+        return max(1, min(self.seed.row_groups // rows, length // self.seed.shortest_chunk))
+
+    def conv(
+        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+    ) -> Schedule:
+        """Depthwise kernels where they fit, Winograd's where they pay, else one SIMD group of
+        pixels a workgroup."""
+        candidates = _fastest_loads(candidates)
+        depthwise = [c for c in candidates if c.kernel == "conv_depthwise"]
+        for tall in self.seed.depthwise_rows:
+            for candidate in depthwise:
+                if candidate["TP"] == tall:
+                    return candidate
+        winograd = [c for c in candidates if c.kernel == "winograd"]
+        pixels = problem.N * problem.OH * problem.OW
+        channels = min(problem.IC, problem.OC)
+        seed = self.seed
+        # Where only small tiles are exact enough.
+        small = not any(c["TILE"] == 4 for c in winograd) and (
+            channels < seed.small_tile_channels or pixels > seed.small_tile_pixels
+        )
+        if winograd and not small and (
+            channels >= seed.winograd_channels and pixels >= seed.winograd_pixels
+        ):
+            return self._winograd(winograd, problem)
+        wide = [c for c in candidates if c.kernel == "conv_wide" and c.load == "texel"]
+        if wide:
+            work = pixels * problem.OC * problem.IC * problem.KH * problem.KW
+            tile = (16, 8) if work >= seed.large_convolution else (8, 8)
+            if work < seed.small_convolution:
+                tile = 8, 4
+            return next(c for c in wide if (c["TC"], c["TP"]) == tile)
+        channels = 8 if problem.OC > 4 else 4
+        return next(
+            c for c in candidates
+            if c.kernel == "conv" and c["LX"] == 8 and c["TC"] == channels
+        )
+
+    def _winograd(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
+        """Large tiles where they save a third of the multiplications of small ones, since their
+        filter takes twice the memory (ResNet-50's 14x14 layers: 31 MB for 2 % of its time), and
+        where there are enough of them to fill the products' rows. Two sizes of product, 8 or 4
+        tiles by 64 channels."""
+        small, large = (
+            problem.N * ceil_divide(problem.OH, tile) * ceil_divide(problem.OW, tile)
+            for tile in (2, 4)
+        )
+        pays = 3 * 36 * large <= 2 * 16 * small  # so many multiplications for each tile
+        exact = any(c["TILE"] == 4 for c in candidates)
+        tile, tiles = (4, large) if exact and pays and large >= 8 else (2, small)
+        rows = 8 if tiles > 4 else 4
+        columns = 8 if problem.OC > 32 else 4
+        return next(
+            c for c in candidates if (c["TILE"], c["TM"], c["TN"]) == (tile, rows, columns)
+        )
+
+
+def _fastest_loads(candidates: Sequence[Schedule]) -> Sequence[Schedule]:
+    """Those that read texels, if any do: lavapipe loads storage buffers lane by lane, through
+    memory (63 ns a load of 8 elements where texels take 7 ns for 32, on an EPYC of 2021)."""
+    return [c for c in candidates if c.load == "texel"] or candidates

@@ -1,0 +1,76 @@
+"""Outputs seen as [outer, middle, inner], where the position along ``middle`` decides what is read.
+
+Pooling and resampling are such. An invocation computes a position's coordinates and weights once
+and uses them for several elements along the outer or the inner dimension, because the integer
+divisions for a position cost more than an element. Batch normalisation, with channels in the
+middle, goes the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from webnn_vk.codegen.spec import Constant, Param
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.integers import ceil_divide
+
+from .heuristics import rules
+from .rows import check_iterations, loop_budget
+from .schedule import Schedule
+
+#: What `lib/positions.glsl.j2` reads.
+PARAMS = tuple(
+    Param(name) for name in ("outer", "middle", "inner", "lead", "items", "invocations")
+)
+CONSTANTS = (Constant("OUTER"),)
+
+# Elements that an invocation takes at most.
+_ITEMS = 8
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Sizes of the three dimensions; ``iterations``: those of the loops for one element."""
+
+    outer: int
+    middle: int
+    inner: int
+    iterations: int = 1
+
+
+@dataclass(frozen=True)
+class Work:
+    """Values of `PARAMS` and `CONSTANTS`, and the number of invocations needed."""
+
+    params: Mapping[str, int]
+    constants: Mapping[str, int]
+    invocations: int
+
+
+def schedules(p: Positions, profile: DeviceProfile) -> Sequence[Schedule]:
+    """The one schedule there is: several elements per invocation, fewer where that would leave too
+    few invocations to fill the device. Unsupported where one element takes too many iterations."""
+    check_iterations(p.iterations, profile)
+    items = min(_ITEMS, p.outer * p.middle * p.inner // rules(profile).fill)
+    budget = loop_budget(profile)
+    if budget is not None:
+        items = min(items, budget // (p.iterations + 1))
+    return [Schedule("positions", (("items", max(1, items)),))]
+
+
+def work(p: Positions, schedule: Schedule) -> Work:
+    """The kernel's numbers for a schedule: an invocation's elements lie along the outer or the
+    inner dimension, whichever is longer."""
+    items = schedule["items"]
+    along_outer = p.outer >= p.inner
+    if along_outer:
+        lead, blocks = p.inner, ceil_divide(p.outer, items)
+    else:
+        lead, blocks = ceil_divide(p.inner, items), p.outer
+    invocations = lead * p.middle * blocks
+    params = {
+        "outer": p.outer, "middle": p.middle, "inner": p.inner, "lead": lead, "items": items,
+        "invocations": invocations,
+    }
+    return Work(params, {"OUTER": int(along_outer)}, invocations)

@@ -1,0 +1,142 @@
+"""Products of integers of 8 bits by dot products of four of them, an instruction of
+VK_KHR_shader_integer_dot_product, with tiles in shared memory. The sums are exact. Where the
+feature is missing, plain arithmetic takes the instruction's place: for tests."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide
+
+from ..ops.quantized import INTEGER_STEP
+from . import epilogue as fused
+from .dispatch import Binding, Dispatch, Unsupported, grid
+from .expression import used_features
+from .family import Family
+from .node import KernelNode
+from .schedule import Schedule
+
+KERNEL = "matmul_dot"
+# What may be loaded of a at once: 16 elements, 4, or 4 that no word begins with.
+_LOADS = ("vectors", "words", "bytes")
+_PARAMS = (
+    *(Param(name) for name in ("M", "N", "K", "steps", "last")), Param("zero", "int"),
+)
+_CONSTANTS = (Constant("TM"), Constant("TN"), Constant("BK"))
+
+
+@dataclass(frozen=True)
+class IntegerSums:
+    """out[m, n] = Σ (a[m, k] − a_zero_point) · (b[n, k] − zero_points[n]). ``data_type`` is that of
+    a; ``zero_points``: whether any of b's is not 0."""
+
+    m: int
+    n: int
+    k: int
+    data_type: str
+    a_zero_point: int
+    zero_points: bool
+
+    @property
+    def load(self) -> str:
+        """How a is read: the best of `_LOADS` that the length of its rows allows."""
+        for load, elements in zip(_LOADS, (16, 4), strict=False):
+            if not self.k % elements:
+                return load
+        return "bytes"
+
+
+class IntegerProductFamily(Family):
+    """See the module's docstring."""
+
+    name = "integer_product"
+    fuses = True
+
+    def problem(self, node: KernelNode) -> IntegerSums:
+        a = node.operands["a"]
+        k, n = a.shape[-1], node.operands["b"].shape[0]
+        # All rows share b, so that batches are just more rows.
+        return IntegerSums(
+            a.size // k, n, k, a.data_type, round(node.arguments["a_zero_point"]),
+            node.operand("zero_points") is not None,
+        )
+
+    def candidates(self, problem: IntegerSums, profile: DeviceProfile) -> Sequence[Schedule]:
+        schedules = [
+            Schedule(KERNEL, (("LX", lanes), ("LY", lanes), ("TM", 4), ("TN", 4), ("BK", 4)))
+            for lanes in (8, 16)
+        ]
+        return [s for s in schedules if _fits(s, profile)]
+
+    def lower(
+        self, node: KernelNode, problem: IntegerSums, schedule: Schedule, profile: DeviceProfile
+    ) -> list[Dispatch]:
+        p = problem
+        names = ("a", "b", "sums", *["zero_points"] * p.zero_points)
+        values = [*(node.operands[name].value for name in names), node.output.value]
+        largest = max(value.descriptor.byte_length for value in values)
+        if largest > profile.max_storage_buffer_range:
+            raise Unsupported(
+                f"a product of integers with {largest} bytes in one operand; a binding has "
+                f"{profile.max_storage_buffer_range} at most"
+            )
+        extra = fused.build(node)
+        spec = _spec(
+            p.load, p.data_type, p.zero_points, node.out_type, profile.features, extra
+        )
+        # The kernel makes signed numbers of unsigned ones: the same bits but for the first one.
+        zero = p.a_zero_point - 128 * (p.data_type == "uint8")
+        params = {
+            "M": p.m, "N": p.n, "K": p.k, "steps": ceil_divide(p.k, INTEGER_STEP),
+            "last": (p.m * p.k - 1) // 4, "zero": zero, **extra.values,
+        }
+        rows, columns = schedule["LY"] * schedule["TM"], schedule["LX"] * schedule["TN"]
+        return [Dispatch(
+            spec,
+            (*map(Binding, values), *extra.bindings),
+            grid(ceil_divide(p.m, rows) * ceil_divide(p.n, columns), profile),
+            params,
+            dict(schedule.numbers),
+            KERNEL,
+            f"{p.data_type} by {p.load} {rows}x{columns}",
+            2 * p.m * p.n * p.k + extra.flops,
+            sum(value.descriptor.byte_length for value in values) + extra.bytes,
+        )]
+
+    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
+        if "integer_dot_product" not in features:
+            return  # no graph has such a product then
+        for load, data_type, zeros in itertools.product(_LOADS, ("int8", "uint8"), (False, True)):
+            yield _spec(load, data_type, zeros, "float32", features, fused.nothing("float32"))
+
+
+def _fits(schedule: Schedule, profile: DeviceProfile) -> bool:
+    lanes = schedule["LX"] * schedule["LY"]
+    sides = schedule["LY"] * schedule["TM"] + schedule["LX"] * schedule["TN"]
+    # Two tiles of each operand, whose rows have one vector more.
+    shared = 2 * sides * (schedule["BK"] + 1) * VECTOR_BYTES
+    return lanes <= profile.max_workgroup_invocations and shared <= profile.max_shared_memory
+
+
+def _spec(
+    load: str, data_type: str, zero_points: bool, out_type: str, features: frozenset[str],
+    extra: fused.Epilogue,
+) -> KernelSpec:
+    buffers = (
+        Buffer("a", "uint32", "r", 4 if load == "vectors" else 1),
+        Buffer("b", "uint32", "r", 4),
+        Buffer("sums", "int32"),
+        *([Buffer("zeros", "int32")] if zero_points else []),
+        Buffer("out", out_type, "w"),
+        *extra.buffers,
+    )
+    options = {"a_load": load, "unsigned": data_type == "uint8", "zero_points": zero_points}
+    return KernelSpec(
+        f"{KERNEL}.comp.j2", buffers, (*_PARAMS, *extra.params), _CONSTANTS,
+        (*options.items(), *extra.options),
+        used_features(features, buffers, extra.int64) | (features & {"integer_dot_product"}),
+    )

@@ -1,0 +1,50 @@
+"""A graph whose device nodes have become dispatches: what `program/` lays out in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..ir import Node, Value
+from .dispatch import Dispatch
+
+
+@dataclass(frozen=True)
+class DeviceWork:
+    """Dispatches that compute one kernel's results. ``titles`` name the operators in it, for
+    reports; what is read and written stands in the dispatches' bindings. ``Scratch`` memory is
+    shared by the dispatches of one ``DeviceWork`` and dead after it."""
+
+    titles: tuple[str, ...]
+    dispatches: tuple[Dispatch, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class HostWork:
+    """A node that the CPU computes, and why."""
+
+    node: Node
+    reason: str
+
+
+@dataclass(frozen=True)
+class Alias:
+    """``output`` lies in the memory of ``source``, from byte ``offset`` on: it has the same
+    elements in the same order, or a range of them. It may stand before the work that makes either.
+    """
+
+    output: Value
+    source: Value
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class LoweredGraph:
+    """Work in the order of execution. ``folded`` are the titles of nodes that were computed when
+    the graph was built."""
+
+    inputs: Mapping[str, Value]
+    outputs: Mapping[str, Value]
+    works: tuple[DeviceWork | HostWork | Alias, ...]
+    folded: tuple[str, ...] = ()

@@ -1,0 +1,289 @@
+"""Matrix products: matmul, gemm, and convolutions that can be computed as such.
+
+Five templates: ``matmul`` (register tiles straight from the buffers: CPUs), ``matmul_tiled``
+(shared memory: GPUs), ``matmul_coopmat`` and ``matmul_coopmat2`` (cooperative matrices: GPUs that
+have them, see ``coopmat`` and ``coopmat2``) and ``matvec`` (M or N is 1). All accumulate in
+float32. GPUs may cut a long inner dimension into parts (``split_k``).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from webnn_vk.codegen.spec import KernelSpec
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.integers import round_up
+
+from ..ops.lowering import QuantizedProduct
+from ..types.access import Access, collapse
+from ..types.data_types import DATA_TYPES, FLOAT_TYPES
+from . import common_epilogues, coopmat, coopmat2, heuristics, split_k
+from . import epilogue as fused
+from .choose import choose
+from .dispatch import Dispatch, Packed, Scratch
+from .family import Family
+from .loads import has_texels
+from .node import KernelNode
+from .packing import Panels, is_weight
+from .product import Product, matrix, normalize, pieces
+from .product_dispatch import in_parts, one_dispatch, product_spec, tile_bytes, tile_shape, vectors
+from .rows import loop_budget
+from .schedule import Schedule, Tuned
+
+_BY_TILES = ("matmul_tiled", coopmat.KERNEL, coopmat2.KERNEL)
+# Sums that go through a scratch buffer are rare: one kernel for them on every device.
+_DIRECT = Schedule("matmul", (("LX", 8), ("LY", 8), ("TM", 4), ("TN", 4)))
+
+
+class Matmul(Family):
+    """See the module's docstring."""
+
+    name = "matmul"
+    fuses = True
+
+    def takes(self, node: KernelNode, operand: str) -> bool:
+        access = node.operands[operand]
+        if operand == "scale":
+            return access.is_dense
+        if operand == "c":
+            return min(access.strides, default=0) >= 0
+        return matrix(_oriented(node, operand)) is not None
+
+    def stores(self, node: KernelNode) -> bool:
+        out = node.output
+        if not out.is_permutation or out.size != out.value.descriptor.size:
+            return False
+        # A column vector may lie in any stride: its one column has none.
+        return out.shape[-1] == 1 or out.strides[-1] == 1
+
+    def problem(self, node: KernelNode) -> Product:
+        """The product that a node with a `Product` lowering is."""
+        a, b, out = _oriented(node, "a"), _oriented(node, "b"), node.output
+        (m, k), n = a.shape[-2:], b.shape[-1]
+        c = node.operand("c")
+        shape = out.shape[:-2]
+        batch, (a_batch, b_batch, out_batch) = collapse(
+            shape,
+            a.broadcast((*shape, m, k)).strides[:-2],
+            b.broadcast((*shape, k, n)).strides[:-2],
+            out.strides[:-2],
+        )
+        if batch == (1,):
+            batch = a_batch = b_batch = out_batch = ()
+        (lda, a_transposed), (ldb, b_transposed) = matrix(a), matrix(b)
+        scale = node.operand("scale")
+        return normalize(Product(
+            m, n, k, lda, ldb, out.strides[-2] if m > 1 else n, a_transposed, b_transposed,
+            batch, a_batch, b_batch, out_batch,
+            (0, 0) if c is None else c.broadcast((m, n)).strides,
+            node.arguments.get("alpha", 1.0), node.arguments.get("beta", 1.0),
+            (a.offset, b.offset, 0 if c is None else c.offset, out.offset),
+            panel=panel_of(b), data_type=a.data_type,
+            quantized="b" if isinstance(node.lowering, QuantizedProduct) else "",
+            zero_point=node.arguments.get("zero_point", 0.0),
+            block=0 if scale is None else k // scale.shape[1],
+        ))
+
+    def candidates(self, problem: Product, profile: DeviceProfile) -> Sequence[Schedule]:
+        p = problem
+        if p.panel:
+            return [s for s in self._tilings(p, profile) if tile_shape(p, s)[1] == p.panel]
+        if p.n == 1 and (p.ldb == 1 or p.b_transposed):
+            small = (8, 1) if p.a_transposed else (1, 8)
+            return [
+                Schedule("matvec", (("LX", x), ("LY", y)), load)
+                for load in _loads(p, profile) for x, y in (small, (32, 4))
+            ]
+        return self._tilings(p, profile)
+
+    def _tilings(self, p: Product, profile: DeviceProfile) -> list[Schedule]:
+        direct = [
+            Schedule("matmul", (("LX", 8), ("LY", y), ("TM", tm), ("TN", tn)))
+            for y, tm, tn in ((1, 4, 4), (1, 4, 8), (1, 8, 4), (1, 8, 8), (8, 4, 4))
+        ]
+        tiled = [
+            Schedule(
+                "matmul_tiled",
+                (("LX", lanes), ("LY", lanes), ("TM", tile), ("TN", tile), ("BK", steps)),
+            )
+            for side, lanes, tile, steps in ((32, 8, 4, 16), (64, 16, 4, 16), (128, 16, 8, 8))
+            if lanes * lanes <= profile.max_workgroup_invocations
+            and tile_bytes(side, side, steps, not p.a_transposed, p.b_transposed)
+            <= profile.max_shared_memory
+            # Element by element, both operands' loads take more registers than GFX1100 has.
+            and (tile < 8 or any(vectors(p, p.starts)))
+        ]
+        by_tiles = tiled + coopmat.schedules(p, profile) + coopmat2.schedules(p, profile)
+        cut = heuristics.rules(profile).cuts_products
+        in_parts = split_k.schedules(p, by_tiles, profile) if cut else []
+        return direct + by_tiles + in_parts + [
+            Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", tm), ("TN", tn)), load)
+            for load in _loads(p, profile)[1:] for tm, tn in ((4, 8), (8, 8), (16, 8))
+        ]
+
+    def pack(self, node: KernelNode, profile: DeviceProfile, tuned: Tuned) -> KernelNode:
+        return pack_panels(self, node, profile, tuned)
+
+    def lower(
+        self, node: KernelNode, problem: Product, schedule: Schedule, profile: DeviceProfile
+    ) -> list[Dispatch]:
+        """Operands larger than a binding are cut into several dispatches."""
+        a, b = (node.operands[name] for name in problem.operands[:2])
+        c = node.operand(problem.operands[2])
+        if schedule.parts > 1:
+            return in_parts(problem, node, a, b, c, schedule, profile)
+        itemsize = max(DATA_TYPES[a.data_type].size, DATA_TYPES[b.data_type].size)
+        dispatches: list[Dispatch] = []
+        scratch: list[Scratch] = []
+        for group in pieces(problem, itemsize, profile):
+            if not scratch:
+                # Partial sums go back and forth between two buffers, whose size the first group,
+                # the largest, decides.
+                largest = group[0].product
+                scratch = [Scratch(largest.m * largest.n * 4) for _ in group[1:3]]
+            for i, piece in enumerate(group):
+                last = i == len(group) - 1
+                addend: Access | Scratch | None = c
+                if i:
+                    # What the inner dimension's earlier parts added up to.
+                    addend = scratch[(i - 1) % 2]
+                    part = replace(piece.product, c_strides=(piece.product.n, 1), beta=1.0)
+                    piece = replace(piece, product=part, c=0)
+                out: Access | Scratch = node.output
+                if not last:
+                    part = replace(piece.product, ldo=piece.product.n)
+                    out, piece = scratch[i % 2], replace(piece, product=part, out=0)
+                by_parts = len(group) > 1 and schedule.kernel in _BY_TILES
+                way = _DIRECT if by_parts else schedule
+                dispatches.append(one_dispatch(piece, node, a, b, addend, out, way, profile))
+        return dispatches
+
+    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
+        yield from coopmat.catalogue(features)
+        yield from coopmat2.catalogue(features)
+        yield from split_k.catalogue(features)
+        flags = (False, True)
+        for data_type, addend, ta in itertools.product(FLOAT_TYPES, flags, flags):
+            c_type = data_type if addend else None
+
+            def spec(
+                kernel, tb, va, vb, c_type=c_type, data_type=data_type, ta=ta, out=None,
+                texels=False, extra=None, wide=False,
+            ):
+                return product_spec(
+                    kernel, data_type, c_type, out or data_type, ta, tb, va, vb, features, extra,
+                    texels=texels, wide=wide,
+                )
+
+            for vector, texels in itertools.product(flags, flags):
+                if data_type == "float32" or not texels:
+                    yield spec("matvec", False, vector, vector, texels=texels)
+            for tb in flags:
+                for va, vb in itertools.product(flags, flags):
+                    yield spec("matmul", tb, va, vb)
+                    if data_type == "float32":
+                        yield spec("matmul", tb, va, vb, texels=True)
+                        for texels in flags if addend else ():
+                            merged = common_epilogues.merged()
+                            yield spec("matmul", tb, va, vb, texels=texels, extra=merged)
+                    yield spec("matmul_tiled", tb, va, vb)
+                    if data_type == "float16" and not addend:
+                        # One of several parts of the inner dimension.
+                        yield spec("matmul_tiled", tb, va, vb, out="float32")
+                        if va and vb:
+                            yield spec("matmul_tiled", tb, va, vb, out="float32", wide=True)
+                if data_type == "float16":
+                    yield spec("matmul_tiled", tb, True, True, wide=True)
+                    # Sums over parts of the inner dimension.
+                    for kernel in ("matmul", *(["matvec"] if not tb else [])):
+                        yield spec(kernel, tb, False, False, out="float32")
+                        if addend:
+                            for out in FLOAT_TYPES:
+                                yield spec(kernel, tb, False, False, c_type="float32", out=out)
+
+    def common(self, features: frozenset[str]) -> Iterator[KernelSpec]:
+        def spec(
+            kernel: str, addend: bool, tb: bool, vb: bool, extra: fused.Epilogue
+        ) -> KernelSpec:
+            return product_spec(
+                kernel, "float32", "float32" if addend else None, "float32", False, tb, True, vb,
+                features, extra, texels=kernel == "matmul",
+            )
+
+        yield from split_k.common(features)
+        for kernel in ("matmul", "matmul_tiled"):
+            if kernel == "matmul_tiled":
+                # The other has one kernel for all of these: `fused.merged`.
+                for extra in common_epilogues.epilogues(common_epilogues.OF_CONVOLUTIONS):
+                    for vector in (False, True):
+                        yield spec(kernel, True, False, vector, extra)
+            for extra in common_epilogues.epilogues(common_epilogues.OF_BIASED):
+                yield spec(kernel, True, False, True, extra)
+            for extra in common_epilogues.epilogues(common_epilogues.OF_PRODUCTS):
+                yield spec(kernel, False, False, True, extra)
+            for extra in common_epilogues.epilogues(common_epilogues.OF_SCORES):
+                for transposed in (False, True):
+                    yield spec(kernel, False, transposed, True, extra)
+
+
+MATMUL = Matmul()
+
+
+# -- problems
+
+
+def _loads(p: Product, profile: DeviceProfile) -> tuple[str, ...]:
+    """How the device can read a and b, the plainest way first."""
+    texels = p.data_type == "float32" and has_texels(profile)
+    return ("storage", "texel") if texels else ("storage",)
+
+
+def _oriented(node: KernelNode, operand: str) -> Access:
+    """The operand as [.., rows, columns] of the product."""
+    access = node.operands[operand]
+    argument = dict(getattr(node.lowering, "transposed", ())).get(operand)
+    if argument is not None and node.arguments[argument]:
+        *batch, rows, columns = range(len(access.shape))
+        return access.permuted((*batch, columns, rows))
+    return access
+
+
+# -- packing
+
+
+def panel_of(b: Access) -> int:
+    """Columns of the panels in which b is packed; 0 where it is not packed."""
+    packing = b.value.packing if isinstance(b.value, Packed) else None
+    return packing.columns if isinstance(packing, Panels) else 0
+
+
+def pack_panels(
+    family: Family, node: KernelNode, profile: DeviceProfile, tuned: Tuned
+) -> KernelNode:
+    """The node with a constant b packed in panels as wide as the tiles that the device computes, so
+    that a workgroup reads contiguous memory. The node as it is where b can't be packed so, or where
+    packing gains nothing."""
+    p = family.problem(node)
+    assert isinstance(p, Product)
+    name = p.operands[1]
+    b = node.operands[name]
+    if not is_weight(b) or any(p.b_batch) or p.n == 1 or p.block:
+        return node
+    schedule = choose("matmul", MATMUL.candidates(p, profile), p, profile, tuned)
+    if schedule.kernel == "matvec":
+        return node
+    columns = tile_shape(p, schedule)[1]
+    size = round_up(p.n, columns) * p.k * DATA_TYPES[b.data_type].size
+    budget = loop_budget(profile)
+    if size > profile.max_storage_buffer_range or (budget is not None and p.k > budget):
+        return node  # b would be cut, which panels are not made for
+    if not p.b_transposed and p.ldb == p.n and p.n <= columns:
+        return node  # one panel already
+    rows, across = (1, p.ldb) if p.b_transposed else (p.ldb, 1)
+    packed = Packed(b.value, Panels(p.k, p.n, columns, rows, across, p.starts[1]))
+    # Where k and n step in the packed form, as the operand has its dimensions.
+    step = {rows: columns, across: 1}
+    strides = tuple(step.get(s, 0) if n > 1 else 0 for n, s in zip(b.shape, b.strides, strict=True))
+    return replace(node, operands={**node.operands, name: Access(packed, b.shape, strides)})

@@ -1,0 +1,127 @@
+"""Binding whole tensors for kernels that address all of them, and the dispatch of such a kernel.
+
+Where a tensor exceeds what one descriptor may span, it is bound in portions, each by a descriptor
+of its own; the shader picks the portion of each element it loads or stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from webnn_vk.codegen.spec import Buffer, KernelSpec
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.integers import padded
+
+from ..ir import Value
+from ..types.access import Access
+from ..types.data_types import DATA_TYPES
+from .dispatch import Binding, Dispatch, Scratch, Unsupported, grid
+from .epilogue import Epilogue
+from .node import KernelNode
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A buffer of a KernelSpec with what a Dispatch needs for it."""
+
+    buffer: Buffer
+    bindings: tuple[Binding, ...]
+    constants: dict[str, int]
+
+
+def bound(
+    name: str,
+    target: Access | Scratch,
+    profile: DeviceProfile,
+    access: str = "r",
+    data_type: str | None = None,
+    width: int = 1,
+    texels: int = 0,
+) -> Bound:
+    """All of a tensor as the kernel's buffer ``name``, in portions where needed. ``data_type`` is
+    that of the elements in the shader where it differs from the tensor's, and always for scratch
+    memory. ``width``: elements that the shader loads and stores at once.
+    ``texels``: up to how many bytes it is read as texels where it can be (``loads.texel_bytes``).
+
+    Unsupported when a tensor needs more portions than a kernel can have.
+    """
+    if isinstance(target, Scratch):
+        value, size = target, padded(target.size)
+    else:
+        value, size = target.value, padded(target.value.descriptor.byte_length)
+        data_type = data_type or target.data_type
+    assert data_type is not None
+    if access == "r" and data_type == "float32" and size <= texels:
+        return Bound(Buffer(name, data_type, width=4, load="texel"), (Binding(value),), {})
+    if size <= profile.max_storage_buffer_range:
+        return Bound(Buffer(name, data_type, access, width), (Binding(value),), {})
+    step = profile.max_storage_buffer_range
+    step -= step % max(256, profile.min_storage_buffer_offset_alignment)
+    starts = range(0, size, step)
+    if len(starts) > 64:
+        raise Unsupported(f"{size} bytes in bindings of {step}: more than 64 of them")
+    return Bound(
+        Buffer(name, data_type, access, width, len(starts)),
+        tuple(Binding(value, start, min(step, size - start)) for start in starts),
+        {f"PORTION_{name}": step // DATA_TYPES[data_type].size},
+    )
+
+
+def unread(
+    name: str, data_type: str, other: Access | Scratch, width: int = 1, texels: int = 0
+) -> Bound:
+    """A buffer that the kernel declares but does not read this time. Something has to be bound to
+    it: the first bytes of ``other``. ``width`` and ``texels`` as for ``bound``."""
+    value = other if isinstance(other, Scratch) else other.value
+    if texels and data_type == "float32":
+        buffer = Buffer(name, data_type, width=4, load="texel")
+    else:
+        buffer = Buffer(name, data_type, width=width)
+    return Bound(buffer, (Binding(value, 0, 16),), {})
+
+
+def check_bindings(count: int, what: str, profile: DeviceProfile) -> None:
+    """Unsupported when a kernel needs more descriptors than the device offers."""
+    limit = min(profile.max_storage_buffers_per_stage, profile.max_storage_buffers_per_set)
+    if count > limit:
+        raise Unsupported(f"{what} needs {count} storage buffers; the device offers {limit}")
+
+
+def total_bytes(bindings: Iterable[Binding]) -> int:
+    """Bytes of the tensors bound, each counted once: what a kernel moves at least."""
+    values = {b.value: None for b in bindings}
+    return sum(v.descriptor.byte_length if isinstance(v, Value) else v.size for v in values)
+
+
+def dispatch(
+    node: KernelNode,
+    spec: KernelSpec,
+    operands: Sequence[Bound],
+    epilogue: Epilogue,
+    groups: int,
+    params: Mapping[str, Any],
+    constants: Mapping[str, int],
+    profile: DeviceProfile,
+    *,
+    kernel: str,
+    variant: str,
+    flops: int,
+) -> Dispatch:
+    """The dispatch of a kernel whose buffers are the ``operands``, then the epilogue's. ``params``,
+    ``constants`` and ``flops`` are those of the kernel without the epilogue."""
+    check_bindings(spec.binding_count, node.title, profile)
+    bindings = (*(b for o in operands for b in o.bindings), *epilogue.bindings)
+    portion_sizes = {name: size for o in operands for name, size in o.constants.items()}
+    return Dispatch(
+        spec,
+        bindings,
+        grid(groups, profile),
+        {**params, **epilogue.values},
+        {**constants, **portion_sizes},
+        kernel,
+        variant,
+        flops + epilogue.flops,
+        total_bytes(bindings),
+    )

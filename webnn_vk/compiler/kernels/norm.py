@@ -1,0 +1,243 @@
+"""Layer and instance normalisation: rows brought to mean 0 and variance 1, in two passes; and by
+the root mean square alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.integers import ceil_divide
+
+from ..types.access import strides
+from ..types.data_types import FLOAT_TYPES
+from . import rows
+from .dispatch import Dispatch
+from .epilogue import Epilogue, build, nothing
+from .expression import used_features
+from .family import Family
+from .loads import texel_bytes
+from .multi_binding import bound, dispatch, unread
+from .node import KernelNode
+from .rows import Rows, Split, Vectors
+from .schedule import Schedule
+
+_NORM = (*rows.PARAMS, Param("rows"), Param("len"), Param("share", "float"),
+         Param("epsilon", "float"))
+_NORM_CONSTANTS = (
+    *rows.CONSTANTS, Constant("SCALED"), Constant("SHIFTED"), Constant("CENTRED")
+)
+# Of rows that are kept in registers, which lie side by side.
+_KEPT = (*(Param(name) for name in ("rows", "len", "channels")), Param("share", "float"),
+         Param("epsilon", "float"))
+_KEPT_CONSTANTS = (
+    *(Constant(name) for name in ("SCALED", "SHIFTED", "CENTRED", "KEPT", "ROWS")),
+    Constant("FULL", default=0), Constant("SUBGROUP", default=0),
+)
+_AFFINE = ("scale", "bias")
+#: What sums over a workgroup by subgroup operations need of a device.
+SUBGROUPS = frozenset({"subgroup_basic", "subgroup_arithmetic"})
+# Rows that share what a workgroup reads of scale and bias.
+_ROWS = (1, 2)
+_PLAIN = (Param("affine_step"), Param("channels"))
+_PERMUTED = (Param("digits", "uint", 8), Param("affine_stride", "uint", 8))
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """Rows to normalise. ``affine`` are the parameters that lead to an element's scale and bias;
+    ``permuted``: their dimensions are in another order than the row's; ``texels`` as in
+    ``Rows``."""
+
+    split: Split
+    texels: bool
+    permuted: bool
+    affine: tuple[tuple[str, int | tuple[int, ...]], ...]
+
+    @property
+    def rows(self) -> Rows:
+        # Iterations that an element costs: digits of its position where dimensions are permuted.
+        passes = 12 if self.permuted else 3
+        return Rows(self.split.rows, self.split.length, self.split.contiguous, passes, self.texels)
+
+    @property
+    def by_element(self) -> bool:
+        """Whether a row's elements have a scale and a bias each, instead of one for all."""
+        return bool(dict(self.affine)["affine_step"])
+
+    def vectors(self, lanes: int) -> Vectors:
+        """How ``lanes`` invocations load a row."""
+        return Vectors() if self.permuted else rows.vectors(self.rows, lanes)
+
+
+class Norm(Family):
+    """See the module's docstring."""
+
+    name = "norm"
+    fuses = True
+    input_loads = 3
+
+    def problem(self, node: KernelNode) -> Normalization:
+        shape, lowering = node.operands["input"].shape, node.lowering
+        axes = lowering.axes(shape, node.arguments)
+        affine: dict[str, int | tuple[int, ...]] = {"affine_step": 1, "channels": 1}
+        permuted = False
+        if lowering.channel is not None:
+            channel = lowering.channel(shape, node.arguments)
+            affine = {"affine_step": 0, "channels": shape[channel]}
+        elif "scale" in node.operands or "bias" in node.operands:
+            permuted = axes != tuple(sorted(axes))
+        if permuted:
+            affine = _permutation(shape, axes)
+        texels = node.operands["input"].data_type == "float32"
+        return Normalization(rows.split(shape, axes), texels, permuted, tuple(affine.items()))
+
+    def candidates(self, problem: Normalization, profile: DeviceProfile) -> Sequence[Schedule]:
+        """Rows that a workgroup keeps in registers may be summed by subgroup operations: but for
+        devices on a CPU, whose subgroups share no faster than their workgroups do."""
+        candidates = rows.schedules(problem.rows, profile)
+        if profile.features >= SUBGROUPS and profile.device_type != "cpu":
+            sizes = {candidate["lanes"] for candidate in candidates} | {profile.subgroup_size}
+            candidates += [
+                Schedule("subgroups", (("lanes", lanes), ("rows", together)))
+                for lanes in sorted(sizes) if problem.vectors(lanes).kept
+                for together in _ROWS
+                if together == 1 or (problem.by_element and _one_subgroup(lanes, profile))
+            ]
+        return candidates
+
+    def lower(
+        self, node: KernelNode, problem: Normalization, schedule: Schedule, profile: DeviceProfile
+    ) -> list[Dispatch]:
+        x, split, lanes = node.operands["input"], problem.split, schedule["lanes"]
+        texels = texel_bytes(profile, schedule.load)
+        epilogue = build(node, texels)
+        vectors = problem.vectors(lanes)
+        width = vectors.width
+        by_element = bool(vectors.way and problem.by_element)
+        side = 4 if by_element else 1
+        affine = [
+            bound(name, node.operands[name], profile, width=side, texels=texels)
+            if name in node.operands else unread(name, x.data_type, x, side, texels)
+            for name in _AFFINE
+        ]
+        operands = [
+            bound("x", x, profile, width=width, texels=texels), *affine,
+            bound("out", node.output, profile, "w", width=width),
+        ]
+        params: dict[str, Any] = {
+            "rows": split.rows, "len": split.length, "share": 1 / split.length,
+            "epsilon": node.arguments["epsilon"],
+        }
+        constants = vectors.values | {
+            "SCALED": int("scale" in node.operands),
+            "SHIFTED": int("bias" in node.operands),
+            "CENTRED": int(node.lowering.centred),
+        }
+        buffers, together = tuple(o.buffer for o in operands), 1
+        if vectors.kept:
+            subgroups = schedule.kernel == "subgroups"
+            spec = _kept_spec(buffers, by_element, subgroups, epilogue, profile.features)
+            together = schedule["rows"] if subgroups else 1
+            params["channels"] = dict(problem.affine)["channels"]
+            constants |= {"ROWS": together, "FULL": int(split.length == 4 * lanes * vectors.kept)}
+            if subgroups:
+                constants["SUBGROUP"] = lanes if _one_subgroup(lanes, profile) else 0
+        else:
+            spec = _norm_spec(
+                buffers, lanes > 1, vectors, by_element, problem.permuted, epilogue,
+                profile.features,
+            )
+            params |= split.params | dict(problem.affine)
+            constants |= split.constants
+        size, groups = rows.launch(ceil_divide(split.rows, together), lanes, profile)
+        return [
+            dispatch(
+                node, spec, operands, epilogue, groups, params, constants | {"LX": size}, profile,
+                kernel="norm", variant=vectors.named(schedule), flops=8 * x.size,
+            )
+        ]
+
+    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
+        for data_type in FLOAT_TYPES:
+            for group, ways in rows.WAYS.items():
+                for way in ways:
+                    for permuted in (False,) if way.way else (False, True):
+                        for side in sorted({1, way.width}):
+                            out = Buffer("out", data_type, "w", way.width)
+                            operands = (
+                                rows.inputs("x", data_type, way.width),
+                                *(rows.inputs(name, data_type, side) for name in _AFFINE),
+                            )
+                            for inputs in zip(*operands, strict=True):
+                                buffers, rest = (*inputs, out), nothing(data_type)
+                                if not way.kept:
+                                    yield _norm_spec(
+                                        buffers, group, way, side == 4, permuted, rest, features
+                                    )
+                                    continue
+                                yield _kept_spec(buffers, side == 4, False, rest, features)
+                                if features >= SUBGROUPS and inputs[0].load == "storage":
+                                    yield _kept_spec(buffers, side == 4, True, rest, features)
+
+
+def _permutation(shape: tuple[int, ...], reduced: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """How a position in the row, row-major over the sorted axes, leads to an element of an operand
+    whose dimensions are the axes as given."""
+    step_of = dict(zip(reduced, strides(tuple(shape[a] for a in reduced)), strict=True))
+    order = sorted(reduced)
+    fill = 8 - len(order)
+    return {
+        "digits": (1,) * fill + tuple(shape[a] for a in order),
+        "affine_stride": (0,) * fill + tuple(step_of[a] for a in order),
+    }
+
+
+def _one_subgroup(lanes: int, profile: DeviceProfile) -> bool:
+    """Whether a workgroup of so many invocations can be relied on to be one subgroup."""
+    if "subgroup_full" not in profile.features:
+        return False
+    if "subgroup_size_control" in profile.features:
+        return profile.min_subgroup_size <= lanes <= profile.max_subgroup_size
+    return lanes == profile.min_subgroup_size == profile.max_subgroup_size
+
+
+def _norm_spec(
+    buffers: tuple[Buffer, ...],
+    group: bool,
+    vectors: Vectors,
+    by_element: bool,
+    permuted: bool,
+    epilogue: Epilogue,
+    features: frozenset[str],
+) -> KernelSpec:
+    buffers += epilogue.buffers
+    return KernelSpec(
+        "norm.comp.j2", buffers,
+        _NORM + (_PERMUTED if permuted else _PLAIN) + epilogue.params,
+        _NORM_CONSTANTS,
+        options=(
+            ("group", group), ("vectors", vectors.way), ("by_element", by_element),
+            ("permuted", permuted), *epilogue.options,
+        ),
+        features=used_features(features, buffers, epilogue.int64),
+    )
+
+
+def _kept_spec(
+    buffers: tuple[Buffer, ...],
+    by_element: bool,
+    subgroups: bool,
+    epilogue: Epilogue,
+    features: frozenset[str],
+) -> KernelSpec:
+    buffers += epilogue.buffers
+    return KernelSpec(
+        "norm_kept.comp.j2", buffers, _KEPT + epilogue.params, _KEPT_CONSTANTS,
+        options=(("by_element", by_element), ("subgroups", subgroups), *epilogue.options),
+        features=used_features(features, buffers, epilogue.int64) | (
+            SUBGROUPS if subgroups else frozenset()
+        ),
+    )

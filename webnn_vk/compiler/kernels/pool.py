@@ -1,0 +1,132 @@
+"""Pooling. An invocation computes the outputs at one position of the spatial dimensions, of several
+images or channels. Pooling whose window is the whole input is computed as a reduction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
+from webnn_vk.driver.device_profile import DeviceProfile
+
+from ..types.data_types import ALL_TYPES, FLOAT_TYPES
+from . import indexing, rows
+from .dispatch import Dispatch, Unsupported
+from .epilogue import Epilogue, build, nothing
+from .expression import used_features
+from .family import Family
+from .indexing import Positions
+from .multi_binding import bound, dispatch
+from .node import KernelNode
+from .reduce import ReduceFamily, Reduction
+from .schedule import Schedule
+
+_REDUCTIONS = {"average": ("sum", "mean"), "l2": ("square", "sqrt"), "max": ("order", "")}
+_REDUCE = ReduceFamily()
+
+# Taps that an invocation goes through at most, those in the padding included: drivers take a device
+# away whose shader runs for seconds. Larger windows are rare, and combined axis by axis on the CPU.
+_TAPS = 1 << 22
+
+_PARAMS = (
+    *indexing.PARAMS,
+    Param("columns"),
+    *(Param(name, "uint", 2) for name in ("size", "window", "stride", "dilation", "before")),
+)
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """Pooling over two spatial dimensions; pairs are (height, width). ``before`` is the padding in
+    front, ``columns`` the width of the output."""
+
+    kind: str
+    positions: Positions
+    columns: int
+    size: tuple[int, int]
+    window: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    before: tuple[int, int]
+
+
+class PoolFamily(Family):
+    """See the module's docstring."""
+
+    name = "pool"
+    fuses = True
+    input_loads = 3
+
+    def problem(self, node: KernelNode) -> Pooling | Reduction:
+        x, arguments = node.operands["input"], node.arguments
+        kind = node.lowering.kind
+        height = 2 if arguments["layout"] == "nchw" else 1
+        spatial = x.shape[height : height + 2]
+        window, padding = arguments["window_dimensions"], arguments["padding"]
+        if window == spatial and arguments["dilations"] == (1, 1) and not any(padding):
+            return Reduction(*_REDUCTIONS[kind], rows.split(x.shape, (height, height + 1)))
+        vertical, horizontal = arguments["output_sizes"]
+        outer, inner = prod(x.shape[:height]), prod(x.shape[height + 2 :])
+        cost = window[0] * (window[1] + 2) + 1
+        return Pooling(
+            kind, Positions(outer, vertical * horizontal, inner, cost), horizontal, spatial, window,
+            arguments["strides"], arguments["dilations"], (padding[0], padding[2]),
+        )
+
+    def decides(self, problem: Pooling | Reduction) -> str:
+        return _REDUCE.name if isinstance(problem, Reduction) else self.name
+
+    def candidates(
+        self, problem: Pooling | Reduction, profile: DeviceProfile
+    ) -> Sequence[Schedule]:
+        if isinstance(problem, Reduction):
+            return _REDUCE.candidates(problem, profile)
+        return indexing.schedules(problem.positions, profile)
+
+    def lower(
+        self, node: KernelNode, problem: Pooling | Reduction, schedule: Schedule,
+        profile: DeviceProfile,
+    ) -> list[Dispatch]:
+        if isinstance(problem, Reduction):
+            return _REDUCE.lower(node, problem, schedule, profile)
+        p, x = problem, node.operands["input"]
+        # Positions before the input wrap around to beyond its end, never into it: the record has
+        # seen to it that the extents that padding and windows reach are below 2³¹.
+        if p.window[0] * p.window[1] > _TAPS:
+            raise Unsupported(
+                f"{p.window[0]} × {p.window[1]} taps in one invocation; {_TAPS} at most"
+            )
+        operands = bound("x", x, profile), bound("out", node.output, profile, "w")
+        epilogue = build(node)
+        spec = _spec(p.kind, tuple(o.buffer for o in operands), epilogue, profile.features)
+        work = indexing.work(p.positions, schedule)
+        size, groups = rows.launch(work.invocations, 1, profile)
+        params = {
+            "columns": p.columns, "size": p.size, "window": p.window, "stride": p.stride,
+            "dilation": p.dilation, "before": p.before,
+        }
+        return [
+            dispatch(
+                node, spec, operands, epilogue, groups, work.params | params,
+                {"LX": size} | work.constants, profile, kernel="pool", variant=p.kind,
+                flops=node.results[0].size * p.window[0] * p.window[1],
+            )
+        ]
+
+    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
+        for kind in _REDUCTIONS:
+            for data_type in ALL_TYPES if kind == "max" else FLOAT_TYPES:
+                buffers = Buffer("x", data_type), Buffer("out", data_type, "w")
+                yield _spec(kind, buffers, nothing(data_type), features)
+
+
+def _spec(
+    kind: str, buffers: tuple[Buffer, ...], epilogue: Epilogue, features: frozenset[str]
+) -> KernelSpec:
+    buffers += epilogue.buffers
+    return KernelSpec(
+        "pool.comp.j2", buffers, _PARAMS + epilogue.params, indexing.CONSTANTS,
+        options=(("op", kind), *epilogue.options),
+        features=used_features(features, buffers, epilogue.int64),
+    )

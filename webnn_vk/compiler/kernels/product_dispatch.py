@@ -1,0 +1,281 @@
+"""Products as dispatches: how operands are bound, what vectors they are loaded in, the spec."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide, round_up
+
+from ..types.access import Access
+from ..types.data_types import DATA_TYPES
+from . import coopmat, coopmat2, heuristics, split_k
+from . import epilogue as fused
+from .dispatch import Binding, Dispatch, Scratch, Unsupported, grid
+from .expression import used_features
+from .loads import as_texels
+from .node import KernelNode
+from .product import PARAMS, Piece, Product, parameters, spans
+from .raw_copy import alignment
+from .schedule import Schedule
+
+_ZERO_POINT = (Param("zero_point", "float"),)
+_BLOCKS = (Param("block_bits"),)
+_CONSTANTS = {
+    "matmul": (Constant("TM"), Constant("TN")),
+    "matmul_tiled": (Constant("TM"), Constant("TN"), Constant("BK")),
+    "matvec": (),
+}
+
+
+def _bind(
+    target: Access | Scratch, start: int, itemsize: int, elements: int, profile: DeviceProfile,
+    whole: bool = False,
+) -> tuple[Binding, int]:
+    """A binding that covers ``elements`` from ``start`` on, and the element it begins before; all
+    of the target where it may be ``whole``."""
+    value = target if isinstance(target, Scratch) else target.value
+    if whole or _bytes(target) <= profile.max_storage_buffer_range:
+        return Binding(value), start
+    offset = start * itemsize
+    offset -= offset % alignment(profile)
+    length = (start + elements) * itemsize - offset
+    return Binding(value, offset, round_up(length, VECTOR_BYTES)), start - offset // itemsize
+
+
+def _type_of(target: Access | Scratch) -> str:
+    return "float32" if isinstance(target, Scratch) else target.data_type
+
+
+def _bytes(target: Access | Scratch) -> int:
+    return target.size if isinstance(target, Scratch) else target.value.descriptor.byte_length
+
+
+def tile_bytes(
+    rows: int, columns: int, steps: int, a_along_k: bool, b_along_k: bool
+) -> int:
+    """Shared memory of the kernels with tiles (``lib/tiles``): two of each operand, and one vector
+    more a row where vectors lie along the inner dimension."""
+    a = rows * (steps * 4 + a_along_k * VECTOR_BYTES)
+    b = columns * (steps * 4 + b_along_k * VECTOR_BYTES)
+    return 2 * (a + b)
+
+
+def tile_shape(p: Product, schedule: Schedule) -> tuple[int, int]:
+    """Rows and columns of the output that a workgroup computes."""
+    if schedule.kernel == "matvec":
+        return 4 * schedule["LX" if p.a_transposed else "LY"], 1
+    if schedule.kernel in (coopmat.KERNEL, coopmat2.KERNEL):
+        return schedule["BM"], schedule["BN"]
+    return schedule["LY"] * schedule["TM"], schedule["LX"] * schedule["TN"]
+
+
+def between(
+    p: Product, node: KernelNode, a: Access | Scratch, b: Access | Scratch, out: Scratch,
+    schedule: Schedule, profile: DeviceProfile,
+) -> Dispatch:
+    """A product of float32 on the way of a node that is computed in several steps."""
+    return one_dispatch(Piece(p, *p.starts), node, a, b, None, out, schedule, profile)
+
+
+def in_parts(
+    p: Product, node: KernelNode, a: Access, b: Access, c: Access | None, schedule: Schedule,
+    profile: DeviceProfile,
+) -> list[Dispatch]:
+    """A product whose inner dimension is cut into parts, and their sum."""
+    sums = Scratch(split_k.scratch_bytes(p, schedule.parts))
+    part = split_k.partial(p, schedule.parts)
+    one = one_dispatch(
+        Piece(part, *part.starts), node, a, b, None, sums, schedule.of_part, profile, aligned=True
+    )
+    panels = {"b_panel": _panel_step(p, tile_shape(p, schedule)[1])}
+    bindings, bases = [Binding(sums)], [0, 0, 0, 0]
+    for i, access in ((2, c), (3, node.output)):
+        if access is not None:
+            size = DATA_TYPES[access.data_type].size
+            binding, bases[i] = _bind(access, p.starts[i], size, spans(p)[i], profile)
+            bindings.append(binding)
+    lanes = heuristics.rules(profile).workgroup(p.batches * p.m * p.n)
+    c_type = None if c is None else c.data_type
+    return [
+        replace(one, params={**one.params, **panels}),
+        split_k.summed(p, node, c_type, bindings, bases, lanes, profile),
+    ]
+
+
+def one_dispatch(
+    piece: Piece, node: KernelNode, a: Access | Scratch, b: Access | Scratch,
+    c: Access | Scratch | None, out: Access | Scratch, schedule: Schedule, profile: DeviceProfile,
+    aligned: bool = False,
+) -> Dispatch:
+    """``aligned``: the kernels of mixed types by vectors are to be had too."""
+    p, kernel = piece.product, schedule.kernel
+    data_type = p.data_type
+    c_type = None if c is None else _type_of(c)
+    out_type = "float32" if isinstance(out, Scratch) else node.out_type
+    a_size, b_size = (DATA_TYPES[_type_of(operand)].size for operand in (a, b))
+    reach = spans(p)
+    # A part of what exceeds a storage buffer begins where it likes, which texels can't: they are of
+    # all of it.
+    most = profile.max_storage_buffer_range
+    room = {"float32": 4 * profile.max_texel_buffer_elements}
+    read = [target for target in (a, b, c) if target is not None]
+    texels = schedule.load == "texel" and all(
+        _bytes(target) <= room.get(_type_of(target), most) for target in read
+    )
+    bindings, bases = [], []
+    for target, start, size, elements in (
+        (a, piece.a, a_size, reach[0]),
+        (b, piece.b, b_size, reach[1]),
+        (c, piece.c, DATA_TYPES[c_type].size if c_type else 0, reach[2]),
+        (out, piece.out, DATA_TYPES[out_type].size, reach[3]),
+    ):
+        if target is None:
+            bases.append(0)
+            continue
+        whole = texels and target is not out
+        binding, base = _bind(target, start, size, elements, profile, whole)
+        bindings.append(binding)
+        bases.append(base)
+    scale = node.operand("scale")
+    if scale is not None:
+        weights = 0 if p.quantized == "a" else 1
+        if bindings[weights].size is not None or bases[weights]:
+            raise Unsupported("weights with scales of blocks that are larger than a binding")
+        bindings.append(Binding(scale.value))
+    extra = fused.nothing(out_type) if isinstance(out, Scratch) else fused.build(node)
+    if kernel == "matmul" and c is not None and not (p.quantized or isinstance(out, Scratch)):
+        if heuristics.rules(profile).merges_epilogues:
+            extra = fused.merged(node, extra, bindings[0])
+    # Others of mixed types are in the pack without vectors alone.
+    plain = p.quantized or data_type == out_type and c_type in (None, data_type)
+    aligned = aligned or plain or bool(node.epilogue)
+    if kernel == coopmat.KERNEL:
+        by_vectors = coopmat.vectors(p, bases) if aligned else (False,) * 3
+        a_vector, b_vector, _ = by_vectors
+        spec = coopmat.spec(
+            data_type, c_type, out_type, (p.a_transposed, p.b_transposed), by_vectors,
+            profile.features, extra,
+        )
+    elif kernel == coopmat2.KERNEL:
+        a_vector = b_vector = coopmat2.whole_vectors(p)
+        spec = coopmat2.spec(
+            c_type, out_type, (p.a_transposed, p.b_transposed), a_vector,
+            coopmat2.stores_tensor(p, bases[3], out_type, schedule, profile), profile.features,
+            extra,
+        )
+    else:
+        a_vector, b_vector = vectors(p, bases) if aligned else (False, False)
+        if kernel == "matvec":
+            b_vector = a_vector and (p.a_transposed or _divides(bases[1], *p.b_batch))
+            a_vector = b_vector
+        wide = kernel == "matmul_tiled" and a_vector and b_vector and _wide(p, bases, schedule)
+        spec = product_spec(
+            kernel, data_type, c_type, out_type, p.a_transposed, p.b_transposed, a_vector,
+            b_vector, profile.features, extra, texels=texels, wide=wide,
+            weights=(p.quantized, _type_of(a if p.quantized == "a" else b)), blocks=p.block > 0,
+        )
+    rows, columns = tile_shape(p, schedule)
+    groups = p.batches * ceil_divide(p.m, rows) * ceil_divide(p.n, columns)
+    params = {**parameters(p, bases), "b_panel": _panel_step(p, columns), **extra.values}
+    if p.quantized:
+        params["zero_point"] = p.zero_point
+    if scale is not None:
+        params["block_bits"] = p.block.bit_length() - 1
+    widths = f"{'sv'[a_vector]}{'sv'[b_vector]}" + "x" * texels
+    transposed = f"{'t' if p.a_transposed else 'n'}{'t' if p.b_transposed else 'n'}"
+    return Dispatch(
+        spec,
+        (*bindings, *extra.bindings),
+        grid(groups, profile),
+        params,
+        dict(schedule.numbers),
+        kernel,
+        f"{transposed} {widths} {rows}x{columns}",
+        2 * p.batches * p.m * p.n * p.k + extra.flops,
+        p.batches * (
+            a_size * p.m * p.k + b_size * p.k * p.n + DATA_TYPES[out_type].size * p.m * p.n
+        ) + extra.bytes,
+    )
+
+
+def _panel_step(p: Product, columns: int) -> int:
+    """Elements from one tile's columns of b to the next one's."""
+    if p.panel:
+        return p.panel * p.k
+    return columns * (p.ldb if p.b_transposed else 1)
+
+
+def _divides(*numbers: int, by: int = 4) -> bool:
+    return not any(n % by for n in numbers)
+
+
+def vectors(p: Product, bases: Sequence[int]) -> tuple[bool, bool]:
+    """Whether a and b can be loaded in vectors of 4 elements."""
+    a = _divides(bases[0], p.lda, p.m if p.a_transposed else p.k, *p.a_batch)
+    b = _divides(
+        bases[1], p.ldb, p.k if p.b_transposed else p.n, *p.b_batch,
+        bases[3], p.n, p.ldo, *p.out_batch,
+    )
+    return a, b
+
+
+def _wide(p: Product, bases: Sequence[int], schedule: Schedule) -> bool:
+    """Whether both tiles of a float16 product can be loaded in vectors of 8 elements, which
+    invocations share evenly."""
+    rows, columns = tile_shape(p, schedule)
+    lanes = schedule["LX"] * schedule["LY"]
+    return p.data_type == "float16" and not p.quantized and _divides(
+        bases[0], p.lda, p.m if p.a_transposed else p.k, *p.a_batch,
+        bases[1], p.ldb, p.k if p.b_transposed else p.n, *p.b_batch, schedule["BK"], by=8,
+    ) and not (rows + columns) * schedule["BK"] % (8 * lanes)
+
+
+def product_spec(
+    kernel: str, data_type: str, c_type: str | None, out_type: str, a_transposed: bool,
+    b_transposed: bool, a_vector: bool, b_vector: bool, features: frozenset[str],
+    extra: fused.Epilogue | None = None, texels: bool = False,
+    weights: tuple[str, str] = ("", ""), wide: bool = False, blocks: bool = False,
+) -> KernelSpec:
+    """``weights``: which of a and b has another data type, and which; for ("", "") none has.
+    ``wide``: a and b are loaded in vectors of 8. ``blocks``: weights have scales of blocks."""
+    extra = extra or fused.nothing(out_type)
+    options = {"a_transposed": a_transposed, "addend": c_type is not None}
+    out_vector = False
+    if kernel == "matmul":
+        out_vector = b_vector and DATA_TYPES[out_type].size <= 4
+        options |= {
+            "b_transposed": b_transposed, "a_vector": a_vector, "b_vector": b_vector,
+            "out_vector": out_vector,
+        }
+    elif kernel == "matmul_tiled":
+        out_vector = b_vector and not b_transposed and DATA_TYPES[out_type].size <= 4
+        options |= {
+            "b_transposed": b_transposed, "a_vector": a_vector, "b_vector": b_vector,
+            "out_vector": out_vector,
+        }
+    else:
+        options |= {"vector": a_vector}
+        b_vector = a_vector and not a_transposed
+    quantized, weight_type = weights
+    vector = 8 if wide else 4
+    buffers = [
+        Buffer("a", weight_type if quantized == "a" else data_type, "r", vector * a_vector or 1),
+        Buffer("b", weight_type if quantized == "b" else data_type, "r", vector * b_vector or 1),
+        *([Buffer("c", c_type)] if c_type else []),
+        Buffer("out", out_type, "w", 4 if out_vector else 1),
+        *([Buffer("scale", "float32")] if blocks else []),
+        *extra.buffers,
+    ]
+    if texels:
+        buffers = [*as_texels(buffers)]
+    return KernelSpec(
+        f"{kernel}.comp.j2",
+        tuple(buffers),
+        (*PARAMS, *_ZERO_POINT[: bool(quantized)], *_BLOCKS[:blocks], *extra.params),
+        _CONSTANTS[kernel],
+        (*options.items(), *extra.options),
+        used_features(features, buffers, extra.int64, converts=True),
+    )

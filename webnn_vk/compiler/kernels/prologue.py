@@ -1,0 +1,130 @@
+"""Element-wise operators fused before another kernel (``node.prologue``): what it would have loaded
+from memory is computed where it is loaded.
+
+A family that offers this sets ``input_loads``: its templates load the operand ``input`` by
+``load_x`` and ``load4_x``. For those the prelude has functions that compute (lib/prologue.glsl.j2),
+so that neither the family nor its templates know of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from webnn_vk.codegen.spec import Buffer, Param
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.integers import padded
+
+from ..ir import Value
+from ..types.access import Access, collapse
+from .dispatch import Binding, Dispatch
+from .epilogue import index_of
+from .expression import Chain, rounded, used_features
+from .loads import texel_bytes
+from .multi_binding import check_bindings, total_bytes
+from .node import KernelNode
+
+_BUFFER = "x"
+
+
+def applied(
+    dispatches: Sequence[Dispatch], node: KernelNode, profile: DeviceProfile
+) -> list[Dispatch]:
+    """A node's dispatches, with what they load computed by the node's prologue."""
+    if node.prologue is None:
+        return list(dispatches)
+    value = node.operands["input"].value
+    return [
+        _applied(dispatch, node, node.prologue, value, profile)
+        if any(binding.value is value for binding in dispatch.bindings) else dispatch
+        for dispatch in dispatches
+    ]
+
+
+def _applied(
+    dispatch: Dispatch, node: KernelNode, before: KernelNode, value: Value, profile: DeviceProfile
+) -> Dispatch:
+    spec = dispatch.spec
+    names = [buffer.name for buffer in spec.buffers]
+    at = names.index(_BUFFER)
+    loaded = spec.buffers[at]
+    assert loaded.portions == 1, "what is larger than a binding is computed apart"
+    shape = before.output.shape
+    accesses = list(dict.fromkeys((*before.operands.values(), *before.sides)))
+    texels = texel_bytes(profile, loaded.load)
+    buffers, params, values, loads = [], [], {}, []
+    for number, access in enumerate(accesses):
+        name = f"q{number}"
+        way = _way(access, shape) if loaded.width == 4 else "gather"
+        fits = padded(access.value.descriptor.byte_length) <= texels
+        wide = way in ("flat", "vector")
+        buffers.append(
+            Buffer(name, access.data_type, width=4, load="texel")
+            if fits and access.data_type == "float32"
+            else Buffer(name, access.data_type, width=4 if wide else 1)
+        )
+        index, numbers = index_of(name, access, Access.dense(value, shape), shape)
+        params += [Param(number) for number in numbers]
+        values |= numbers
+        loads.append((name, index, way))
+    chain = _chain(before, {access: f"v_q{n}" for n, access in enumerate(accesses)})
+    *inner, (last, text) = chain.statements
+    new = replace(
+        spec,
+        buffers=(*spec.buffers[:at], *buffers, *spec.buffers[at + 1:]),
+        params=(*spec.params, *params, *chain.params),
+        options=(
+            *spec.options,
+            ("prologue", (*inner, (last, rounded(text, last)))),
+            ("prologue_loads", tuple(loads)),
+        ),
+        features=spec.features | used_features(profile.features, buffers),
+    )
+    check_bindings(new.binding_count, node.title, profile)
+    # Absent operands are bound to what is never looked at.
+    first = sum(buffer.portions for buffer in spec.buffers[:at])
+    other = Binding(accesses[0].value, 0, 16)
+    kept = [other if binding.value is value else binding for binding in dispatch.bindings]
+    bindings = (
+        *kept[:first], *(Binding(access.value) for access in accesses), *kept[first + 1:]
+    )
+    return replace(
+        dispatch, spec=new, bindings=bindings,
+        params={**dispatch.params, **values, **chain.values},
+        flops=dispatch.flops + chain.flops, bytes=total_bytes(bindings),
+    )
+
+
+def _chain(before: KernelNode, names: dict[Access, str]) -> Chain:
+    chain = Chain("q")
+    operands = {
+        p.name: (names[before.operands[p.name]], before.operands[p.name].value.descriptor)
+        for p in before.operator.operands
+    }
+    result = before.results[0]
+    came_out = [(chain.apply(before.operator, operands, before.arguments, result), result)]
+    for step in before.epilogue:
+        operands = {}
+        for p in step.operator.operands:
+            access = step.operands[p.name]
+            operands[p.name] = (
+                (names[access], access.value.descriptor) if isinstance(access, Access)
+                else came_out[-1 if access is None else access]
+            )
+        text = chain.apply(step.operator, operands, step.arguments, step.output)
+        came_out.append((text, step.output))
+    return chain
+
+
+def _way(access: Access, shape: tuple[int, ...]) -> str:
+    """How four elements of an operand are loaded that belong to four neighbours: like the result,
+    as a vector, as one for all, or each by its own index."""
+    if access.is_dense and access.shape == shape:
+        return "flat"
+    dims, (steps,) = collapse(shape, access.broadcast(shape).strides)
+    if dims[-1] % 4:
+        return "gather"
+    if steps[-1] == 0:
+        return "splat"
+    aligned = steps[-1] == 1 and not any(n % 4 for n in (*steps[:-1], access.offset))
+    return "vector" if aligned else "gather"

@@ -1,0 +1,98 @@
+"""Resampling along two dimensions. An invocation computes the outputs at one position of the two,
+of several images or channels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
+from webnn_vk.driver.device_profile import DeviceProfile
+
+from ..ops.resample import resample2d
+from . import indexing, rows
+from .dispatch import Dispatch
+from .epilogue import Epilogue, build, nothing
+from .expression import used_features
+from .family import Family
+from .indexing import Positions
+from .multi_binding import bound, dispatch
+from .node import KernelNode
+from .schedule import Schedule
+
+_MODES = {"nearest-neighbor": "nearest", "linear": "linear"}
+_PARAMS = (
+    *indexing.PARAMS, Param("between"),
+    Param("size", "uint", 2), Param("new_size", "uint", 2),
+)
+
+
+@dataclass(frozen=True)
+class Resampling:
+    """Two dimensions of ``size`` become ``new_size``; ``between`` elements lie between them."""
+
+    mode: str
+    positions: Positions
+    between: int
+    size: tuple[int, int]
+    new_size: tuple[int, int]
+
+
+class ResampleFamily(Family):
+    """See the module's docstring."""
+
+    name = "resample"
+    fuses = True
+
+    def problem(self, node: KernelNode) -> Resampling:
+        x, new_shape = node.operands["input"].shape, node.results[0].shape
+        # Which of the two axes comes first does not matter to the result.
+        first, second = sorted(node.arguments["axes"])
+        between = prod(x[first + 1 : second])
+        new_size = new_shape[first], new_shape[second]
+        return Resampling(
+            _MODES[node.arguments["mode"]],
+            Positions(prod(x[:first]), prod(new_size) * between, prod(x[second + 1 :])),
+            between, (x[first], x[second]), new_size,
+        )
+
+    def candidates(self, problem: Resampling, profile: DeviceProfile) -> Sequence[Schedule]:
+        return indexing.schedules(problem.positions, profile)
+
+    def lower(
+        self, node: KernelNode, problem: Resampling, schedule: Schedule, profile: DeviceProfile
+    ) -> list[Dispatch]:
+        p = problem
+        operands = (
+            bound("x", node.operands["input"], profile), bound("out", node.output, profile, "w")
+        )
+        epilogue = build(node)
+        spec = _spec(p.mode, tuple(o.buffer for o in operands), epilogue, profile.features)
+        work = indexing.work(p.positions, schedule)
+        size, groups = rows.launch(work.invocations, 1, profile)
+        params = {"between": p.between, "size": p.size, "new_size": p.new_size}
+        return [
+            dispatch(
+                node, spec, operands, epilogue, groups, work.params | params,
+                {"LX": size} | work.constants, profile, kernel="resample", variant=p.mode,
+                flops=(8 if p.mode == "linear" else 0) * node.results[0].size,
+            )
+        ]
+
+    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
+        for mode in _MODES.values():
+            for data_type in resample2d.limit("input").types:
+                buffers = Buffer("x", data_type), Buffer("out", data_type, "w")
+                yield _spec(mode, buffers, nothing(data_type), features)
+
+
+def _spec(
+    mode: str, buffers: tuple[Buffer, ...], epilogue: Epilogue, features: frozenset[str]
+) -> KernelSpec:
+    buffers += epilogue.buffers
+    return KernelSpec(
+        "resample.comp.j2", buffers, _PARAMS + epilogue.params, indexing.CONSTANTS,
+        options=(("mode", mode), *epilogue.options),
+        features=used_features(features, buffers, epilogue.int64),
+    )

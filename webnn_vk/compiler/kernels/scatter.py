@@ -1,0 +1,183 @@
+"""scatter_elements and scatter_nd, deterministic: of several updates of one place the last wins.
+
+Three steps: zero one word per place; every update claims its place with an atomic maximum; every
+element of the output is then written exactly once, from the update that holds its place or from
+the input. So no two invocations ever write one element, and nothing copies the input first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.integers import ceil_divide
+
+from ..ops.gather import INDEX_TYPES
+from . import raw_copy
+from .dispatch import Binding, Dispatch, Scratch, grid, workgroup
+from .family import Family
+from .gather import place_numbers, place_params
+from .node import KernelNode
+from .schedule import Schedule
+
+_FORMS = ("elements", "nd")
+
+
+def clear_spec() -> KernelSpec:
+    """The first step: zero the word of every place."""
+    return KernelSpec(
+        "scatter_clear.comp.j2", (Buffer("slots", "uint32", "w", 4),), (Param("count"),)
+    )
+
+
+def claim_spec(form: str, index_type: str) -> KernelSpec:
+    """The second: leave in each place's word the last update for it."""
+    return KernelSpec(
+        "scatter_claim.comp.j2",
+        (Buffer("indices", "uint32"), Buffer("slots", "uint32", "rw")),
+        (
+            *map(Param, ("first", "count", "run", "slot_first", "slot_count")),
+            *place_params(form),
+        ),
+        options=(("form", form), ("index_type", index_type)),
+    )
+
+
+def select_spec(width: int, features: frozenset[str]) -> KernelSpec:
+    """The third: write the output, elements ``width`` bytes wide."""
+    return KernelSpec(
+        "scatter_select.comp.j2",
+        (
+            raw_copy.buffer("src", width),
+            raw_copy.buffer("updates", width),
+            Buffer("slots", "uint32"),
+            raw_copy.buffer("dst", width, "w"),
+        ),
+        tuple(map(Param, (
+            "first", "count", "run", "slot_first", "update_first", "update_count",
+        ))),
+        features=raw_copy.storage_features(width, features),
+    )
+
+
+@dataclass(frozen=True)
+class Scattering:
+    """``count`` elements of ``width`` bytes, of which each place has ``run``."""
+
+    form: str
+    index_type: str
+    width: int
+    count: int
+    run: int
+
+
+class ScatterFamily(Family):
+    """See the module's docstring."""
+
+    name = "scatter"
+
+    def problem(self, node: KernelNode) -> Scattering:
+        form, target = node.lowering.form, node.output
+        itemsize = raw_copy.item_size(target.value)
+        # A place is a slice below the coordinates, or a single element.
+        run = place_numbers(node, form, itemsize)["run"] if form == "nd" else 1
+        width = raw_copy.widest(itemsize, (run,))
+        scale = width // itemsize
+        return Scattering(
+            form, node.operands["indices"].data_type, width, target.size // scale, run // scale
+        )
+
+    def candidates(self, problem: Scattering, profile: DeviceProfile) -> Sequence[Schedule]:
+        return [Schedule("scatter")]
+
+    def lower(
+        self, node: KernelNode, problem: Scattering, schedule: Schedule, profile: DeviceProfile
+    ) -> list[Dispatch]:
+        """Clear, claim and select; again for each range of the output above the binding limit."""
+        p = problem
+        # Ranges are bounded so that the words of their places, cut ones included, fit a binding
+        # too.
+        per_element = max(p.width, 4 if p.run == 1 else 4 // p.run + 1)
+        outs = list(raw_copy.ranges(p.count, per_element, profile))
+        places = [range(out.start // p.run, (out.stop - 1) // p.run + 1) for out in outs]
+        slots = Scratch(4 * max(map(len, places)))
+        dispatches = []
+        for out, place in zip(outs, places, strict=True):
+            dispatches.append(_clear(slots, profile))
+            dispatches += _claims(node, p.form, slots, place, profile)
+            dispatches += _selects(node, p.width, p.run, slots, out, profile)
+        return dispatches
+
+    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
+        yield clear_spec()
+        for form in _FORMS:
+            for index_type in INDEX_TYPES:
+                yield claim_spec(form, index_type)
+        for width in raw_copy.WIDTHS:
+            yield select_spec(width, features)
+
+
+def _clear(slots: Scratch, profile: DeviceProfile) -> Dispatch:
+    vectors = ceil_divide(slots.size, 16)
+    invocations = workgroup(profile)
+    return Dispatch(
+        clear_spec(), (Binding(slots),), grid(ceil_divide(vectors, invocations), profile),
+        {"count": vectors}, {"LX": invocations},
+        kernel="scatter", variant="clear", bytes=slots.size,
+    )
+
+
+def _claims(
+    node: KernelNode, form: str, slots: Scratch, places: range, profile: DeviceProfile
+) -> Iterator[Dispatch]:
+    indices = node.operands["indices"].value
+    numbers = place_numbers(node, form, raw_copy.item_size(node.operands["input"].value))
+    per_update = numbers.get("coordinates", 1)
+    size = raw_copy.item_size(indices) * per_update
+    invocations = workgroup(profile)
+    for part in raw_copy.ranges(indices.descriptor.size // per_update, size, profile):
+        yield Dispatch(
+            claim_spec(form, indices.data_type),
+            (raw_copy.bind_range(indices, part, size), Binding(slots)),
+            grid(ceil_divide(len(part), invocations), profile),
+            numbers | {
+                "first": part.start, "count": len(part),
+                "slot_first": places.start, "slot_count": len(places),
+            },
+            {"LX": invocations},
+            kernel="scatter",
+            variant=f"claim {form} {indices.data_type}",
+            bytes=(size + 4) * len(part),
+        )
+
+
+def _selects(
+    node: KernelNode, width: int, run: int, slots: Scratch, out: range, profile: DeviceProfile
+) -> Iterator[Dispatch]:
+    source, updates, target = (
+        access.value for access in (node.operands["input"], node.operands["updates"], node.output)
+    )
+    scale = width // raw_copy.item_size(target)
+    invocations = workgroup(profile)
+    for part in raw_copy.ranges(updates.descriptor.size // scale, width, profile):
+        yield Dispatch(
+            select_spec(width, profile.features),
+            (
+                raw_copy.bind_range(source, out, width),
+                raw_copy.bind_range(updates, part, width),
+                Binding(slots),
+                raw_copy.bind_range(target, out, width),
+            ),
+            grid(ceil_divide(len(out), invocations), profile),
+            {
+                "first": out.start, "count": len(out), "run": run,
+                "slot_first": out.start // run,
+                "update_first": part.start, "update_count": len(part),
+            },
+            {"LX": invocations},
+            kernel="scatter",
+            variant=f"select {8 * width} bit",
+            bytes=2 * width * len(out) + 4 * len(out) // run,
+        )

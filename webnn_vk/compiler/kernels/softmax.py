@@ -1,0 +1,90 @@
+"""Softmax along one dimension: an invocation or a workgroup per row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
+from webnn_vk.driver.device_profile import DeviceProfile
+
+from ..types.data_types import FLOAT_TYPES
+from . import rows
+from .dispatch import Dispatch
+from .epilogue import Epilogue, build, nothing
+from .expression import used_features
+from .family import Family
+from .loads import texel_bytes
+from .multi_binding import bound, dispatch
+from .node import KernelNode
+from .rows import Rows, Vectors
+from .schedule import Schedule
+
+_PARAMS = (Param("rows"), Param("len"), Param("inner"))
+# Iterations that an element costs: the largest, the sum, the quotient.
+_PASSES = 3
+
+
+class Softmax(Family):
+    """See the module's docstring."""
+
+    name = "softmax"
+    fuses = True
+    input_loads = 3
+
+    def problem(self, node: KernelNode) -> Rows:
+        x, axis = node.operands["input"], node.arguments["axis"]
+        length = x.shape[axis]
+        contiguous, texels = prod(x.shape[axis + 1 :]) == 1, x.data_type == "float32"
+        return Rows(x.size // length, length, contiguous, _PASSES, texels)
+
+    def candidates(self, problem: Rows, profile: DeviceProfile) -> Sequence[Schedule]:
+        return rows.schedules(problem, profile)
+
+    def lower(
+        self, node: KernelNode, problem: Rows, schedule: Schedule, profile: DeviceProfile
+    ) -> list[Dispatch]:
+        x, axis = node.operands["input"], node.arguments["axis"]
+        vectors = rows.vectors(problem, schedule["lanes"])
+        texels = texel_bytes(profile, schedule.load)
+        operands = (
+            bound("x", x, profile, width=vectors.width, texels=texels),
+            bound("out", node.output, profile, "w", width=vectors.width),
+        )
+        epilogue = build(node, texels)
+        group = schedule["lanes"] > 1
+        buffers = tuple(o.buffer for o in operands)
+        spec = _spec(buffers, group, vectors, epilogue, profile.features)
+        size, groups = rows.launch(problem.rows, schedule["lanes"], profile)
+        params = {
+            "rows": problem.rows, "len": problem.length, "inner": prod(x.shape[axis + 1 :])
+        }
+        return [
+            dispatch(
+                node, spec, operands, epilogue, groups, params, {"LX": size} | vectors.values,
+                profile, kernel="softmax", variant=vectors.named(schedule), flops=5 * x.size,
+            )
+        ]
+
+    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
+        for data_type in FLOAT_TYPES:
+            for group, ways in rows.WAYS.items():
+                for way in ways:
+                    out = Buffer("out", data_type, "w", way.width)
+                    for x in rows.inputs("x", data_type, way.width):
+                        yield _spec((x, out), group, way, nothing(data_type), features)
+
+
+def _spec(
+    buffers: tuple[Buffer, ...],
+    group: bool,
+    vectors: Vectors,
+    epilogue: Epilogue,
+    features: frozenset[str],
+) -> KernelSpec:
+    buffers += epilogue.buffers
+    return KernelSpec(
+        "softmax.comp.j2", buffers, _PARAMS + epilogue.params, vectors.constants,
+        options=(("group", group), ("vectors", vectors.way), *epilogue.options),
+        features=used_features(features, buffers, epilogue.int64),
+    )

@@ -1,0 +1,136 @@
+"""Matrix products with few outputs and a long inner dimension, cut into parts along it: every part
+is a batch of a product by one of the kernels with tiles, whose sums go to scratch memory, and a
+second dispatch adds them up. The order is fixed: results are the same at every run.
+
+A schedule with several ``parts`` computes so.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.integers import ceil_divide
+
+from ..types.data_types import DATA_TYPES, FLOAT_TYPES
+from . import common_epilogues
+from . import epilogue as fused
+from .dispatch import Binding, Dispatch, Scratch, grid
+from .expression import used_features
+from .node import KernelNode
+from .product import BATCH_RANK, PARAMS, Product, fits_bindings, parameters
+from .schedule import SPLIT, Schedule
+
+KERNEL = "matmul_sum"
+_PARTS = (2, 4, 5, 8, 10, 16, 20, 32)
+#: A part of the inner dimension is a multiple of the first, so that vectors of 16 bytes stay whole,
+#: and not shorter than the second.
+_STEP, _SHORTEST = 8, 128
+#: Outputs of a product up to which it is cut: 64 tiles of 64 x 64.
+_MOST_OUTPUTS = 1 << 18
+
+
+def schedules(
+    p: Product, tilings: Sequence[Schedule], profile: DeviceProfile
+) -> list[Schedule]:
+    """What the device could compute a product by, of these ways to compute a part of it."""
+    if len(p.batch) >= BATCH_RANK or p.data_type not in FLOAT_TYPES or p.block:
+        return []  # scales of blocks are found by the position along all of the inner dimension
+    outputs = p.batches * p.m * p.n
+    if outputs > _MOST_OUTPUTS or not fits_bindings(p, profile):
+        return []
+    return [
+        replace(tiling, numbers=(*tiling.numbers, (SPLIT, count)))
+        for tiling in tilings for count in _PARTS
+        if not p.k % (_STEP * count) and p.k // count >= _SHORTEST
+        and count * outputs * 4 <= profile.max_storage_buffer_range
+    ]
+
+
+def scratch_bytes(p: Product, count: int) -> int:
+    """What the sums of all parts take."""
+    return 4 * count * p.batches * p.m * p.n
+
+
+def partial(p: Product, count: int) -> Product:
+    """The product whose outermost batches are the parts, each with its own rows and columns in
+    scratch memory. Factors and addend come with the sum."""
+    k = p.k // count
+    a_step = p.lda if p.a_transposed else 1
+    b_step = 1 if p.b_transposed else p.ldb
+    matrix = p.m * p.n
+    out_batch = [matrix * math.prod(p.batch[i + 1 :]) for i in range(len(p.batch))]
+    return replace(
+        p, k=k, ldo=p.n, batch=(count, *p.batch), a_batch=(k * a_step, *p.a_batch),
+        b_batch=(k * b_step, *p.b_batch), out_batch=(matrix * p.batches, *out_batch),
+        c_strides=(0, 0), alpha=1.0, starts=(*p.starts[:2], 0, 0),
+    )
+
+
+def spec(
+    c_type: str | None, out_type: str, vector: bool, features: frozenset[str],
+    extra: fused.Epilogue,
+) -> KernelSpec:
+    """The kernel that adds up."""
+    width = 4 if vector else 1
+    buffers = (
+        Buffer("partial", "float32", "r", width), *([Buffer("c", c_type)] if c_type else []),
+        Buffer("out", out_type, "w", width), *extra.buffers,
+    )
+    return KernelSpec(
+        f"{KERNEL}.comp.j2", buffers, (*PARAMS, Param("parts"), *extra.params), (),
+        (("addend", c_type is not None), ("vector", vector), *extra.options),
+        used_features(features, buffers, extra.int64),
+    )
+
+
+def summed(
+    p: Product, node: KernelNode, c_type: str | None, bindings: Sequence[Binding],
+    bases: Sequence[int], lanes: int, profile: DeviceProfile,
+) -> Dispatch:
+    """The dispatch that adds up what the parts of a product came to, ``lanes`` invocations a
+    workgroup. ``bindings``: the sums, the addend if there is one, the output; ``bases``: the first
+    elements of a, b, c and out in their bindings."""
+    (sums, *_), (*_, out_base) = bindings, bases
+    assert isinstance(sums.value, Scratch)
+    count = sums.value.size // scratch_bytes(p, 1)
+    extra, out_type = fused.build(node), node.out_type
+    numbers = (p.n, p.ldo, out_base, *p.out_batch)
+    vector = DATA_TYPES[out_type].size <= 4 and not any(n % 4 for n in numbers)
+    outputs = p.batches * p.m * p.n
+    return Dispatch(
+        spec(c_type, out_type, vector, profile.features, extra),
+        (*bindings, *extra.bindings),
+        grid(ceil_divide(outputs // (4 if vector else 1), lanes), profile),
+        {**parameters(p, bases), "b_panel": 0, "parts": count, **extra.values},
+        {"LX": lanes},
+        KERNEL,
+        f"{count} parts",
+        count * outputs + extra.flops,
+        (4 * count + DATA_TYPES[out_type].size) * outputs + extra.bytes,
+    )
+
+
+def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
+    """Every kernel that adds up, without fused steps."""
+    for data_type, addend, vector in itertools.product(FLOAT_TYPES, (False, True), (False, True)):
+        yield spec(
+            data_type if addend else None, data_type, vector, features,
+            fused.nothing(data_type),
+        )
+
+
+def common(features: frozenset[str]) -> Iterator[KernelSpec]:
+    """Kernels that add up, with the fused steps that many models have."""
+    for of, c_type, vectors in (
+        (common_epilogues.OF_CONVOLUTIONS, "float32", (False, True)),
+        (common_epilogues.OF_BIASED, "float32", (True,)),
+        (common_epilogues.OF_PRODUCTS, None, (True,)),
+        (common_epilogues.OF_SCORES, None, (True,)),
+    ):
+        for extra, vector in itertools.product(common_epilogues.epilogues(of), vectors):
+            yield spec(c_type, "float32", vector, features, extra)

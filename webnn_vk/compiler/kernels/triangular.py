@@ -1,0 +1,79 @@
+"""triangular: matrices of which one side of a diagonal is kept and the other becomes zero, by
+another mode of the template that copies."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from webnn_vk.codegen.spec import KernelSpec, Param
+from webnn_vk.driver.device_profile import DeviceProfile
+
+from . import raw_copy, strided_copy
+from .dispatch import Dispatch
+from .family import Family
+from .node import KernelNode
+from .schedule import Schedule
+
+
+@functools.cache
+def triangular_spec(width: int, features: frozenset[str]) -> KernelSpec:
+    """Matrices masked by a diagonal."""
+    return strided_copy.box_spec(
+        width, features, "triangular", 0,
+        Param("first"), Param("count"), Param("rows"), Param("columns"), Param("upper"),
+        Param("diagonal", "int"),
+    )
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Which part of ``size`` elements in matrices stays; an element has ``itemsize`` bytes."""
+
+    size: int
+    rows: int
+    columns: int
+    upper: bool
+    diagonal: int
+    itemsize: int
+
+
+class Triangular(Family):
+    """See the module's docstring."""
+
+    name = "triangular"
+
+    def problem(self, node: KernelNode) -> Mask:
+        rows, columns = node.output.shape[-2:]
+        return Mask(
+            node.output.size, rows, columns, node.arguments["upper"], node.arguments["diagonal"],
+            raw_copy.item_size(node.output.value),
+        )
+
+    def candidates(self, problem: Mask, profile: DeviceProfile) -> Sequence[Schedule]:
+        return [Schedule("copy")]
+
+    def lower(
+        self, node: KernelNode, problem: Mask, schedule: Schedule, profile: DeviceProfile
+    ) -> list[Dispatch]:
+        """One dispatch per range of elements that a binding can hold."""
+        p, width = problem, problem.itemsize
+        spec = triangular_spec(width, profile.features)
+        dispatches = []
+        for part in raw_copy.ranges(p.size, width, profile):
+            bindings = tuple(
+                raw_copy.bind_range(access.value, part, width)
+                for access in (node.operands["input"], node.output)
+            )
+            params = {
+                "first": part.start, "count": len(part), "rows": p.rows, "columns": p.columns,
+                "upper": int(p.upper), "diagonal": p.diagonal,
+            }
+            dispatches.append(strided_copy.box_dispatch(spec, bindings, params, width, profile))
+        return dispatches
+
+    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
+        for width in raw_copy.WIDTHS:
+            if width < 16:
+                yield triangular_spec(width, features)

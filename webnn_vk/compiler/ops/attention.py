@@ -1,0 +1,114 @@
+"""Scaled dot-product attention: of the compiler's own vocabulary, made by `passes/attention.py`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..types.data_types import FLOAT_TYPES, MLOperandDescriptor, broadcast_shapes, broadcastable_to
+from .arguments import Bool, Double, Number, Operand
+from .lowering import Attention
+from .record import Check, Like, Limits, compiler_operator
+
+#: Rank of the operands: kernels address three dimensions before the last two.
+MAX_ATTENTION_RANK = 5
+
+
+@compiler_operator(
+    query=Limits(FLOAT_TYPES, (2, MAX_ATTENTION_RANK)),
+    key=Like("query"),
+    value=Like("query"),
+    mask=Like("query", (0, MAX_ATTENTION_RANK)),
+    seen=Limits(("uint8",), (0, MAX_ATTENTION_RANK)),
+    output=Like("query"),
+)
+def attention(
+    check: Check,
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    *,
+    mask: Operand = None,
+    seen: Operand = None,
+    scale: Double = 1.0,
+    unseen: Number = -math.inf,
+    causal: Bool = False,
+) -> MLOperandDescriptor:
+    """softmax(where(seen, scale · query · keyᵀ + mask, unseen)) · value over the keys.
+
+    ``query`` [.., S, D], ``key`` [.., T, D] and ``value`` [.., T, E] give [.., S, E]; the leading
+    dimensions broadcast, ``mask`` and ``seen`` to the scores [.., S, T]. With ``causal`` query s
+    has no part of keys beyond s + T − S (where a value there isn't finite, the result may not be).
+    """
+    check.same_type(query=query, key=key, value=value, mask=mask)
+    batch = broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    batch = None if batch is None else broadcast_shapes(batch, value.shape[:-2])
+    rows, keys = query.shape[-2], key.shape[-2]
+    check.that(
+        batch is not None and query.shape[-1] == key.shape[-1] and keys == value.shape[-2],
+        f"query is {query}, key is {key} and value is {value}; [.., S, D], [.., T, D] and "
+        "[.., T, E] are expected",
+    )
+    assert batch is not None
+    for name, operand in (("mask", mask), ("seen", seen)):
+        check.that(
+            operand is None or broadcastable_to(operand.shape, (*batch, rows, keys)),
+            f"{name} is {operand}; a shape that broadcasts to {[*batch, rows, keys]} is expected",
+        )
+    check.that(
+        not causal or rows <= keys, f"{rows} causal queries of {keys} keys: some would see nothing"
+    )
+    return MLOperandDescriptor(query.data_type, (*batch, rows, value.shape[-1]))
+
+
+@attention.reference
+def _(
+    out: MLOperandDescriptor,
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    mask: np.ndarray | None,
+    seen: np.ndarray | None,
+    scale: float,
+    unseen: float,
+    causal: bool,
+) -> np.ndarray:
+    # In double: what exp makes of an error of the scores would not be the kernels' fault.
+    wide = query.astype(np.float64)
+    scores = np.matmul(wide, np.swapaxes(key, -1, -2).astype(np.float64)) * scale
+    if mask is not None:
+        scores = scores + mask
+    if seen is not None:
+        scores = np.where(seen != 0, scores, unseen)
+    if causal:
+        scores = np.where(_triangle(*scores.shape[-2:]), scores, -math.inf)
+    weights = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
+    weights /= np.sum(weights, axis=-1, keepdims=True)
+    return np.matmul(weights, value.astype(np.float64))
+
+
+def _triangle(rows: int, keys: int) -> np.ndarray:
+    return np.tri(rows, keys, keys - rows, dtype=bool)
+
+
+def _expand(emit: Any, operands: Any, arguments: Any, outputs: Any) -> Any:
+    """The operators of the specification that it stands for."""
+    query, key, value = (operands[name] for name in ("query", "key", "value"))
+    mask, seen, kind = operands["mask"], operands["seen"], query.data_type
+    *batch, rows, columns = range(len(key.shape))
+    scores = emit.matmul(query, emit.transpose(key, permutation=(*batch, columns, rows)))
+    if arguments["scale"] != 1:
+        scores = emit.mul(scores, emit.constant(arguments["scale"], kind))
+    if mask is not None:
+        scores = emit.add(scores, mask)
+    if seen is not None:
+        scores = emit.where(seen, scores, emit.constant(arguments["unseen"], kind))
+    if arguments["causal"]:
+        triangle = emit.constant(_triangle(*scores.shape[-2:]), "uint8")
+        scores = emit.where(triangle, scores, emit.constant(-math.inf, kind))
+    return emit.matmul(emit.softmax(scores, len(scores.shape) - 1), value)
+
+
+attention.lowers_to(Attention(_expand))

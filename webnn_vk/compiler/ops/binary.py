@@ -1,0 +1,91 @@
+"""Element-wise arithmetic on two operands (§8.9.13)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..types.data_types import ALL_TYPES, MLOperandDescriptor
+from .arguments import Operand
+from .lowering import Elementwise
+from .record import Check, Like, Limits, Operator, operator
+
+
+def _binary(
+    name: str, doc: str, expression: str, reference: Callable[..., np.ndarray], flops: int = 1
+) -> Operator:
+    def infer(check: Check, a: Operand, b: Operand) -> MLOperandDescriptor:
+        check.same_type(a=a, b=b)
+        return MLOperandDescriptor(a.data_type, check.broadcast(a=a, b=b))
+
+    infer.__name__, infer.__doc__ = name, doc
+    record = operator("§8.9.13", a=Limits(ALL_TYPES), b=Like("a"), output=Like("a"))(infer)
+    commutes = name in ("add", "mul", "max", "min")
+    record.lowers_to(Elementwise(expression, flops=flops, commutes=commutes))
+    record.reference(lambda out, a, b: reference(a, b))
+    return record
+
+
+def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if a.dtype.kind == "f":
+        return np.divide(a, b)
+    safe = np.where(b == 0, np.ones_like(b), b)
+    quotient = np.floor_divide(a, safe)
+    if a.dtype.kind == "i":
+        # Towards zero.
+        inexact = np.not_equal(quotient * safe, a)
+        quotient = quotient + (inexact & ((a < 0) != (safe < 0))).astype(a.dtype)
+    return np.where(b == 0, np.zeros_like(quotient), quotient)
+
+
+def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if a.dtype.kind == "f":
+        # NumPy takes the square root for one exponent 0.5: NaN, not infinity, for -infinity.
+        root = np.isneginf(a) & (b == 0.5)
+        return np.where(root, np.asarray(np.inf, a.dtype), np.power(a, b))
+    base, exponent = (np.array(x) for x in np.broadcast_arrays(a, b))
+    negative = exponent < 0
+    rest = np.where(negative, np.zeros_like(exponent), exponent)
+    result, square = np.ones_like(base), base.copy()
+    while np.any(rest):
+        result = np.where(rest & 1, result * square, result)
+        square = square * square
+        rest = rest >> 1
+    # 1 / base^n, rounded towards zero.
+    units = np.where(np.abs(base.astype(np.int64)) == 1, base ** (exponent & 1), 0)
+    return np.where(negative, units.astype(base.dtype), result)
+
+
+add = _binary("add", "Sum of two operands, element by element.", "w_add({a}, {b})", np.add)
+sub = _binary(
+    "sub", "Difference of two operands, element by element.", "w_sub({a}, {b})", np.subtract
+)
+mul = _binary(
+    "mul", "Product of two operands, element by element.", "w_mul({a}, {b})", np.multiply
+)
+div = _binary(
+    "div",
+    "Quotient of two operands, element by element; integers are divided towards zero, by 0 to 0.",
+    "w_div({a}, {b})",
+    _divide,
+)
+max_ = _binary(
+    "max",
+    "The larger of two operands, element by element; NaN where either is.",
+    "w_max({a}, {b})",
+    np.maximum,
+)
+min_ = _binary(
+    "min",
+    "The smaller of two operands, element by element; NaN where either is.",
+    "w_min({a}, {b})",
+    np.minimum,
+)
+pow_ = _binary(
+    "pow",
+    "``a`` to the power of ``b``, element by element; integers wrap around.",
+    "w_pow({a}, {b})",
+    _power,
+    flops=20,
+)

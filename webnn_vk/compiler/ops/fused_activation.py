@@ -1,0 +1,53 @@
+"""Activations that exporters write in several operators, as one: of the compiler's own vocabulary,
+made by `passes/activations.py`."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..types.data_types import FLOAT_TYPES, MLOperandDescriptor, cast_number
+from .arguments import Double, Operand
+from .lowering import Elementwise
+from .record import Check, Inferred, Like, Limits, compiler_operator
+
+
+@compiler_operator(input=Limits(FLOAT_TYPES), output=Like("input"))
+def swish(check: Check, input: Operand, *, alpha: Double = 1.0) -> Inferred:
+    """x · sigmoid(alpha · x)."""
+    return Inferred((check.same_as(input),), {"alpha": cast_number(alpha, input.data_type)})
+
+
+swish.lowers_to(
+    Elementwise("w_mul({input}, w_sigmoid(w_mul({alpha}, {input})))", flops=12)
+)
+
+
+@swish.reference
+def _(out: MLOperandDescriptor, input: np.ndarray, alpha: float) -> np.ndarray:
+    scaled = np.asarray(alpha, input.dtype) * input
+    e = np.exp(-np.abs(scaled))
+    return input * (np.where(scaled >= 0, np.asarray(1, input.dtype), e) / (1 + e))
+
+
+@compiler_operator(input=Limits(FLOAT_TYPES), output=Like("input"))
+def gelu_tanh(check: Check, input: Operand) -> MLOperandDescriptor:
+    """The approximation of gelu by tanh: x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))."""
+    return check.same_as(input)
+
+
+# As x · sigmoid(2 u), which loses no digits where tanh is close to −1.
+gelu_tanh.lowers_to(
+    Elementwise(
+        "w_mul({input}, w_sigmoid(w_mul(1.5957691216, "
+        "w_add({input}, w_mul(0.044715, w_mul(w_mul({input}, {input}), {input}))))))",
+        flops=18,
+    )
+)
+
+
+@gelu_tanh.reference
+def _(out: MLOperandDescriptor, input: np.ndarray) -> np.ndarray:
+    x = input.astype(np.float64)
+    return x / (1 + np.exp(-2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))

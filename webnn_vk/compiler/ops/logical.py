@@ -1,0 +1,80 @@
+"""Comparisons and logic with uint8 results, 0 or 1 (§8.9.14)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..types.data_types import ALL_TYPES, FLOAT_TYPES, MLOperandDescriptor
+from .arguments import Operand
+from .lowering import Elementwise
+from .record import Check, Like, Limits, Operator, operator
+
+_OUTPUT = Limits(("uint8",))
+
+
+def _of_two(
+    name: str,
+    doc: str,
+    types: tuple[str, ...],
+    expression: str,
+    reference: Callable[..., np.ndarray],
+) -> Operator:
+    def infer(check: Check, a: Operand, b: Operand) -> MLOperandDescriptor:
+        check.same_type(a=a, b=b)
+        return MLOperandDescriptor("uint8", check.broadcast(a=a, b=b))
+
+    infer.__name__, infer.__doc__ = name, doc
+    record = operator("§8.9.14", a=Limits(types), b=Like("a"), output=_OUTPUT)(infer)
+    record.lowers_to(Elementwise(expression))
+    record.reference(lambda out, a, b: reference(a, b))
+    return record
+
+
+def _of_one(
+    name: str,
+    doc: str,
+    types: tuple[str, ...],
+    expression: str,
+    reference: Callable[..., np.ndarray],
+) -> Operator:
+    def infer(check: Check, a: Operand) -> MLOperandDescriptor:
+        return MLOperandDescriptor("uint8", a.shape)
+
+    infer.__name__, infer.__doc__ = name, doc
+    record = operator("§8.9.14", a=Limits(types), output=_OUTPUT)(infer)
+    record.lowers_to(Elementwise(expression))
+    record.reference(lambda out, a: reference(a))
+    return record
+
+
+for _name, _doc, _function, _reference in (
+    ("equal", "1 where a = b; NaN equals nothing.", "w_eq", np.equal),
+    ("not_equal", "1 where a ≠ b; NaN differs from everything.", "w_ne", np.not_equal),
+    ("greater", "1 where a > b; 0 where either is NaN.", "w_gt", np.greater),
+    ("greater_or_equal", "1 where a ≥ b; 0 where either is NaN.", "w_ge", np.greater_equal),
+    ("lesser", "1 where a < b; 0 where either is NaN.", "w_lt", np.less),
+    ("lesser_or_equal", "1 where a ≤ b; 0 where either is NaN.", "w_le", np.less_equal),
+):
+    _of_two(_name, _doc, ALL_TYPES, f"w_bool({_function}({{a}}, {{b}}))", _reference)
+
+for _name, _doc, _function, _reference in (
+    ("logical_and", "1 where neither operand is 0.", "w_and", np.logical_and),
+    ("logical_or", "1 where an operand is not 0.", "w_or", np.logical_or),
+    ("logical_xor", "1 where exactly one operand is 0.", "w_xor", np.logical_xor),
+):
+    _of_two(_name, _doc, ("uint8",), f"{_function}({{a}}, {{b}})", _reference)
+
+# spec: element-wise logical operations, steps 4 and 5 (in the table: "given in the steps")
+_of_one("logical_not", "1 where the operand is 0.", ("uint8",), "w_not({a})", np.logical_not)
+_of_one(
+    "is_nan", "1 where the operand is NaN.", FLOAT_TYPES, "w_bool(w_is_nan({a}))", np.isnan
+)
+_of_one(
+    "is_infinite",
+    "1 where the operand is infinite.",
+    FLOAT_TYPES,
+    "w_bool(w_is_inf({a}))",
+    np.isinf,
+)

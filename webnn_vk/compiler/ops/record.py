@@ -1,0 +1,371 @@
+"""The operator record and the decorator that makes one.
+
+    @operator("§7.9.30", input=Limits(FLOAT_TYPES), output=Like("input"))
+    def softsign(check: Check, input: Operand):
+        '''Softsign of each element: x / (1 + |x|).'''
+        return check.same_as(input)
+
+    softsign.lowers_to(Elementwise("{input} / (1.0 + abs({input}))"))
+
+    @softsign.reference
+    def _(out, input):
+        return input / (1 + np.abs(input))
+
+The function's signature is the builder method's; its body performs the specification's validation
+and shape steps on descriptors and returns the output descriptor(s). Everything else that needs to
+know the operator (builder method, limits, CPU fallback, tables, random tests) is derived.
+
+There are two vocabularies of the same records. ``@operator`` makes one of the specification's:
+a builder method with limits and a place in the tables. ``@compiler_operator`` makes one that only
+passes introduce (an attention, a packed product): text form, verifier, reference and kernels know
+it, the public interface does not.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections import ChainMap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from webnn_vk.support.errors import sanitize
+
+from ..types.data_types import (
+    DATA_TYPES,
+    MAX_DIMENSION,
+    MAX_RANK,
+    MLOperandDescriptor,
+    broadcast_shapes,
+    check_dimensions,
+)
+from .arguments import Argument, Operand, Operands
+from .lowering import Lowering
+
+#: Elements of what no operand holds and an implementation may lay out (a padded input), at most.
+MAX_LAID_OUT = 2**32
+
+# The specification's operators, and the compiler's own, by name.
+OPERATORS: dict[str, Operator] = {}
+COMPILER_OPERATORS: dict[str, Operator] = {}
+# Both, for whoever reads graphs: no name stands for two operators.
+ALL_OPERATORS: Mapping[str, Operator] = MappingProxyType(ChainMap(OPERATORS, COMPILER_OPERATORS))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """A row of an operator's tensor-limit table: allowed data types and ranks of one operand."""
+
+    types: tuple[str, ...]
+    rank: tuple[int, int] = (0, MAX_RANK)
+
+
+@dataclass(frozen=True)
+class Like:
+    """"Same as ``operand``" in a tensor-limit table; ``rank`` where the table gives another one."""
+
+    operand: str
+    rank: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of the builder method."""
+
+    name: str
+    argument: Argument
+    default: Any = inspect.Parameter.empty
+    keyword: bool = False
+
+    @property
+    def is_operand(self) -> bool:
+        return self.argument is Operand or self.argument is Operands
+
+    @property
+    def optional(self) -> bool:
+        return self.default is not inspect.Parameter.empty
+
+
+@dataclass
+class Check:
+    """What a validation function reports errors through: operator and ``[label]`` in each."""
+
+    operator: str
+    label: str = ""
+
+    def fail(self, message: str) -> None:
+        raise TypeError(f"{prefix(self.operator, self.label)}: {message}")
+
+    def that(self, condition: bool, message: str) -> None:
+        if not condition:
+            self.fail(message)
+
+    def same_type(self, **operands: MLOperandDescriptor | None) -> None:
+        """All the given operands (absent ones skipped) have one data type."""
+        given = {name: d for name, d in operands.items() if d is not None}
+        if len({d.data_type for d in given.values()}) > 1:
+            types = ", ".join(f"{name} is {d.data_type}" for name, d in given.items())
+            self.fail(f"{types}; the same data type is required")
+
+    def shape(
+        self, name: str, operand: MLOperandDescriptor | None, expected: Sequence[int]
+    ) -> None:
+        """``operand`` (if present) has exactly the ``expected`` shape."""
+        if operand is not None and operand.shape != tuple(expected):
+            self.fail(f"{name} is {operand}; shape {list(expected)} is expected")
+
+    def broadcast(self, **operands: MLOperandDescriptor) -> tuple[int, ...]:
+        """The shape that all the operands broadcast to in both directions."""
+        shape: tuple[int, ...] | None = ()
+        for descriptor in operands.values():
+            shape = broadcast_shapes(shape, descriptor.shape)
+            if shape is None:
+                shapes = ", ".join(f"{name} is {d}" for name, d in operands.items())
+                self.fail(f"{shapes}; dimensions from the last on have to be equal or 1")
+        return shape
+
+    def axis(self, axis: int, input: MLOperandDescriptor) -> None:
+        """The axis is one of the input's."""
+        self.that(
+            axis < input.rank,
+            f"axis {axis} is not below the rank; input is {input}, "
+            + (f"axis is 0 … {input.rank - 1}" if input.rank else "a scalar has no axis"),
+        )
+
+    def axes(self, axes: Sequence[int], rank: int, name: str = "axes") -> None:
+        """Axes are in range and without duplicates."""
+        outside = next((axis for axis in axes if axis >= rank), None)
+        if outside is not None:
+            accepted = f"an axis is 0 … {rank - 1}" if rank else "a scalar has no axis"
+            self.fail(
+                f"{name} {list(axes)}: {outside} is not below the rank {rank}; {accepted}"
+            )
+        self.that(len(set(axes)) == len(axes), f"{name} {list(axes)} has duplicates")
+
+    def dimensions(self, sizes: Sequence[int], what: str) -> None:
+        """Sizes that arguments lead to are valid dimensions (§8.5): an output's, and those that
+        no tensor shows, such as a window's, which implementations may bound."""
+        wrong = next((size for size in sizes if not 1 <= size <= MAX_DIMENSION), None)
+        if wrong is not None:
+            self.fail(
+                f"{what} {list(sizes)}: {wrong} is no valid dimension, which is 1 … {MAX_DIMENSION}"
+            )
+
+    def laid_out(self, sizes: Sequence[int], others: int, what: str) -> None:
+        """The same of a height and a width, of which there are ``others``: with so many elements
+        an implementation may still lay them out."""
+        self.dimensions(sizes, what)
+        count = math.prod(sizes) * others
+        if count > MAX_LAID_OUT:
+            self.fail(
+                f"{what} {list(sizes)}, {others} times: {count} elements; {MAX_LAID_OUT} at most"
+            )
+
+    def output(self, descriptor: MLOperandDescriptor, max_byte_length: int | None) -> None:
+        """An operand may have this descriptor (§8.5, "check dimensions"), and the device can hold
+        it: no more than ``max_byte_length`` bytes."""
+        error = check_dimensions(descriptor, max_byte_length)
+        if error is not None:
+            self.fail(f"the output: {descriptor}: {error}")
+
+    @staticmethod
+    def same_as(operand: MLOperandDescriptor) -> MLOperandDescriptor:
+        return MLOperandDescriptor(operand.data_type, operand.shape)
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """Output descriptors together with arguments in normal form (defaults filled in)."""
+
+    outputs: tuple[MLOperandDescriptor, ...]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Operator:
+    """An operator: see the module's docstring for how one is written. ``section`` is the draft's,
+    empty for the compiler's own."""
+
+    name: str
+    section: str
+    infer: Callable[..., Any]
+    parameters: tuple[Parameter, ...]
+    limits: dict[str, Limits | Like]
+    lowering: Lowering | None = None
+    compute: Callable[..., Any] | None = None
+    promotes: bool = True
+
+    # -- authoring ---------------------------------------------------------------------------
+    def lowers_to(self, lowering: Lowering) -> Operator:
+        self.lowering = lowering
+        return self
+
+    def reference(
+        self, function: Callable[..., Any] | None = None, *, promotes: bool = True
+    ) -> Callable[..., Any]:
+        """Set the NumPy reference: ``function(out, **operands, **arguments)``.
+
+        ``out`` is the output descriptor (a tuple of them for several outputs), absent operands are
+        None. float16 operands arrive as float32 and the result is rounded once, unless
+        ``promotes`` is False (for operators that only move elements).
+        """
+
+        def record(function: Callable[..., Any]) -> Callable[..., Any]:
+            self.compute, self.promotes = function, promotes
+            return function
+
+        return record if function is None else record(function)
+
+    # -- derived -----------------------------------------------------------------------------
+    @property
+    def operands(self) -> tuple[Parameter, ...]:
+        return tuple(p for p in self.parameters if p.is_operand)
+
+    @property
+    def arguments(self) -> tuple[Parameter, ...]:
+        return tuple(p for p in self.parameters if not p.is_operand)
+
+    @property
+    def many(self) -> bool:
+        """Whether the builder method returns a list of operands."""
+        return "outputs" in self.limits or "output1" in self.limits
+
+    @property
+    def doc(self) -> str:
+        return inspect.getdoc(self.infer) or ""
+
+    def title(self, label: str = "") -> str:
+        """``conv2d [stem]``: what reports and messages call a use of the operator."""
+        return prefix(self.name, label)
+
+    def limit(self, name: str) -> Limits:
+        """The tensor-limit row of an operand or output, "same as" resolved."""
+        row = self.limits[name]
+        if isinstance(row, Limits):
+            return row
+        other = self.limit(row.operand)
+        return Limits(other.types, row.rank or other.rank)
+
+    def signature(self) -> inspect.Signature:
+        """The builder method's signature, without ``self``."""
+        kind = inspect.Parameter
+        shown = [
+            kind(
+                p.name,
+                kind.KEYWORD_ONLY if p.keyword else kind.POSITIONAL_OR_KEYWORD,
+                default=p.default,
+                annotation=p.argument.python + (" | None" if p.default is None else ""),
+            )
+            for p in self.parameters
+        ]
+        shown.append(kind("label", kind.KEYWORD_ONLY, default="", annotation="str"))
+        return inspect.Signature(shown)
+
+    def validate(
+        self,
+        operands: Mapping[str, Any],
+        arguments: Mapping[str, Any],
+        label: str = "",
+        max_byte_length: int | None = None,
+    ) -> Inferred:
+        """Output descriptors for operands' descriptors (a tuple for a sequence, None if absent)
+        and converted arguments; TypeError with the ``[label]`` where the draft says so, and for an
+        output that no operand may be or of more than ``max_byte_length`` bytes."""
+        check = Check(self.name, label)
+        for p in self.operands:
+            given = operands.get(p.name)
+            if given is None:
+                continue
+            limit = self.limit(p.name)
+            for operand in given if p.argument is Operands else (given,):
+                if operand.data_type not in limit.types:
+                    check.fail(
+                        f"{p.name} is {operand}; its data type has to be one of "
+                        f"{', '.join(limit.types)}"
+                    )
+                low, high = limit.rank
+                if not low <= operand.rank <= high:
+                    check.fail(
+                        f"{p.name} is {operand}; its rank has to be "
+                        + (f"{low}" if low == high else f"{low} … {high}")
+                    )
+        result = self.infer(check, **operands, **arguments)
+        if not isinstance(result, Inferred):
+            outputs = (result,) if isinstance(result, MLOperandDescriptor) else tuple(result)
+            result = Inferred(outputs)
+        for output in result.outputs:
+            check.output(output, max_byte_length)
+        return Inferred(result.outputs, {**arguments, **result.arguments})
+
+    def evaluate(
+        self,
+        outputs: Sequence[MLOperandDescriptor],
+        operands: Mapping[str, Any],
+        arguments: Mapping[str, Any],
+    ) -> list[np.ndarray]:
+        """The NumPy reference on arrays: a list of arrays of exactly the outputs' descriptors."""
+        assert self.compute is not None, f"{self.name} has no reference"
+        if self.promotes:
+            operands = {name: _promote(a) for name, a in operands.items()}
+        out = outputs[0] if len(outputs) == 1 else tuple(outputs)
+        with np.errstate(all="ignore"):
+            result = self.compute(out, **operands, **arguments)
+            if len(outputs) == 1 and not isinstance(result, list):
+                result = [result]
+            arrays = [
+                np.asarray(r).astype(d.numpy_dtype, order="C", copy=False).reshape(d.shape)
+                for r, d in zip(result, outputs, strict=True)
+            ]
+        return arrays
+
+
+def _promote(array: Any) -> Any:
+    if isinstance(array, (list, tuple)):
+        return [_promote(a) for a in array]
+    if array is not None and array.dtype == np.float16:
+        return array.astype(np.float32)
+    return array
+
+
+def prefix(operator: str, label: str = "") -> str:
+    """How every message about an operator begins: ``conv2d [stem]``."""
+    return f"{operator} [{sanitize(label)}]" if label else operator
+
+
+def operator(section: str, **limits: Limits | Like) -> Callable[[Callable[..., Any]], Operator]:
+    """Make a record of the specification's vocabulary of a validation function (see the module's
+    docstring)."""
+    return _registering(OPERATORS, section, limits)
+
+
+def compiler_operator(**limits: Limits | Like) -> Callable[[Callable[..., Any]], Operator]:
+    """Make a record of the compiler's own vocabulary of a validation function: no builder method,
+    no limits, no row in the documentation."""
+    return _registering(COMPILER_OPERATORS, "", limits)
+
+
+def _registering(
+    registry: dict[str, Operator], section: str, limits: Mapping[str, Limits | Like]
+) -> Callable[[Callable[..., Any]], Operator]:
+    def make(function: Callable[..., Any]) -> Operator:
+        parameters = []
+        for p in list(inspect.signature(function, eval_str=True).parameters.values())[1:]:
+            parameters.append(
+                Parameter(p.name, p.annotation, p.default, p.kind is p.KEYWORD_ONLY)
+            )
+        name = function.__name__.rstrip("_")
+        record = Operator(name, section, function, tuple(parameters), dict(limits))
+        unknown = {r.operand for r in limits.values() if isinstance(r, Like)} - set(limits)
+        missing = {p.name for p in record.operands} - set(limits)
+        if unknown or missing or name in ALL_OPERATORS:
+            raise ValueError(f"{name}: limits lack {unknown | missing}, or the name is taken")
+        for row in limits.values():
+            assert isinstance(row, Like) or set(row.types) <= set(DATA_TYPES)
+        registry[name] = record
+        return record
+
+    return make

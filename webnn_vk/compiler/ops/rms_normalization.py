@@ -1,0 +1,35 @@
+"""Normalisation by the root mean square: of the compiler's own vocabulary, made by
+`passes/norms.py`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..types.data_types import FLOAT_TYPES, MLOperandDescriptor
+from .arguments import Double, Operand, Shape
+from .lowering import Normalize
+from .record import Check, Like, Limits, compiler_operator
+
+
+@compiler_operator(input=Limits(FLOAT_TYPES), output=Like("input"))
+def rms_normalization(
+    check: Check, input: Operand, axes: Shape, *, epsilon: Double = 1e-5
+) -> MLOperandDescriptor:
+    """x / √(mean of x² over ``axes`` + ``epsilon``)."""
+    check.axes(axes, input.rank)
+    return check.same_as(input)
+
+
+@rms_normalization.reference
+def _(
+    out: MLOperandDescriptor, input: np.ndarray, axes: tuple[int, ...], epsilon: float
+) -> np.ndarray:
+    wide = input.astype(np.float64)
+    # Infinite where the operators that this stands for, in float32, would have it so.
+    mean = np.mean(wide * wide, axis=axes, keepdims=True).astype(np.float32)
+    return wide / np.sqrt(mean + epsilon)
+
+
+rms_normalization.lowers_to(
+    Normalize(axes=lambda shape, arguments: arguments["axes"], centred=False)
+)

@@ -1,0 +1,79 @@
+"""Element-wise functions of one operand (§8.9.15)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..types.data_types import ALL_TYPES, FLOAT_TYPES, MLOperandDescriptor
+from .arguments import Operand
+from .lowering import Elementwise, Lowering, View
+from .record import Check, Like, Limits, Operator, operator
+from .special import erf as numpy_erf
+
+SIGNED_TYPES = ("float32", "float16", "int64", "int32", "int8")
+
+
+def unary(
+    section: str,
+    name: str,
+    doc: str,
+    types: tuple[str, ...],
+    lowering: Lowering,
+    reference: Callable[[np.ndarray], np.ndarray],
+) -> Operator:
+    """Record of a function of ``input`` without arguments; the output is like the input."""
+
+    def infer(check: Check, input: Operand) -> MLOperandDescriptor:
+        return check.same_as(input)
+
+    infer.__name__, infer.__doc__ = name, doc
+    record = operator(section, input=Limits(types), output=Like("input"))(infer)
+    record.lowers_to(lowering)
+    record.reference(lambda out, input: reference(input))
+    return record
+
+
+def _float(
+    name: str, doc: str, reference: Callable[[np.ndarray], np.ndarray], flops: int = 1
+) -> Operator:
+    kind = Elementwise(f"w_{name}({{input}})", flops=flops)
+    return unary("§8.9.15", name, doc, FLOAT_TYPES, kind, reference)
+
+
+def _signed(name: str, doc: str, reference: Callable[[np.ndarray], np.ndarray]) -> Operator:
+    kind = Elementwise(f"w_{name}({{input}})")
+    return unary("§8.9.15", name, doc, SIGNED_TYPES, kind, reference)
+
+
+abs_ = _signed("abs", "Absolute value; that of the smallest integer is itself.", np.abs)
+ceil = _float("ceil", "Smallest integer not below each element.", np.ceil)
+cos = _float("cos", "Cosine of each element in radians.", np.cos, flops=20)
+erf = _float("erf", "Gauss error function.", numpy_erf, flops=20)
+exp = _float("exp", "e to the power of each element.", np.exp, flops=10)
+floor = _float("floor", "Largest integer not above each element.", np.floor)
+log = _float("log", "Natural logarithm; NaN below 0.", np.log, flops=10)
+neg = _signed("neg", "Negated value; that of the smallest integer is itself.", np.negative)
+reciprocal = _float(
+    "reciprocal", "1 / x.", lambda x: np.divide(np.ones((), x.dtype), x)
+)
+round_even = _float("round_even", "Nearest integer, halves to the even one.", np.rint)
+sin = _float("sin", "Sine of each element in radians.", np.sin, flops=20)
+sign = _signed("sign", "-1, 0 or 1 by the sign; NaN stays NaN.", np.sign)
+sqrt = _float("sqrt", "Square root; NaN below 0.", np.sqrt)
+tan = _float("tan", "Tangent of each element in radians.", np.tan, flops=20)
+
+
+@operator("§8.9.15", input=Limits(ALL_TYPES), output=Like("input"))
+def identity(check: Check, input: Operand) -> MLOperandDescriptor:
+    """The input's elements, unchanged."""
+    return check.same_as(input)
+
+
+identity.lowers_to(View())
+
+
+@identity.reference(promotes=False)
+def _(out: MLOperandDescriptor, input: np.ndarray) -> np.ndarray:
+    return input

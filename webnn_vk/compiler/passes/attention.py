@@ -1,0 +1,229 @@
+"""Products with a softmax between them become one operator of the compiler's own, `attention`,
+which never stores the scores: as exporters write it, and as our importer takes its operators
+apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from webnn_vk.driver.device_profile import DeviceProfile
+
+from ..ir import Emitter, Graph, Value
+from ..ops.attention import MAX_ATTENTION_RANK
+from .patterns import Constant, Match, Op
+from .pipeline import Compilation, Pass
+from .rewrite import apply_rewrites, rewrite
+from .scores import Repeated, Scores, Term, ValuesPattern, WeightsPattern, is_lowest
+
+#: Longer rows of values than kernels keep sums of.
+_MAX_WIDTH = 512
+#: The buffers that the kernel binds: three operands, mask, `seen`, result, parameters.
+_BUFFERS = 7
+
+
+@rewrite(Op(
+    "matmul", b=ValuesPattern("value"),
+    a=Op(
+        "where", single_use=True, condition="empty", false_value=WeightsPattern(),
+        true_value=Constant(where=lambda v: v.data is not None and not v.data.any()),
+    ),
+))
+def attention_with_empty_rows(match: Match, emit: Emitter) -> Value | None:
+    """The same where the weights of queries that see nothing become 0, as ONNX defines it."""
+    empty, product = match["empty"], match.root
+    chosen = product.operands["a"]
+    if match["softmax"].output.shape != chosen.shape:
+        return None
+    result = _attention(match, emit)
+    if result is None or (empty.data is not None and not empty.data.any()):
+        return result
+    if not empty.shape or empty.shape[-1] != 1 or len(empty.shape) > len(result.shape):
+        return None
+    return emit.where(empty, emit.constant(0, result.data_type), result)
+
+
+@rewrite(Op("matmul", a=WeightsPattern(), b=ValuesPattern("value")))
+def attention(match: Match, emit: Emitter) -> Value | None:
+    return _attention(match, emit)
+
+
+def _attention(match: Match, emit: Emitter) -> Value | None:
+    """softmax(where(seen, scale · q · kᵀ + masks, unseen)) · v, all in one operator."""
+    scores: Scores = match["scores"]
+    value, sees = match["value"], match["softmax"].output.shape
+    rank = len(sees)
+    if match["softmax"].arguments["axis"] != rank - 1 or not 2 <= rank <= MAX_ATTENTION_RANK:
+        return None
+    if value.shape[-1] > _MAX_WIDTH or len(scores.shape) > MAX_ATTENTION_RANK:
+        return None
+    multiplied = match.root.operands["a"].shape
+    if multiplied != sees:
+        # The weights are multiplied in another shape: values get that of the softmax.
+        if value.shape[:-2] != multiplied[:-2]:
+            return None
+        value = emit.reshape(value, (*sees[:-2], *value.shape[-2:]))
+    if len(value.shape) > rank:
+        return None
+    terms, causal = _split_causal(scores.terms, sees, scores.seen is None)
+    mask = _sum(emit, terms, value.data_type)
+    seen = None
+    # Where a mask hides the rest of a row, a finite number is what counts in it.
+    counts = scores.unseen > -math.inf and bool(terms)
+    if scores.seen is not None:
+        if not counts and is_lowest(scores.unseen, value) and _is_triangle(scores.seen, sees):
+            causal = True
+        else:
+            seen = _condition(emit, scores.seen)
+    query, key = scores.query.emit(emit), _key(emit, scores)
+    if not query.data_type == value.data_type == match.root.output.data_type:
+        return None
+    if scores.shape != sees:
+        # Scores were reshaped: what makes them has these leading dimensions from the start.
+        lead = scores.shape[:-2]
+        if query.shape[:-2] != lead or key.shape[:-2] != lead:
+            return None
+        query, key = (emit.reshape(v, (*sees[:-2], *v.shape[-2:])) for v in (query, key))
+    unseen = -math.inf if seen is None else scores.unseen
+    arguments = {"scale": scores.scale, "causal": causal, "unseen": unseen}
+    heads: Repeated | None = scores.key_heads
+    value_heads: Repeated | None = match["value heads"]
+    if (
+        heads is None or value_heads is None or scores.shape != sees or multiplied != sees
+        or (heads.heads, heads.count) != (value_heads.heads, value_heads.count)
+        or query.shape[-3:-2] != (heads.heads * heads.count,)
+    ):
+        result = emit.attention(query, key, value, mask=mask, seen=seen, **arguments)
+    else:
+        # Queries of the heads that share keys are told apart by a dimension of their own.
+        query, mask, seen = (_grouped(emit, v, heads.heads) for v in (query, mask, seen))
+        value = value_heads.emit(emit)
+        result = emit.attention(
+            query, heads.emit(emit), value, mask=mask, seen=seen, **arguments
+        )
+    if match.get("no NaN") is not None:
+        # The weights of a query are numbers or none of them is: then 0 stands for each.
+        products = emit.mul(value, emit.constant(0, value.data_type))
+        nothing = emit.reduce_sum(products, axes=(len(value.shape) - 2,), keep_dimensions=True)
+        result = emit.where(emit.is_nan(result), nothing, result)
+    shape = match.root.output.shape
+    return result if result.shape == shape else emit.reshape(result, shape)
+
+
+def _key(emit: Emitter, scores: Scores) -> Value:
+    """The keys as [.., T, D]."""
+    key = scores.key.emit(emit)
+    *batch, rows, columns = range(len(key.shape))
+    swap = (*batch, columns, rows)
+    permutation = scores.permutation
+    if permutation is None:
+        return emit.transpose(key, permutation=swap)
+    permutation = tuple(permutation[axis] for axis in swap)
+    if permutation == (*batch, rows, columns):
+        return key
+    return emit.transpose(key, permutation=permutation)
+
+
+def _grouped(emit: Emitter, operand: Value | None, heads: int) -> Value | None:
+    """[.., all heads, S, X] as [.., heads, all heads / heads, S, X]."""
+    if operand is None or len(operand.shape) < 3:
+        return operand
+    *batch, total, rows, columns = operand.shape
+    groups = (1, 1) if total == 1 else (heads, total // heads)
+    return emit.reshape(operand, (*batch, *groups, rows, columns))
+
+
+# -- masks -----------------------------------------------------------------------------------------
+def _split_causal(
+    terms: Sequence[Term], sees: tuple[int, ...], alone: bool
+) -> tuple[list[Term], bool]:
+    """The terms but those that only hide from each query the keys after its own place, and whether
+    there were any. Numbers that are finite do so where nothing else (not ``alone``) hides the rest
+    of a row."""
+    left: list[Term] = []
+    causal = False
+    for term in terms:
+        elements = term.elements()
+        if elements is not None and not elements.any():
+            continue
+        if elements is not None and _masks_future(elements, term.value, sees) and (
+            (alone and len(terms) == 1) or np.isneginf(elements[elements != 0]).all()
+        ):
+            causal = True
+        else:
+            left.append(term)
+    return left, causal
+
+
+def _sum(emit: Emitter, terms: Sequence[Term], data_type: str) -> Value | None:
+    """What is added to the scores, of this type."""
+    total: Value | None = None
+    for term in terms:
+        if term.number is None and not term.negative:
+            value = term.value
+        elif term.value.data is not None:
+            value = emit.constant(term.elements(), data_type)
+        elif term.number is None:
+            value = emit.neg(term.value)
+        else:
+            pair = [emit.constant(number, data_type) for number in (0, term.number)]
+            value = emit.where(term.value, *(reversed(pair) if term.hidden else pair))
+        total = value if total is None else emit.add(total, value)
+    return total
+
+
+def _condition(emit: Emitter, seen: Term) -> Value:
+    """Where scores count."""
+    if not seen.hidden:
+        return seen.value
+    if seen.value.data is None:
+        return emit.logical_not(seen.value)
+    return emit.constant((seen.value.data == 0).astype(np.uint8))
+
+
+def _is_triangle(seen: Term, shape: tuple[int, ...]) -> bool:
+    """Whether each query sees the keys up to its own place, counted from the last ones."""
+    rows, keys = shape[-2:]
+    if seen.data is None or seen.data.shape[-2:] != (rows, keys) or rows > keys:
+        return False
+    triangle = np.tri(rows, keys, keys - rows, dtype=bool)
+    return bool((((seen.data != 0) != seen.hidden) == triangle).all())
+
+
+def _masks_future(mask: np.ndarray, like: Value, shape: tuple[int, ...]) -> bool:
+    """Whether a mask adds nothing up to each query's own place, and hides the keys after it."""
+    rows, keys = shape[-2:]
+    if mask.shape[-2:] != (rows, keys) or rows > keys:
+        return False
+    kind = like.descriptor.numpy_dtype if like.data_type != "uint8" else np.float32
+    hidden = mask <= np.finfo(kind).min / 2
+    triangle = np.tri(rows, keys, keys - rows, dtype=bool)
+    return bool(((mask == 0) == triangle).all() and (hidden != triangle).all())
+
+
+def takes_attention(profile: DeviceProfile | None) -> bool:
+    """Whether the kernel pays on the device, and the device has what it needs.
+
+    Software Vulkan loads through gathers, of which one pass has more than products of register
+    tiles: on lavapipe (Mesa 22.3, EPYC) it took 1.3 to 1.5 times as long as the products and the
+    softmax, at 16 to 512 queries.
+    """
+    if profile is None or profile.device_type == "cpu":
+        return False
+    return _BUFFERS <= min(
+        profile.max_storage_buffers_per_stage, profile.max_storage_buffers_per_set
+    )
+
+
+def _run(graph: Graph, compilation: Compilation) -> Graph:
+    if not takes_attention(compilation.profile):
+        return graph
+    return apply_rewrites(
+        graph, (attention, attention_with_empty_rows), kept=compilation.force_cpu,
+        applied=lambda text: compilation.notes.add("fuse_attention", text),
+    )
+
+
+FUSE_ATTENTION = Pass("fuse_attention", _run)

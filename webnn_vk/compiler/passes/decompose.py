@@ -1,0 +1,62 @@
+"""Decomposition: composite operators become the operators that their records name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ..ir import Emitter, Graph, Node
+from ..ops.lowering import Decompose
+from .pipeline import Compilation, Pass
+from .rewrite import Substitution
+
+
+def decompose(graph: Graph, compilation: Compilation) -> Graph:
+    """The graph without composite nodes, except those forced to the CPU, which has a reference of
+    their own. What they become has their label and origins."""
+
+    def composite(node: Node) -> bool:
+        return (
+            isinstance(node.operator.lowering, Decompose)
+            and node.operator.name not in compilation.force_cpu
+        )
+
+    return expand_nodes(graph, composite)
+
+
+def expand_nodes(graph: Graph, wanted: Callable[[Node], bool]) -> Graph:
+    """The graph with the nodes ``wanted`` in the form that ``expand`` of their lowerings gives."""
+    known = Substitution()
+    nodes: list[Node] = []
+    pending = [(node, node) for node in reversed(graph.nodes)]
+    while pending:
+        # A node, and the one of the graph that it is, which ``wanted`` may know by identity.
+        original, node = pending.pop()
+        node = known.apply(node)
+        if not wanted(original):
+            nodes.append(node)
+            continue
+        emit = Emitter(node.label)
+        expand: Any = node.operator.lowering.expand  # type: ignore[union-attr]
+        made = expand(emit, node.gather(lambda v: v), node.arguments, node.results)
+        made = (made,) if len(node.outputs) == 1 and not isinstance(made, (list, tuple)) else made
+        for old, new in zip(node.outputs, made, strict=True):
+            if old.descriptor != new.descriptor:
+                raise ValueError(
+                    f"{node.title} decomposes to {new.descriptor}, not {old.descriptor}"
+                )
+            known[old] = new
+        parts = [
+            replace(n, origins=node.origins, device=node.device, reason=node.reason)
+            for n in emit.nodes
+        ]
+        # What it decomposes to may be composite in turn.
+        pending.extend((part, part) for part in reversed(parts))
+    if not known:
+        return graph
+    outputs = {name: known.get(v) for name, v in graph.outputs.items()}
+    return replace(graph, outputs=outputs, nodes=tuple(nodes))
+
+
+DECOMPOSE = Pass("decompose", decompose, required=True)

@@ -1,0 +1,156 @@
+"""Products of two dequantised tensors, the second constant, are summed up as integers: four an
+instruction on GPUs that have it, exactly. The scales come after the sum."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.integers import round_up
+
+from ..ir import Emitter, Graph, Value
+from ..ops.quantized import INTEGER_STEP, LONGEST_INTEGER_SUM, WEIGHT_TYPES
+from ..types.data_types import MLOperandDescriptor
+from .patterns import Anything, Constant, Match, Maybe, Op
+from .pipeline import Compilation, Pass
+from .rewrite import Rewrite, apply_rewrites
+
+# Fewer rows wait for the weights, which `fuse_dequantize` has read as integers too.
+_LEAST_ROWS = 16
+
+
+def _left() -> Op:
+    return Op(
+        "dequantize_linear", scale=Constant("a_scale", where=_is_one_number),
+        zero_point=Constant("a_zero", where=_is_one_number),
+        input=Anything("a", where=lambda v: (
+            not v.is_constant and v.data_type in WEIGHT_TYPES and len(v.shape) >= 2
+        )),
+    )
+
+
+def _right() -> Op:
+    return Op(
+        "dequantize_linear", scale=Constant("b_scale"), zero_point=Constant("b_zero"),
+        input=Constant("b", where=lambda v: v.data_type in WEIGHT_TYPES and len(v.shape) == 2),
+    )
+
+
+def _is_one_number(value: Value) -> bool:
+    assert value.data is not None
+    flat = value.data.reshape(-1)
+    return bool(np.isfinite(flat).all() and (flat == flat[0]).all())
+
+
+def _matmul(match: Match, emit: Emitter) -> Value | None:
+    return _product(match, emit, transposed=match.get("turned") is not None)
+
+
+def _gemm(match: Match, emit: Emitter) -> Value | None:
+    options, c = match.root.arguments, match.get("c")
+    if options["a_transpose"]:
+        return None
+    if c is not None and c.data_type != "float32":
+        c = emit.cast(c, "float32")
+    if c is not None and options["beta"] != 1:
+        c = emit.mul(c, emit.constant(options["beta"], "float32"))
+    transposed = options["b_transpose"] != (match.get("turned") is not None)
+    return _product(match, emit, transposed, options["alpha"], c)
+
+
+def _product(
+    match: Match, emit: Emitter, transposed: bool, alpha: float = 1.0, addend: Value | None = None
+) -> Value | None:
+    """alpha · a · b + addend, in the data type of the matched product."""
+    a, b = match["a"], match["b"]
+    columns = 0 if transposed else 1
+    inner, count = b.shape[1 - columns], b.shape[columns]
+    if inner > LONGEST_INTEGER_SUM or a.descriptor.size < _LEAST_ROWS * inner:
+        return None
+    scales = _by_column(match["b_scale"], columns, count)
+    zeros = _by_column(match["b_zero"], columns, count)
+    if scales is None or zeros is None or not np.isfinite(scales).all():
+        return None
+    rows = b.data if transposed else b.data.T
+    # The same numbers in signed bytes, which one instruction is for.
+    shift = 128 if b.data_type == "uint8" else 0
+    signed = (rows.astype(np.int16) - shift).astype(np.int8)
+    zeros = zeros.astype(np.int32) - shift
+    sums = signed.sum(axis=1, dtype=np.int32) - np.int32(inner) * zeros
+    padded = np.zeros((count, round_up(inner, INTEGER_STEP)), np.int8)
+    padded[:, :inner] = signed
+    total = emit.integer_matmul(
+        a, _constant(padded, b, "rows", transposed), emit.constant(sums),
+        zero_points=emit.constant(zeros) if zeros.any() else None,
+        a_zero_point=float(match["a_zero"].data.reshape(-1)[0]),
+    )
+    scale = float(match["a_scale"].data.reshape(-1)[0])
+    factors = (scales.astype(np.float64) * scale * alpha).astype(np.float32)
+    if (factors == factors[0]).all():
+        factors = factors[0].reshape(())
+    result = emit.mul(total, emit.constant(factors))
+    if addend is not None:
+        result = emit.add(result, addend)
+    kind = match.root.output.data_type
+    return result if kind == "float32" else emit.cast(result, kind)
+
+
+def _by_column(value: Value, columns: int, count: int) -> np.ndarray | None:
+    """One number a column of the product; None where they change along the inner dimension."""
+    assert value.data is not None
+    if value.shape[1 - columns] != 1:
+        return None
+    flat = value.data.reshape(-1)
+    return np.repeat(flat, count // flat.size)
+
+
+def _constant(data: np.ndarray, source: Value, *made: object) -> Value:
+    """A constant made of another one, and known by what it was made of."""
+    data.setflags(write=False)
+    key = None
+    if source.key is not None:
+        key = hashlib.sha256(repr((*made, source.key)).encode()).hexdigest()
+    return Value(MLOperandDescriptor(data.dtype.name, data.shape), data=data, key=key)
+
+
+def _rules() -> tuple[Rewrite, ...]:
+    rules = []
+    for part in (
+        _right(), Op("transpose", bind="turned", input=_right(), permutation=(1, 0)),
+    ):
+        rules.append(Rewrite("matmul", Op("matmul", a=_left(), b=part), _matmul))
+        gemm = Op("gemm", a=_left(), b=part, c=Maybe(Anything("c")))
+        rules.append(Rewrite("gemm", gemm, _gemm))
+    return tuple(rules)
+
+
+_RULES = _rules()
+
+
+def multiplies_integers(profile: DeviceProfile) -> bool:
+    """Whether sums of integers pay on the device: where dot products of four are in hardware.
+
+    On software Vulkan they are many instructions each: 128 × 768 × 768 took lavapipe 93 ms of CPU
+    time as integers, and 9 as floats.
+    """
+    wanted = {"integer_dot_product", "integer_dot_product_accelerated"}
+    return not profile.is_software and wanted <= profile.features
+
+
+def _run(graph: Graph, compilation: Compilation) -> Graph:
+    # The scale is part of the product's kernel, which is of this graph alone.
+    if (
+        compilation.profile is None
+        or not compilation.has_compiler
+        or not multiplies_integers(compilation.profile)
+    ):
+        return graph
+    return apply_rewrites(
+        graph, _RULES, kept=compilation.force_cpu,
+        applied=lambda text: compilation.notes.add("integer_products", text),
+    )
+
+
+INTEGER_PRODUCTS = Pass("integer_products", _run)

@@ -1,0 +1,206 @@
+"""Products of one operand with several constant matrices, as of queries, keys and values, become
+one product whose columns they share: the operand is read once, and a device with little to do has
+more."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from webnn_vk.support.mmap_array import own_pages
+
+from ..ir import Emitter, Graph, Node, Value
+from ..types.data_types import MLOperandDescriptor
+from .pipeline import Compilation, Pass
+from .rewrite import Substitution
+
+#: Operators that see a slice of the product through an access of their own.
+_READERS = frozenset({"attention", "matmul"})
+_MOVES = frozenset({"reshape", "transpose"})
+_PRODUCTS = frozenset({"matmul", "gemm", "quantized_matmul"})
+
+
+@dataclass(frozen=True)
+class _Linear:
+    """A product with a constant matrix, and the steps behind it: a row or a number that is added or
+    multiplied, and casts. ``rows`` has what each step adds or multiplies."""
+
+    product: Node
+    weight: Value
+    bias: Value | None
+    #: Of blocks of the weight's integers.
+    scale: Value | None = None
+    steps: tuple[Node, ...] = ()
+    rows: tuple[Value | None, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return (self.product, *self.steps)
+
+    @property
+    def output(self) -> Value:
+        return self.nodes[-1].output
+
+    @property
+    def columns(self) -> int:
+        return self.output.shape[-1]
+
+    @property
+    def key(self) -> object:
+        """Equal for those that can be joined."""
+        node = self.product
+        steps = tuple((step.operator, step.output.data_type) for step in self.steps)
+        return (
+            node.operands["a"], node.operator, tuple(sorted(node.arguments.items())),
+            self.weight.data_type, self.bias is None, self.scale and self.scale.shape[1], steps,
+        )
+
+
+def join_products(graph: Graph, compilation: Compilation) -> Graph:
+    """The graph with products joined whose results are read as slices without a copy."""
+    groups: dict[object, list[_Linear]] = {}
+    for node in graph.nodes:
+        linear = _linear(node, graph)
+        if linear is None or not _is_read_in_place(linear.output, graph):
+            continue
+        names = {"slice"} | {n.operator.name for n in linear.nodes}
+        if names.isdisjoint(compilation.force_cpu):
+            groups.setdefault(linear.key, []).append(linear)
+    joined = {group[0].product: group for group in groups.values() if len(group) > 1}
+    if not joined:
+        return graph
+    gone = {node for group in joined.values() for part in group for node in part.nodes}
+    known = Substitution()
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if node in joined:
+            group = joined[node]
+            made = _joined(group, known)
+            nodes += made
+            known.update(zip((p.output for p in group), (n.output for n in made[-len(group):]),
+                             strict=True))
+            titles = (n.title for p in group for n in p.nodes)
+            compilation.notes.add("join_products", " + ".join(titles))
+        elif node not in gone:
+            nodes.append(known.apply(node))
+    outputs = {name: known.get(v) for name, v in graph.outputs.items()}
+    return replace(graph, outputs=outputs, nodes=tuple(nodes))
+
+
+def _linear(node: Node, graph: Graph) -> _Linear | None:
+    """What a node is as a product with a constant matrix that nothing else reads."""
+    if node.operator.name not in _PRODUCTS:
+        return None
+    weight, options = node.operands["b"], node.arguments
+    if weight.data is None or len(weight.shape) != 2 or len(graph.users[weight]) != 1:
+        return None
+    columns = node.output.shape[-1]
+    bias: Value | None = None
+    if node.operator.name == "gemm":
+        bias = node.operand("c")
+        if options["a_transpose"] or options["alpha"] != 1 or options["beta"] != 1:
+            return None
+        if bias is not None and (bias.data is None or bias.shape != (columns,)):
+            return None
+    scale = node.operand("scale")
+    # Rows of vectors of 4 stay that.
+    if columns % 4 or (scale is not None and scale.data is None):
+        return None
+    steps: list[Node] = []
+    rows: list[Value | None] = []
+    value = node.output
+    while value not in graph.output_values and len(graph.users.get(value, ())) == 1:
+        (user,) = graph.users[value]
+        row: Value | None = None
+        if user.operator.name in ("add", "mul"):
+            a, b = user.operands["a"], user.operands["b"]
+            row = b if a is value else a
+            if row is value or not _is_row(row, columns) or user.output.shape != value.shape:
+                break
+        elif user.operator.name != "cast":
+            break
+        steps.append(user)
+        rows.append(row)
+        value = user.output
+    return _Linear(node, weight, bias, scale, tuple(steps), tuple(rows))
+
+
+def _is_row(value: Value, columns: int) -> bool:
+    """Whether a value is a known number, or one a column."""
+    return value.data is not None and (
+        value.descriptor.size == 1 or value.descriptor.size == value.shape[-1] == columns
+    )
+
+
+def _is_read_in_place(value: Value, graph: Graph) -> bool:
+    """Whether all that comes of a value is read through movements by kernels that take them."""
+    if value in graph.output_values:
+        return False
+    return all(
+        user.operator.name in _READERS
+        or (user.operator.name in _MOVES and _is_read_in_place(user.output, graph))
+        for user in graph.users.get(value, [])
+    )
+
+
+def _joined(group: Sequence[_Linear], known: Substitution) -> list[Node]:
+    """One product in the place of several, and the slices that they were, last."""
+    first = group[0].product
+    emit = Emitter(first.label)
+    across = 0 if first.arguments.get("b_transpose", False) else 1
+    changes = {
+        "a": known.get(first.operands["a"]),
+        "b": _side_by_side([p.weight for p in group], across),
+    }
+    biases = [p.bias for p in group if p.bias is not None]
+    if biases:
+        changes["c"] = _side_by_side(biases, 0)
+    scales = [p.scale for p in group if p.scale is not None]
+    if scales:
+        changes["scale"] = _side_by_side(scales, 0)
+    result = emit.like(first, **changes)
+    for number, step in enumerate(group[0].steps):
+        if step.operator.name == "cast":
+            result = emit.like(step, input=result)
+        else:
+            row = _side_by_side([_row(p.rows[number], p.columns) for p in group], 0)
+            result = getattr(emit, step.operator.name)(result, row)
+    *shape, _ = result.shape
+    at = 0
+    for part in group:
+        emit.slice(
+            result, (0,) * len(shape) + (at,), (*shape, part.columns), label=part.product.label
+        )
+        at += part.columns
+    origins = tuple(dict.fromkeys(o for p in group for n in p.nodes for o in n.origins))
+    return [replace(n, origins=origins) for n in emit.nodes]
+
+
+def _row(value: Value | None, columns: int) -> Value:
+    """A number, or a row of any rank, as a row of rank 1."""
+    assert value is not None and value.data is not None
+    if value.shape == (columns,):
+        return value
+    data = np.broadcast_to(value.data.reshape(-1), (columns,))
+    key = value.key and hashlib.sha256(repr(("row", columns, value.key)).encode()).hexdigest()
+    return Value(MLOperandDescriptor(value.data_type, (columns,)), data=data, key=key)
+
+
+def _side_by_side(values: Sequence[Value], axis: int) -> Value:
+    """A constant of several; it has a key of its own where all have one."""
+    parts = [v.data for v in values if v.data is not None]
+    shape = list(parts[0].shape)
+    shape[axis] = sum(part.shape[axis] for part in parts)
+    # The parts go at once, the whole goes as soon as it is on the device.
+    data = own_pages(tuple(shape), parts[0].dtype)
+    np.concatenate(parts, axis, out=data)
+    data.setflags(write=False)
+    keys = [v.key for v in values]
+    key = None if None in keys else hashlib.sha256(repr(("join", axis, keys)).encode()).hexdigest()
+    return Value(MLOperandDescriptor(values[0].data_type, data.shape), data=data, key=key)
+
+
+JOIN_PRODUCTS = Pass("join_products", join_products)

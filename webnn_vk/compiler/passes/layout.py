@@ -1,0 +1,387 @@
+"""Layouts of whole regions: convolutions, pooling and what lies between them are computed all with
+channels first or all with channels last, whichever leaves fewer bytes to be transposed.
+
+Exporters that know one layout put transposes around operators of the other. A region are nodes
+that compute as well in either, connected by values or by such transposes. Its nodes are rewritten
+for one layout; transposes stay at its edges alone, where tensors come from or go to what has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from ..ir import Emitter, Graph, Node, Value
+from ..ops.lowering import Convolution, Elementwise, Join, Pool, Reduce
+from .pipeline import Compilation, Pass
+
+Order = tuple[int, ...]
+
+AS_IS: Order = (0, 1, 2, 3)
+#: Axes of the tensor that is wanted, in the one there is: nchw → nhwc, and back.
+TO_LAST: Order = (0, 2, 3, 1)
+TO_FIRST: Order = (0, 3, 1, 2)
+
+#: Which of a node's two layouts a tensor has: 0, channels first, or 1, channels last.
+_LAYOUTS = {"nchw": 0, "nhwc": 1}
+#: Operators with an argument ``axis`` along which elements don't mix, or all of them do.
+_AXIS = frozenset(("concat", "split", "batch_normalization", "softmax"))
+#: Arguments that have a number for each dimension.
+_PER_DIMENSION = {
+    "slice": ("starts", "sizes", "strides"),
+    "pad": ("beginning_padding", "ending_padding"),
+    "tile": ("repetitions",), "expand": ("new_shape",),
+}
+
+
+def order_between(layout: int, wanted: int) -> Order:
+    """How a tensor of one layout is transposed to be of the other."""
+    return AS_IS if layout == wanted else TO_LAST if wanted else TO_FIRST
+
+
+def composed(first: Order, second: Order) -> Order:
+    """The permutation that comes of one after the other."""
+    return tuple(first[axis] for axis in second)
+
+
+# -- what can be computed in either layout ---------------------------------------------------------
+def _is_flexible(node: Node) -> bool:
+    """Whether a node can be computed on its operand transposed, at the same cost."""
+    if any(value.descriptor.rank > 4 for value in (*node.inputs, *node.outputs)):
+        return False
+    name, kind = node.operator.name, node.operator.lowering
+    if isinstance(kind, Elementwise):
+        # Blocks of dequantised tensors have a dimension for each of the tensor's.
+        return node.output.descriptor.rank == 4 and all(
+            v.descriptor.rank == 4 or not kind.blockwise for v in node.inputs
+        )
+    if not node.inputs or any(v.descriptor.rank != 4 for v in _turned_operands(node).values()):
+        return False
+    if isinstance(kind, Reduce):
+        kept = [axis for axis in range(4) if axis not in _axes(node)]
+        # What is left over has to keep its order.
+        return node.arguments["keep_dimensions"] or all(
+            sorted(kept, key=order.index) == kept for order in (TO_LAST, TO_FIRST)
+        )
+    if name == "resample2d":
+        return tuple(node.arguments["axes"]) in ((1, 2), (2, 3))
+    return (
+        isinstance(kind, (Convolution, Pool))
+        or name in _AXIS or name in _PER_DIMENSION
+        or name in ("instance_normalization", "reverse", "identity")
+    )
+
+
+def _turned_operands(node: Node) -> dict[str, Value]:
+    """The operands that are transposed with the node: not filters, statistics and such."""
+    if isinstance(node.operator.lowering, Elementwise):
+        return dict(node.operands)
+    return {
+        name: value for name, value in node.operands.items()
+        if name == "input" or name.startswith("inputs[")
+    }
+
+
+def _axes(node: Node) -> tuple[int, ...]:
+    axes = node.arguments["axes" if "axes" in node.arguments else "axis"]
+    return (axes,) if isinstance(axes, int) else tuple(axes)
+
+
+def _layout_of(node: Node) -> int | None:
+    """The layout that a node's arguments say its tensors have; None where they don't."""
+    name = "input_layout" if "input_layout" in node.arguments else "layout"
+    if name in node.arguments:
+        return _LAYOUTS[node.arguments[name]]
+    if node.operator.name == "resample2d":
+        return 0 if tuple(node.arguments["axes"]) == (2, 3) else 1
+    return None
+
+
+def _is_turn(node: Node) -> bool:
+    return node.operator.name == "transpose" and node.arguments["permutation"] in (
+        TO_LAST, TO_FIRST
+    )
+
+
+def _turned_arguments(node: Node, order: Order) -> dict[str, object]:
+    """The arguments that a node has on tensors transposed by ``order``."""
+    name, arguments = node.operator.name, node.arguments
+    changed: dict[str, object] = {}
+    for layout in ("input_layout", "layout"):
+        if layout in arguments:
+            changed[layout] = "nhwc" if arguments[layout] == "nchw" else "nchw"
+    place = {axis: position for position, axis in enumerate(order)}
+    if name in _AXIS or ("axis" in arguments and isinstance(node.operator.lowering, Reduce)):
+        changed["axis"] = place[arguments["axis"]]
+    elif isinstance(node.operator.lowering, Reduce) or name in ("resample2d", "reverse"):
+        changed["axes"] = sorted(place[axis] for axis in arguments["axes"])
+    for member in _PER_DIMENSION.get(name, ()):
+        changed[member] = [arguments[member][axis] for axis in order]
+    return changed
+
+
+# -- regions ---------------------------------------------------------------------------------------
+@dataclass
+class _Region:
+    """Nodes with their layouts as they are written; ``fixed``: whether some say theirs, or
+    all of them are relative to each other."""
+
+    layouts: dict[Node, int] = field(default_factory=dict)
+    fixed: bool = False
+
+    def fits(self, other: _Region, difference: int) -> bool:
+        """Whether the other's nodes, their layouts so much higher, could be part of this one."""
+        if difference == 0 or not other.layouts:
+            return True
+        moved = {layout + difference for layout in other.layouts.values()}
+        return moved <= {0, 1} and not other.fixed
+
+    def moved(self, difference: int) -> None:
+        self.layouts = {node: layout + difference for node, layout in self.layouts.items()}
+
+
+class _Regions:
+    """The regions of a graph, found in a walk over its nodes in order."""
+
+    def __init__(self, graph: Graph, kept: frozenset[str]) -> None:
+        self.of: dict[Node, _Region] = {}
+        #: For each value that flexible nodes or turns make: the node, and how much higher its
+        #: layout is than the node's.
+        ends: dict[Value, tuple[Node, int]] = {}
+        for node in graph.nodes:
+            if node.operator.name in kept:
+                continue
+            if _is_turn(node):
+                step = 1 if node.arguments["permutation"] == TO_LAST else -1
+                source = ends.get(node.inputs[0])
+                if source is not None:
+                    ends[node.output] = source[0], source[1] + step
+                continue
+            if not _is_flexible(node):
+                continue
+            layout = _layout_of(node)
+            region = _Region({node: layout or 0}, layout is not None)
+            self.of[node] = region
+            for value in node.inputs:
+                if value in ends and value.descriptor.rank == 4:
+                    source, step = ends[value]
+                    self._join(source, node, step)
+            for value in node.outputs:
+                if value.descriptor.rank == 4:
+                    ends[value] = node, 0
+
+    def _join(self, source: Node, node: Node, step: int) -> None:
+        """``node`` reads what ``source`` made, turned by ``step``: of one region if that can be."""
+        before, after = self.of[source], self.of[node]
+        difference = before.layouts[source] + step - after.layouts[node]
+        if before is after:
+            return
+        if not before.fits(after, difference):
+            # The other way round: what was before may be moved.
+            if not after.fits(before, -difference):
+                return
+            before.moved(-difference)
+            difference = 0
+        after.moved(difference)
+        before.layouts |= after.layouts
+        before.fixed |= after.fixed
+        for member in after.layouts:
+            self.of[member] = before
+
+    def __iter__(self) -> Iterator[_Region]:
+        return iter({id(region): region for region in self.of.values()}.values())
+
+
+class _Costs:
+    """What regions cost: who reads each tensor, and how it is transposed for that."""
+
+    def __init__(self, graph: Graph, software: bool = False) -> None:
+        self.software = software
+        #: Tensors that are others transposed.
+        self.behind: dict[Value, tuple[Value, Order]] = {}
+        self.readers: dict[Value, list[tuple[Node | None, Order]]] = {}
+        self.producers = graph.producers
+        for node in graph.nodes:
+            if _is_turn(node):
+                root, turn = self.behind.get(node.inputs[0], (node.inputs[0], AS_IS))
+                self.behind[node.output] = root, composed(turn, node.arguments["permutation"])
+                continue
+            turned = _turned_operands(node)
+            for name, value in node.operands.items():
+                self._read(node if name in turned else None, value)
+        for value in graph.outputs.values():
+            self._read(None, value)
+
+    def _read(self, node: Node | None, value: Value) -> None:
+        root, turn = self.behind.get(value, (value, AS_IS))
+        if root.descriptor.rank == 4 and not root.is_constant:
+            self.readers.setdefault(root, []).append((node, turn))
+
+    def of(self, region: _Region, wanted: int | None) -> int:
+        """Bytes of the tensors to be transposed at a region's edges and, with ``wanted`` None,
+        which leaves it as it is, within it. Each transposed form of a tensor counts once."""
+        def order(node: Node | None) -> Order:
+            if node is None or wanted is None or node not in region.layouts:
+                return AS_IS
+            return order_between(region.layouts[node], wanted)
+
+        roots = dict.fromkeys(
+            self.behind.get(value, (value, AS_IS))[0]
+            for node in region.layouts for value in (*node.inputs, *node.outputs)
+        )
+        total = 0
+        for root in roots:
+            made = order(self.producers.get(root))
+            needed = {
+                composed(turn, order(reader)) for reader, turn in self.readers.get(root, ())
+            }
+            total += root.descriptor.byte_length * sum(
+                turn != made and not _keeps_order(root.shape, made, turn) for turn in needed
+            )
+        return total + sum(
+            self._within(node, layout if wanted is None else wanted, order(node))
+            for node, layout in region.layouts.items()
+        )
+
+    def _within(self, node: Node, layout: int, order: Order) -> int:
+        """What a node costs beside, in bytes: parts of a concat need no copy along the outermost
+        dimension alone, and software devices take twice as long for convolutions of single channels
+        where channels are last."""
+        if isinstance(node.operator.lowering, Join):
+            (made,) = node.results
+            before = order[: order.index(node.arguments["axis"])]
+            return made.byte_length * any(made.shape[axis] > 1 for axis in before)
+        if self.software and layout and isinstance(node.operator.lowering, Convolution):
+            depthwise = node.arguments["groups"] == node.inputs[0].shape[3 if order == AS_IS else 1]
+            return sum(made.byte_length for made in node.results) * depthwise
+        return 0
+
+
+def _keeps_order(shape: tuple[int, ...], made: Order, wanted: Order) -> bool:
+    """Whether two transposed forms have their elements in the same order, so that one is a view of
+    the other."""
+    return [a for a in made if shape[a] != 1] == [a for a in wanted if shape[a] != 1]
+
+
+# -- rewriting -------------------------------------------------------------------------------------
+class _Rewriting:
+    """The nodes of a graph anew, with some computed on transposed tensors."""
+
+    def __init__(self, orders: Mapping[Node, Order]) -> None:
+        self.orders = orders
+        self.nodes: list[Node] = []
+        #: What there is of each value: by how it is transposed.
+        self.forms: dict[Value, dict[Order, Value]] = {}
+        #: The transposes of the graph, for the names of those that stay.
+        self.turns: dict[tuple[Value, Order], Node] = {}
+        self.behind: dict[Value, tuple[Value, Order]] = {}
+
+    def run(self, graph: Graph) -> Graph:
+        for node in graph.nodes:
+            if _is_turn(node):
+                root, turn = self.behind.get(node.inputs[0], (node.inputs[0], AS_IS))
+                total = composed(turn, node.arguments["permutation"])
+                self.behind[node.output] = root, total
+                self.turns.setdefault((root, total), node)
+            elif self.orders.get(node, AS_IS) != AS_IS:
+                self._turned(node, self.orders[node])
+            else:
+                self.nodes.append(replace(node, operands={
+                    name: self.form(value) for name, value in node.operands.items()
+                }))
+        outputs = {name: self.form(value) for name, value in graph.outputs.items()}
+        return replace(graph, outputs=outputs, nodes=tuple(self.nodes))
+
+    def form(self, value: Value, order: Order = AS_IS) -> Value:
+        """A value transposed by ``order``, made where there is none yet."""
+        root, total = self.behind.get(value, (value, AS_IS))
+        wanted = composed(total, order) if root.descriptor.rank == 4 else AS_IS
+        forms = self.forms.setdefault(root, {AS_IS: root})
+        if wanted not in forms:
+            made_as, made = next(iter(forms.items()))
+            back = tuple(made_as.index(axis) for axis in wanted)
+            turn = self.turns.get((root, wanted))
+            emit = Emitter("" if turn is None else turn.label)
+            if root.is_constant and root.data is not None:
+                forms[wanted] = emit.constant(root.data.transpose(wanted))
+            elif _keeps_order(root.shape, made_as, wanted):
+                shape = [root.shape[axis] for axis in wanted]
+                forms[wanted] = emit.reshape(made, shape)
+            else:
+                forms[wanted] = emit.transpose(made, permutation=back)
+            self.nodes += emit.nodes
+        return forms[wanted]
+
+    def _turned(self, node: Node, order: Order) -> None:
+        emit = Emitter()
+        operands = {
+            name: self._operand(node, name, value, order, emit)
+            for name, value in node.operands.items()
+        }
+        arguments = dict(node.arguments) | {
+            p.name: p.argument.convert(changed[p.name], f"{node.operator.name}: {p.name}")
+            for changed in [_turned_arguments(node, order)]
+            for p in node.operator.arguments if p.name in changed
+        }
+        given = replace(node, operands=operands).gather(lambda value: value)
+        outputs = emit.apply(node.operator, given, arguments, node.label)
+        self.nodes += [replace(made, origins=node.origins) for made in emit.nodes]
+        for old, new in zip(node.outputs, outputs, strict=True):
+            self.forms[old] = {order if old.descriptor.rank == 4 else AS_IS: new}
+
+    def _operand(
+        self, node: Node, name: str, value: Value, order: Order, emit: Emitter
+    ) -> Value:
+        whole = self.form(value)
+        if name not in _turned_operands(node):
+            return whole
+        if value.descriptor.rank == 4:
+            return self.form(value, order)
+        if value.descriptor.size == 1:
+            return whole
+        # Broadcast from behind: its dimensions go where those of the others went.
+        shape = (1,) * (4 - value.descriptor.rank) + value.shape
+        if value.data is not None:
+            return emit.constant(value.data.reshape(shape).transpose(order))
+        whole = emit.reshape(whole, shape)
+        if _keeps_order(shape, AS_IS, order):
+            return emit.reshape(whole, [shape[axis] for axis in order])
+        return emit.transpose(whole, permutation=order)
+
+
+def assign_layouts(
+    graph: Graph,
+    kept: frozenset[str] = frozenset(),
+    software: bool = False,
+    applied: Callable[[str], None] = lambda text: None,
+) -> Graph:
+    """The graph with each region in the layout that leaves fewest bytes to be transposed; as it was
+    where none wins. Operators named by ``kept`` stay as they are; ``software``: whether it is
+    for a software device."""
+    if not any(map(_is_turn, graph.nodes)):
+        return graph
+    orders: dict[Node, Order] = {}
+    costs = _Costs(graph, software)
+    for region in _Regions(graph, kept):
+        cost = {wanted: costs.of(region, wanted) for wanted in (None, 0, 1)}
+        wanted = min(cost, key=lambda choice: cost[choice])
+        if wanted is None or cost[wanted] == cost[None]:
+            continue
+        orders |= {
+            node: order_between(layout, wanted) for node, layout in region.layouts.items()
+        }
+        name = "nhwc" if wanted else "nchw"
+        saved = cost[None] - cost[wanted]
+        applied(f"{len(region.layouts)} operators as {name}, {saved} bytes not transposed")
+    return _Rewriting(orders).run(graph) if orders else graph
+
+
+def _run(graph: Graph, compilation: Compilation) -> Graph:
+    profile = compilation.profile
+    return assign_layouts(
+        graph, compilation.force_cpu, profile is not None and profile.is_software,
+        lambda text: compilation.notes.add("layout", text),
+    )
+
+
+LAYOUT = Pass("layout", _run)

@@ -1,0 +1,215 @@
+"""Patterns of nodes, as data: what a rewrite looks for.
+
+    Op("batch_normalization", bind="norm",
+       input=Op("conv2d", bind="conv", single_use=True, filter=Constant("filter")),
+       mean=Constant("mean"), axis=1, scale=None)
+
+A keyword names an operand or an argument of the operator. For an operand stands a pattern of the
+node that computes it, ``Constant``, a word (any value, bound to that word), ``OneOf`` several,
+``Maybe`` of one of these or None (absent); a sequence operand takes a list of them. For an argument
+stands its value or a predicate of it. What is not named may be anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..ir import Node, Value
+from ..ops import ALL_OPERATORS
+from ..ops.arguments import Operands
+
+Bindings = Mapping[str, Any]
+
+
+class Surroundings(Protocol):
+    """What matching asks about the graph around a value."""
+
+    def producer(self, value: Value) -> Node | None:
+        """The node that computes a value, None for inputs and constants."""
+
+    def uses(self, value: Value) -> int:
+        """How many operands read a value, and graph outputs are it."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """A place where a pattern fits: ``match["conv"]`` is the node or value bound to a word.
+    ``nodes`` are the nodes matched, the root last."""
+
+    nodes: tuple[Node, ...]
+    bindings: Bindings
+
+    @property
+    def root(self) -> Node:
+        return self.nodes[-1]
+
+    def __getitem__(self, word: str) -> Any:
+        return self.bindings[word]
+
+    def get(self, word: str) -> Any:
+        """What is bound to a word, None where nothing is."""
+        return self.bindings.get(word)
+
+
+# A way in which a part fits: the nodes below, and what is bound.
+Way = tuple[tuple[Node, ...], Bindings]
+
+
+def _bound(bindings: Bindings, word: str, item: Any) -> Bindings | None:
+    """The bindings with one more; None where the word stands for something else already."""
+    if not word:
+        return bindings
+    if word in bindings:
+        return bindings if bindings[word] is item else None
+    return {**bindings, word: item}
+
+
+@dataclass(frozen=True)
+class Anything:
+    """Any value, bound to a word."""
+
+    bind: str = ""
+    where: Callable[[Value], bool] = lambda value: True
+
+    def ways(self, value: Value, graph: Surroundings, bindings: Bindings) -> Iterator[Way]:
+        bound = _bound(bindings, self.bind, value)
+        if bound is not None and self.where(value):
+            yield (), bound
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant whose elements are known, so none from a constant tensor. With ``single_use``
+    nothing else reads it: what is computed of it may take its place in memory."""
+
+    bind: str = ""
+    single_use: bool = False
+    where: Callable[[Value], bool] = lambda value: True
+
+    def ways(self, value: Value, graph: Surroundings, bindings: Bindings) -> Iterator[Way]:
+        bound = _bound(bindings, self.bind, value)
+        if bound is None or value.data is None or not self.where(value):
+            return
+        if not self.single_use or graph.uses(value) == 1:
+            yield (), bound
+
+
+class Maybe:
+    """What ``pattern`` says, or absent; then nothing is bound."""
+
+    def __init__(self, pattern: Any) -> None:
+        self.pattern = _pattern(pattern)
+
+    def ways(self, value: Value, graph: Surroundings, bindings: Bindings) -> Iterator[Way]:
+        return self.pattern.ways(value, graph, bindings)
+
+
+class OneOf:
+    """What any of several patterns says."""
+
+    def __init__(self, *patterns: Any) -> None:
+        self.patterns = tuple(map(_pattern, patterns))
+
+    def ways(self, value: Value, graph: Surroundings, bindings: Bindings) -> Iterator[Way]:
+        for pattern in self.patterns:
+            yield from pattern.ways(value, graph, bindings)
+
+
+class Op:
+    """A node of one of the operators ``names``. ``single_use``: nothing but the node matched above
+    reads its output, once. ``commutative``: the operands named fit in either order (two of them).
+    ``where``: a predicate of the node. ValueError for keywords that an operator lacks."""
+
+    def __init__(
+        self,
+        *names: str,
+        bind: str = "",
+        single_use: bool = False,
+        commutative: bool = False,
+        where: Callable[[Node], bool] = lambda node: True,
+        **parts: Any,
+    ) -> None:
+        self.names = frozenset(names)
+        self.bind = bind
+        self.single_use = single_use
+        self.where = where
+        operands: dict[str, Any] = {}
+        self._absent: list[str] = []
+        self._counts: dict[str, int] = {}
+        self._arguments: dict[str, Callable[[Any], bool]] = {}
+        for name in names:
+            lacking = parts.keys() - {p.name for p in ALL_OPERATORS[name].parameters}
+            if lacking:
+                raise ValueError(f"{name} has no {', '.join(sorted(lacking))}")
+        parameters = {p.name: p for p in ALL_OPERATORS[names[0]].parameters}
+        for name, part in parts.items():
+            if not parameters[name].is_operand:
+                self._arguments[name] = part if callable(part) else _equals(part)
+            elif part is None:
+                self._absent.append(name)
+            elif parameters[name].argument is Operands:
+                self._counts[name] = len(part)
+                operands |= {f"{name}[{i}]": _pattern(p) for i, p in enumerate(part)}
+            else:
+                operands[name] = _pattern(part)
+        self._orders = [operands]
+        if commutative:
+            if len(operands) != 2:
+                raise ValueError(f"{names[0]}: two operands are needed to exchange them")
+            self._orders.append(dict(zip(operands, reversed(operands.values()), strict=True)))
+
+    def matches(self, root: Node, graph: Surroundings) -> Iterator[Match]:
+        """Every way in which the pattern fits with ``root`` as its last node."""
+        for nodes, bindings in self._node_ways(root, graph, {}):
+            # A node may be reached by two ways.
+            yield Match(tuple(dict.fromkeys(nodes)), bindings)
+
+    def ways(self, value: Value, graph: Surroundings, bindings: Bindings) -> Iterator[Way]:
+        node = graph.producer(value)
+        if node is None or len(node.outputs) != 1:
+            return
+        if not self.single_use or graph.uses(value) == 1:
+            yield from self._node_ways(node, graph, bindings)
+
+    def _node_ways(self, node: Node, graph: Surroundings, bindings: Bindings) -> Iterator[Way]:
+        if (
+            node.operator.name not in self.names
+            or any(name in node.operands for name in self._absent)
+            or any(len(node.sequence(name)) != n for name, n in self._counts.items())
+            or not all(fits(node.arguments[name]) for name, fits in self._arguments.items())
+            or not self.where(node)
+        ):
+            return
+        bound = _bound(bindings, self.bind, node)
+        if bound is None:
+            return
+        for operands in self._orders:
+            for nodes, bindings_below in _all_ways(tuple(operands.items()), node, graph, bound):
+                yield (*nodes, node), bindings_below
+
+
+def _all_ways(
+    parts: tuple[tuple[str, Any], ...], node: Node, graph: Surroundings, bindings: Bindings
+) -> Iterator[Way]:
+    if not parts:
+        yield (), bindings
+        return
+    (name, pattern), *others = parts
+    value = node.operand(name)
+    if value is None:
+        if isinstance(pattern, Maybe):
+            yield from _all_ways(tuple(others), node, graph, bindings)
+        return
+    for nodes, bound in pattern.ways(value, graph, bindings):
+        for more, all_bound in _all_ways(tuple(others), node, graph, bound):
+            yield (*nodes, *more), all_bound
+
+
+def _equals(expected: Any) -> Callable[[Any], bool]:
+    return lambda value: value == expected
+
+
+def _pattern(part: Any) -> Any:
+    return Anything(part) if isinstance(part, str) else part

@@ -1,0 +1,198 @@
+"""Rewrites: a pattern, and a small function that builds what stands in its place.
+
+    @rewrite(Op("neg", input=Op("neg", input="x")))
+    def negated_twice(match, emit):
+        return match["x"]
+
+    pass_ = rewrite_pass("simplify", negated_twice)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ..ir import Emitter, Graph, Node, Value
+from .patterns import Match, Op
+from .pipeline import Compilation, Pass
+
+Replacement = Value | Sequence[Value] | None
+
+# Rounds over a graph. One is nearly always enough: what a rewrite builds is looked at at once.
+_MAX_ROUNDS = 20
+# Rewrites of one round for each node of the graph: more means that they undo each other.
+_MAX_REWRITES_PER_NODE = 8
+
+
+class Substitution(dict[Value, Value]):
+    """Old value → new value; ``apply`` gives a node that reads the new ones."""
+
+    def get(self, value: Value) -> Value:  # type: ignore[override]
+        replaced = []
+        while value in self:
+            replaced.append(value)
+            value = self[value]
+        # Later look-ups of a value that was replaced many times take one step.
+        for old in replaced[:-1]:
+            self[old] = value
+        return value
+
+    def apply(self, node: Node) -> Node:
+        if not any(v in self for v in node.inputs):
+            return node
+        return replace(node, operands={k: self.get(v) for k, v in node.operands.items()})
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """``build(match, emit)`` returns the value(s) that take the place of the root's outputs, built
+    with ``emit``, or None where the rewrite does not apply after all."""
+
+    name: str
+    pattern: Op
+    build: Callable[[Match, Emitter], Replacement]
+
+
+def rewrite(pattern: Op) -> Callable[[Callable[[Match, Emitter], Replacement]], Rewrite]:
+    """Make a rewrite of the function that builds the replacement."""
+    return lambda build: Rewrite(build.__name__, pattern, build)
+
+
+def rewrite_pass(name: str, *rewrites: Rewrite) -> Pass[Graph]:
+    """An optional pass that applies the rewrites until none fits."""
+
+    def run(graph: Graph, compilation: Compilation) -> Graph:
+        return apply_rewrites(
+            graph,
+            rewrites,
+            kept=compilation.force_cpu,
+            applied=lambda text: compilation.notes.add(name, text),
+        )
+
+    return Pass(name, run, rounds=_MAX_ROUNDS)
+
+
+def apply_rewrites(
+    graph: Graph,
+    rewrites: Iterable[Rewrite],
+    kept: frozenset[str] = frozenset(),
+    applied: Callable[[str], None] = lambda text: None,
+) -> Graph:
+    """The graph after one walk over its nodes in order, the same one where nothing fits.
+
+    Nodes whose operators are named by ``kept`` are left as they are, and a match never spans two
+    devices. What is built has the joined origins of the nodes matched and their device. ``applied``
+    gets a line for each rewrite. The work grows with the number of nodes and operands, not with
+    how many read one value. RuntimeError where rewrites go on without end.
+    """
+    walk = _Walk(graph, rewrites, kept)
+    if walk.by_root.keys().isdisjoint(node.operator.name for node in graph.nodes):
+        return graph
+    changed = walk.run(applied)
+    return changed if walk.count else graph
+
+
+class _Walk:
+    """One walk: the nodes rewritten so far, and who reads what in the graph as it is now."""
+
+    def __init__(
+        self, graph: Graph, rewrites: Iterable[Rewrite], kept: frozenset[str]
+    ) -> None:
+        self.graph = graph
+        self.by_root: dict[str, list[Rewrite]] = {}
+        for rule in rewrites:
+            for name in rule.pattern.names - kept:
+                self.by_root.setdefault(name, []).append(rule)
+        self.kept = kept
+        self.known = Substitution()
+        # The nodes of the new graph; a dictionary, so that one can be taken out.
+        self.nodes: dict[Node, None] = {}
+        self.producers: dict[Value, Node] = {}
+        self.reads: dict[Value, int] = {}
+        self.count = 0
+
+    # -- what patterns ask ---------------------------------------------------------------------
+    def producer(self, value: Value) -> Node | None:
+        return self.producers.get(value)
+
+    def uses(self, value: Value) -> int:
+        return self.reads.get(value, 0)
+
+    # -- the walk ------------------------------------------------------------------------------
+    def run(self, applied: Callable[[str], None]) -> Graph:
+        for value in [v for n in self.graph.nodes for v in n.inputs]:
+            self.reads[value] = self.reads.get(value, 0) + 1
+        for value in self.graph.outputs.values():
+            self.reads[value] = self.reads.get(value, 0) + 1
+        limit = _MAX_REWRITES_PER_NODE * len(self.graph.nodes) + 64
+        pending = list(reversed(self.graph.nodes))
+        while pending:
+            node = self.known.apply(pending.pop())
+            found = self._first(node)
+            if found is None:
+                self.nodes[node] = None
+                self.producers.update(dict.fromkeys(node.outputs, node))
+                continue
+            rule, match, values, built = found
+            self.count += 1
+            if self.count > limit:
+                raise RuntimeError(f"rewrites go on without end, at last {rule.name}")
+            applied(" + ".join(n.title for n in match.nodes))
+            self._replace(node, values, built)
+            # What was built may be rewritten in turn.
+            pending.extend(reversed(built))
+        outputs = {name: self.known.get(v) for name, v in self.graph.outputs.items()}
+        return replace(self.graph, outputs=outputs, nodes=tuple(self.nodes))
+
+    def _first(
+        self, root: Node
+    ) -> tuple[Rewrite, Match, tuple[Value, ...], list[Node]] | None:
+        """The first rewrite that applies to a node: its match, values and nodes."""
+        for rule in self.by_root.get(root.operator.name, ()):
+            for match in rule.pattern.matches(root, self):
+                if any(
+                    n.device != root.device or n.operator.name in self.kept
+                    for n in match.nodes
+                ):
+                    continue
+                emit = Emitter(root.label)
+                given = rule.build(match, emit)
+                if given is None:
+                    continue
+                values = (given,) if isinstance(given, Value) else tuple(given)
+                _check(rule, root, values)
+                origins = dict.fromkeys(o for n in match.nodes for o in n.origins)
+                built = [
+                    replace(n, device=root.device, reason=root.reason, origins=tuple(origins))
+                    for n in emit.nodes
+                ]
+                return rule, match, values, built
+        return None
+
+    def _replace(self, root: Node, values: tuple[Value, ...], built: list[Node]) -> None:
+        for value in (v for node in built for v in node.inputs):
+            self.reads[value] = self.reads.get(value, 0) + 1
+        for old, new in zip(root.outputs, values, strict=True):
+            self.known[old] = new
+            self.reads[new] = self.reads.get(new, 0) + self.reads.pop(old, 0)
+        # Take out what only the root has read, so that the counts say what is still needed.
+        unused = [root]
+        while unused:
+            for value in unused.pop().inputs:
+                self.reads[value] -= 1
+                producer = self.producers.get(value)
+                if producer in self.nodes and not any(map(self.uses, producer.outputs)):
+                    del self.nodes[producer]
+                    unused.append(producer)
+
+
+def _check(rule: Rewrite, root: Node, values: tuple[Value, ...]) -> None:
+    old = [v.descriptor for v in root.outputs]
+    new = [v.descriptor for v in values]
+    if old != new:
+        raise ValueError(
+            f"{rule.name} puts {', '.join(map(str, new))} in the place of {root.title}, which is "
+            f"{', '.join(map(str, old))}"
+        )
+    if not set(values).isdisjoint(root.outputs):
+        raise ValueError(f"{rule.name} puts {root.title} in its own place")

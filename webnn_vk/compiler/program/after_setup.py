@@ -1,0 +1,66 @@
+"""A program as it stands once it is set up: what kernels read packed is a constant in that form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..types.data_types import MLOperandDescriptor
+from .compiled import moved
+from .program import Program, SetupPart, Slot
+from .reporting import with_report
+
+
+@dataclass(frozen=True)
+class Settled:
+    """``program`` needs no packing kernels; ``sources`` are, by the numbers of its constants, the
+    slots of the program before that hold their bytes."""
+
+    program: Program
+    sources: tuple[int, ...]
+
+
+def settled(program: Program) -> Settled:
+    """The program with the results of its set-up for constants, and without the constants that
+    only the set-up reads."""
+    slots = list(program.slots)
+    slot_of = {s.index: n for n, s in enumerate(program.slots) if s.kind == "constant"}
+    constants: list[MLOperandDescriptor] = []
+    sources: list[int] = []
+    numbers: dict[int, int] = {}
+
+    def keep(constant: int, source: int) -> int:
+        if constant not in numbers:
+            numbers[constant] = len(constants)
+            constants.append(program.constants[constant])
+            sources.append(source)
+        return numbers[constant]
+
+    for constant in sorted(program.resident_constants() | program.host_constants()):
+        keep(constant, slot_of[constant])
+    setup: list[SetupPart] = []
+    for part in program.setup:
+        target = slots[part.target]
+        if target.kind == "packed":
+            slots[part.target] = Slot("constant", target.size, index=len(constants))
+            # Slots are whole vectors.
+            constants.append(MLOperandDescriptor("uint32", (target.size // 4,)))
+            sources.append(part.target)
+        else:
+            # A copy of a constant for the CPU: the copy has the bytes.
+            setup.append(replace(part, constant=keep(part.constant, part.target)))
+    for number, slot in enumerate(program.slots):
+        if slot.kind == "scratch":
+            slots[number] = _UNUSED
+        elif slot.kind == "constant":
+            new = numbers.get(slot.index)
+            slots[number] = _UNUSED if new is None else replace(slot, index=new)
+    originals = moved(program, {slot: n for n, slot in enumerate(sources)})
+    program = replace(
+        program, slots=tuple(slots), setup=tuple(setup), constants=tuple(constants),
+        originals=originals,
+    )
+    return Settled(with_report(program, program.report.folded), tuple(sources))
+
+
+# In place of what nothing refers to any more, so that the others keep their numbers.
+_UNUSED = Slot("array", 0)

@@ -1,0 +1,175 @@
+"""Offsets for intermediates by exact liveness: best fit over the program's fixed order."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from webnn_vk.driver.resources import ALIGNMENT
+from webnn_vk.support.integers import round_up
+
+
+class Life(NamedTuple):
+    """Bytes that are needed from one point in time to another, at both of them too."""
+
+    size: int
+    first: int
+    last: int
+
+
+def liveness_bound(lives: Sequence[Life]) -> int:
+    """The most bytes that are needed at one time: no arena can do with less."""
+    changes = [(life.first, round_up(life.size, ALIGNMENT)) for life in lives]
+    changes += [(life.last + 1, -round_up(life.size, ALIGNMENT)) for life in lives]
+    most = now = 0
+    for _, size in sorted(changes):
+        now += size
+        most = max(most, now)
+    return most
+
+
+def placed_within(lives: Sequence[Life], wanted: int, work: int) -> tuple[list[int], int]:
+    """An offset for each, and the bytes of all: the best of several plans, the first one that takes
+    no more than the ``wanted`` bytes. ``work``: how many pairs of lives may be looked at, at least
+    for one plan.
+
+    A plan places the largest first, each in the tightest gap among those that are needed at the
+    same time. What then reaches beyond the wanted bytes is the first to be placed in the next plan.
+    """
+    order = sorted(range(len(lives)), key=lambda n: (-lives[n].size, lives[n].first))
+    best: list[int] = []
+    least = -1
+    for _ in range(max(1, work // max(1, len(lives) ** 2))):
+        offsets, total, beyond = _placed_in_order(lives, order, wanted)
+        if least < 0 or total < least:
+            best, least = offsets, total
+        if beyond < 0:
+            break
+        order.remove(beyond)
+        order.insert(0, beyond)
+    return best, least
+
+
+def _placed_in_order(
+    lives: Sequence[Life], order: Sequence[int], wanted: int
+) -> tuple[list[int], int, int]:
+    """An offset for each, the bytes of all, and the first that reaches beyond the ``wanted`` bytes,
+    -1 where none does."""
+    offsets = [0] * len(lives)
+    placed: list[tuple[int, int, Life]] = []
+    total, beyond = 0, -1
+    for number in order:
+        life = lives[number]
+        size = round_up(life.size, ALIGNMENT)
+        end, best, gap = 0, -1, 0
+        for start, stop, other in placed:
+            if other.first > life.last or life.first > other.last:
+                continue
+            if start - end >= size and (best < 0 or start - end < gap):
+                best, gap = end, start - end
+            if stop > end:
+                end = stop
+        offsets[number] = offset = end if best < 0 else best
+        insort(placed, (offset, offset + size, life))
+        total = max(total, offset + size)
+        if beyond < 0 and offset + size > wanted:
+            beyond = number
+    return offsets, total, beyond
+
+
+class ArenaPlanner:
+    """Hands out (block, offset) for sizes in bytes; what is freed is reused at once.
+
+    A block never exceeds ``block_limit``; one that is full is followed by another. A call looks at
+    the ranges that it changes alone, however many are free.
+    """
+
+    def __init__(self, block_limit: int) -> None:
+        self.block_limit = block_limit
+        self.sizes: list[int] = []
+        # Free ranges as (length, block, offset), the smallest first; and for each block where they
+        # start and where they end.
+        self._free: list[tuple[int, int, int]] = []
+        self._starts: list[dict[int, int]] = []
+        self._ends: list[dict[int, int]] = []
+
+    def allocate(self, size: int) -> tuple[int, int]:
+        """The place of so many bytes: the smallest free range that holds them, else a block grows,
+        by less where it ends in a free range. MemoryError for more than a block may have."""
+        size = round_up(size, ALIGNMENT)
+        if size > self.block_limit:
+            raise MemoryError(f"{size} bytes exceed the device's allocation of {self.block_limit}")
+        best = bisect_left(self._free, (size,))
+        if best < len(self._free):
+            length, block, offset = self._free[best]
+            self._take(length, block, offset)
+            if length > size:
+                self._give(length - size, block, offset + size)
+            return block, offset
+        for block, end in enumerate(self.sizes):
+            start = self._ends[block].get(end, end)
+            if start + size <= self.block_limit:
+                if start < end:
+                    self._take(end - start, block, start)
+                self.sizes[block] = start + size
+                return block, start
+        self.sizes.append(size)
+        self._starts.append({})
+        self._ends.append({})
+        return len(self.sizes) - 1, 0
+
+    def free(self, block: int, offset: int, size: int) -> None:
+        """Bytes that ``allocate`` gave may be had again; neighbouring free ranges become one."""
+        start, end = offset, offset + round_up(size, ALIGNMENT)
+        before = self._ends[block].get(start)
+        if before is not None:
+            self._take(start - before, block, before)
+            start = before
+        after = self._starts[block].get(end)
+        if after is not None:
+            self._take(after - end, block, end)
+            end = after
+        self._give(end - start, block, start)
+
+    def _take(self, length: int, block: int, offset: int) -> None:
+        del self._free[bisect_left(self._free, (length, block, offset))]
+        del self._starts[block][offset], self._ends[block][offset + length]
+
+    def _give(self, length: int, block: int, offset: int) -> None:
+        insort(self._free, (length, block, offset))
+        self._starts[block][offset] = offset + length
+        self._ends[block][offset + length] = offset
+
+
+class WholeBlocks:
+    """Hands out whole blocks for sizes in bytes: nothing shares one with another at the same time.
+
+    What is freed is reused: the smallest free block that holds a size, else the largest one grows.
+    """
+
+    def __init__(self, block_limit: int) -> None:
+        self.block_limit = block_limit
+        self.sizes: list[int] = []
+        self._free: set[int] = set()
+
+    def allocate(self, size: int) -> tuple[int, int]:
+        """A block for so many bytes, and 0. MemoryError for more than a block may have."""
+        size = round_up(size, ALIGNMENT)
+        if size > self.block_limit:
+            raise MemoryError(f"{size} bytes exceed the device's allocation of {self.block_limit}")
+        fitting = [block for block in self._free if self.sizes[block] >= size]
+        if fitting:
+            block = min(fitting, key=lambda block: (self.sizes[block], block))
+        elif self._free:
+            block = max(self._free, key=lambda block: (self.sizes[block], -block))
+            self.sizes[block] = size
+        else:
+            block = len(self.sizes)
+            self.sizes.append(size)
+        self._free.discard(block)
+        return block, 0
+
+    def free(self, block: int, offset: int, size: int) -> None:
+        """The block may be had again."""
+        self._free.add(block)

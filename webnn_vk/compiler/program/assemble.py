@@ -1,0 +1,116 @@
+"""LoweredGraph → Program: step lowering, memory plan, barriers, report, one after the other."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.driver.resources import room_for
+
+from ..ir import Graph, Value
+from ..kernels.lowered import LoweredGraph
+from .constants import Constants, HostArray, Reference, TensorStorage
+from .hazards import with_barriers
+from .memory import plan_memory, stack_scratch
+from .program import (
+    CopyStep,
+    CpuStep,
+    DeviceSegment,
+    DispatchStep,
+    HostSegment,
+    Program,
+    Range,
+    Segment,
+    SetupPart,
+    Slot,
+)
+from .reporting import with_report
+from .steps import Piece, lower_steps
+
+
+def assemble(
+    graph: LoweredGraph, profile: DeviceProfile | None, compiled: Graph | None = None
+) -> tuple[Program, Constants]:
+    """The program of a lowered graph (``profile`` None: for the CPU device), which was ``compiled``
+    before, and what its constants are. MemoryError when an intermediate exceeds what the device
+    allocates at once."""
+    lowered = lower_steps(graph, profile)
+    # On the CPU device nothing is placed.
+    limit = (
+        0 if profile is None else min(profile.max_memory_allocation_size, profile.max_buffer_size)
+    )
+    whole = profile is not None and profile.whole_bindings
+    uses = [_touched(step) for piece in lowered.pieces for step in piece.steps]
+
+    def room(size: int) -> int:
+        return size if profile is None else room_for(size, profile)
+
+    plan = plan_memory(lowered.slots, uses, limit, whole=whole, room=room)
+    setup, slots = _set_up(lowered.setup, plan.slots, room)
+    program = Program(
+        {name: value.descriptor for name, value in graph.inputs.items()},
+        {name: value.descriptor for name, value in graph.outputs.items()},
+        slots,
+        _segments(lowered.pieces, slots),
+        setup,
+        tuple(value.descriptor for value in lowered.constants),
+        plan.arenas,
+        plan.host_size,
+        bytes(lowered.params),
+        tuple(lowered.origins),
+        compiled=None if compiled is None else skeleton(compiled, lowered.constants),
+    )
+    return with_report(program, graph.folded), Constants(map(_reference, lowered.constants))
+
+
+def skeleton(graph: Graph, constants: Sequence[Value]) -> Graph:
+    """The graph with numbers in place of its constants: their ``source`` is the index among
+    ``constants``. What isn't among these, small numbers in the kernels' code, stays."""
+    numbers = {value: number for number, value in enumerate(constants)}
+    bare = {value: Value(value.descriptor, source=number) for value, number in numbers.items()}
+    nodes = tuple(
+        replace(node, operands={k: bare.get(v, v) for k, v in node.operands.items()})
+        for node in graph.nodes
+    )
+    outputs = {name: bare.get(value, value) for name, value in graph.outputs.items()}
+    return Graph(graph.inputs, outputs, nodes)
+
+
+def _reference(value: Value) -> Reference:
+    if value.data is None:
+        return TensorStorage(value.source)
+    return HostArray(value.data, value.key)
+
+
+def _touched(step: DispatchStep | CopyStep | CpuStep) -> list[int]:
+    if isinstance(step, CpuStep):
+        return [t.slot for t in (*step.operands.values(), *step.results)]
+    return [place.slot for place, _, _ in step.accesses()]
+
+
+def _segments(pieces: Iterable[Piece], slots: Sequence[Slot]) -> tuple[Segment, ...]:
+    segments: list[Segment] = []
+    filled = (piece for piece in pieces if piece.steps)
+    for on_host, run in itertools.groupby(filled, lambda piece: piece.on_host):
+        steps = [step for piece in run for step in piece.steps]
+        if on_host:
+            segments.append(HostSegment(tuple(steps)))
+        else:
+            segments.append(DeviceSegment(with_barriers(slots, steps)))
+    return tuple(segments)
+
+
+def _set_up(
+    parts: Iterable[SetupPart], slots: tuple[Slot, ...], room: Callable[[int], int]
+) -> tuple[tuple[SetupPart, ...], tuple[Slot, ...]]:
+    """Scratch memory and barriers for the parts of the set-up."""
+    finished = []
+    for part in parts:
+        places: list[Range] = [place for step in part.steps for place, _, _ in step.accesses()]
+        scratch = dict.fromkeys(p.slot for p in places if slots[p.slot].kind == "scratch")
+        slots, size = stack_scratch(slots, scratch, room)
+        steps = with_barriers(slots, part.steps)
+        finished.append(replace(part, steps=steps, scratch=size))
+    return tuple(finished), slots

@@ -1,0 +1,120 @@
+"""Memory planning: where slots lie, by exact liveness."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from webnn_vk.driver.resources import ALIGNMENT
+from webnn_vk.support.integers import round_up
+
+from .arena import ArenaPlanner, Life, WholeBlocks, liveness_bound, placed_within
+from .program import Slot
+
+# An arena is good enough that exceeds what lives at one time by less than one part in so many.
+_GOOD_ENOUGH = 50
+# Pairs of slots looked at for a better one: some 100 ms. For more slots than these allow once, none
+# is looked for.
+_PAIRS = 1 << 20
+
+
+def _aligned(size: int) -> int:
+    return round_up(size, ALIGNMENT)
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """The slots with their places, and the sizes in bytes of what they share."""
+
+    slots: tuple[Slot, ...]
+    arenas: tuple[int, ...]
+    host_size: int
+
+
+def plan_memory(
+    slots: Sequence[Slot],
+    uses: Iterable[Sequence[int]],
+    block_limit: int,
+    *,
+    whole: bool = False,
+    room: Callable[[int], int] = _aligned,
+) -> MemoryPlan:
+    """Places for the slots of kind "arena" and "host".
+
+    ``uses`` lists the slots touched at each point in time, in order. A slot of the arena has its
+    memory from the first of them to the last, at both of which it shares it with no other. "host"
+    slots keep theirs: CPU steps may hold on to what they have read there. MemoryError when a slot
+    exceeds ``block_limit`` bytes, the most that one allocation may have. ``whole``: a slot has a
+    block of its own while it lives, from its first byte on (``DeviceProfile.whole_bindings``).
+    ``room``: bytes to set apart for so many (``driver.resources.room_for``).
+
+    Places are found in the order of time, and by size where that leaves gaps; the smaller arena
+    is taken.
+    """
+    times = [dict.fromkeys(touched) for touched in uses]
+    last = {slot: time for time, touched in enumerate(times) for slot in touched}
+    limit = block_limit // ALIGNMENT * ALIGNMENT
+    arena = WholeBlocks(limit) if whole else ArenaPlanner(limit)
+    placed = list(slots)
+    known: set[int] = set()
+    # What follows on a slot lies behind its texel views; where there is no room for that, at once.
+    rooms = [room(slot.size) for slot in slots]
+    rooms = [
+        slot.size if whole or wanted > limit else wanted
+        for slot, wanted in zip(slots, rooms, strict=True)
+    ]
+    for time, touched in enumerate(times):
+        in_arena = [slot for slot in touched if slots[slot].kind == "arena"]
+        for slot in in_arena:
+            if slot not in known:
+                known.add(slot)
+                block, offset = arena.allocate(rooms[slot])
+                placed[slot] = replace(slots[slot], index=block, offset=offset)
+        for slot in in_arena:
+            if last[slot] == time:
+                arena.free(placed[slot].index, placed[slot].offset, rooms[slot])
+    if not whole:
+        _placed_tighter(placed, times, last, arena.sizes, rooms)
+    host_size = 0
+    for number, slot in enumerate(slots):
+        if slot.kind == "host":
+            placed[number] = replace(slot, offset=host_size)
+            host_size += round_up(slot.size, ALIGNMENT)
+    return MemoryPlan(tuple(placed), tuple(arena.sizes), host_size)
+
+
+def _placed_tighter(
+    placed: list[Slot], times: Sequence[Iterable[int]], last: dict[int, int], arenas: list[int],
+    rooms: Sequence[int],
+) -> None:
+    """Give the slots of an arena that is larger than what lives at one time other places in it,
+    and make it smaller, where these need less."""
+    slots = [slot for slot in last if placed[slot].kind == "arena"]
+    if len(arenas) != 1 or len(slots) ** 2 > _PAIRS:
+        return
+    first: dict[int, int] = {}
+    for time, touched in enumerate(times):
+        for slot in touched:
+            first.setdefault(slot, time)
+    lives = [Life(rooms[slot], first[slot], last[slot]) for slot in slots]
+    bound = liveness_bound(lives)
+    wanted = bound + bound // _GOOD_ENOUGH
+    if arenas[0] <= wanted:
+        return
+    offsets, total = placed_within(lives, wanted, _PAIRS)
+    if total < arenas[0]:
+        arenas[0] = total
+        for slot, offset in zip(slots, offsets, strict=True):
+            placed[slot] = replace(placed[slot], offset=offset)
+
+
+def stack_scratch(
+    slots: Sequence[Slot], wanted: Iterable[int], room: Callable[[int], int] = _aligned
+) -> tuple[tuple[Slot, ...], int]:
+    """The slots with the ``wanted`` ones, scratch of one set-up part, one behind the other; and
+    the bytes that they take together. ``room`` as in ``plan_memory``."""
+    placed, size = list(slots), 0
+    for number in wanted:
+        placed[number] = replace(placed[number], offset=size)
+        size += room(placed[number].size)
+    return tuple(placed), size

@@ -1,0 +1,260 @@
+"""A program: what runs at set-up and at each dispatch, as plain data.
+
+Memory is numbered *slots*, work is *steps* that name ranges of slots. No step refers to a
+graph, a device or an array: constants are numbers into a ``Constants`` store beside the program,
+operators of CPU steps are names. So one program serves many contexts and can be written to a file
+(``serial``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from webnn_vk.codegen.spec import KernelSpec
+
+from ..ir import Graph
+from ..types.data_types import MLOperandDescriptor
+from .report import GraphReport
+
+#: Kinds of slots; see ``Slot``.
+KINDS = (
+    "input", "output", "constant", "packed", "arena", "scratch", "params", "host", "array",
+)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One piece of memory of ``size`` bytes (padded to whole vectors).
+
+    ``kind``
+      * "input", "output": the tensor that a dispatch gives for ``name``
+      * "constant": number ``index`` of the constants
+      * "packed": what part ``index`` of the set-up fills
+      * "arena": ``offset`` in block ``index`` of the memory that intermediates share
+      * "scratch": ``offset`` in the memory that lasts for part ``index`` of the set-up
+      * "params": the parameters of kernels that exceed the push constants, those of the program
+        from ``offset`` on
+      * "host": ``offset`` in the memory that device copies and CPU steps share
+      * "array": a result that only CPU steps read, wherever they put it
+
+    ``descriptor``: of the tensor in it, for pictures; programs from files don't know it.
+    """
+
+    kind: str
+    size: int
+    name: str = ""
+    index: int = 0
+    offset: int = 0
+    descriptor: MLOperandDescriptor | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Range:
+    """``size`` bytes of a slot from ``offset`` on."""
+
+    slot: int
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What steps come from, for reports: operators with their labels, device and reason."""
+
+    operators: tuple[str, ...]
+    device: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class DispatchStep:
+    """One compute dispatch: pipeline by (spec, constants), descriptors by range. ``bindings``
+    follow the spec's buffers, then the parameter memory if there is any. ``origin`` is a number
+    into the program's origins; ``flops`` and ``bytes`` are this dispatch's own."""
+
+    spec: KernelSpec
+    constants: tuple[tuple[int, bytes], ...]
+    push: bytes
+    bindings: tuple[Range, ...]
+    groups: tuple[int, int, int]
+    origin: int
+    kernel: str = ""
+    variant: str = ""
+    flops: int = 0
+    bytes: int = 0
+
+    def accesses(self) -> Iterator[tuple[Range, bool, bool]]:
+        """(range, whether it is read, whether it is written) of every buffer."""
+        bindings = iter(self.bindings)
+        for buffer in self.spec.buffers:
+            for _ in range(buffer.portions):
+                yield next(bindings), "r" in buffer.access, "w" in buffer.access
+
+
+@dataclass(frozen=True)
+class CopyStep:
+    """Copy ``source`` to ``target``, of equal size."""
+
+    source: Range
+    target: Range
+
+    def accesses(self) -> Iterator[tuple[Range, bool, bool]]:
+        """As of a ``DispatchStep``."""
+        yield self.source, True, False
+        yield self.target, False, True
+
+
+@dataclass(frozen=True)
+class BarrierStep:
+    """What follows sees the memory effects of what came before."""
+
+
+DeviceStep = DispatchStep | CopyStep | BarrierStep
+
+
+@dataclass(frozen=True)
+class CpuTensor:
+    """A slot as an array of a CPU step."""
+
+    slot: int
+    descriptor: MLOperandDescriptor
+
+
+@dataclass(frozen=True)
+class CpuStep:
+    """An operator's NumPy reference. ``operands`` by the operator's names (``inputs[0]`` … for a
+    sequence), absent ones left out; ``dead`` are slots whose arrays no later CPU step reads."""
+
+    operator: str
+    arguments: Mapping[str, Any]
+    operands: Mapping[str, CpuTensor]
+    results: tuple[CpuTensor, ...]
+    origin: int
+    dead: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class DeviceSegment:
+    """Steps for one command buffer."""
+
+    steps: tuple[DeviceStep, ...]
+
+
+@dataclass(frozen=True)
+class HostSegment:
+    """Steps that the CPU takes while the device rests. Copies occur on the CPU device only, where
+    every slot is host memory."""
+
+    steps: tuple[CpuStep | CopyStep, ...]
+
+
+Segment = DeviceSegment | HostSegment
+
+
+@dataclass(frozen=True)
+class SetupPart:
+    """Steps that fill the slot ``target`` once, from one constant and with ``scratch`` bytes of
+    memory of their own. Parts with an equal, not empty ``packing`` make the same of the same
+    constant: graphs share their result."""
+
+    target: int
+    constant: int
+    steps: tuple[DeviceStep, ...]
+    packing: str = ""
+    scratch: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledText:
+    """A graph's text form; ``arrays`` are the constants that it calls ``data(key)``."""
+
+    text: str
+    arrays: Mapping[str, np.ndarray]
+
+
+Originals = tuple[tuple[tuple[int, str], ...], ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled graph.
+
+    ``setup`` runs once, ``segments`` at each dispatch. ``constants`` describes what the store of
+    constants holds; ``arenas`` and ``host_size`` are sizes in bytes of the memory that
+    intermediates and border copies share; ``params`` is the content of the "params" slot. A program
+    for the CPU device has one HostSegment.
+
+    ``compiled`` is the graph that it was made of, with numbers for its constants (see
+    ``assemble.skeleton``); of a program from a file its text. ``originals`` says which constants of
+    the program hold those of the graph, by their numbers there, and with which packing, "" for the
+    elements as they are; where it is empty, they are the same.
+    """
+
+    inputs: Mapping[str, MLOperandDescriptor]
+    outputs: Mapping[str, MLOperandDescriptor]
+    slots: tuple[Slot, ...]
+    segments: tuple[Segment, ...]
+    setup: tuple[SetupPart, ...] = ()
+    constants: tuple[MLOperandDescriptor, ...] = ()
+    arenas: tuple[int, ...] = ()
+    host_size: int = 0
+    params: bytes = b""
+    origins: tuple[Origin, ...] = ()
+    report: GraphReport = field(default_factory=GraphReport)
+    compiled: Graph | CompiledText | None = field(default=None, compare=False, repr=False)
+    originals: Originals = field(default=(), compare=False, repr=False)
+
+    @property
+    def device_steps(self) -> Iterator[DeviceStep]:
+        """Every step for the device that is part of a dispatch."""
+        for segment in self.segments:
+            if isinstance(segment, DeviceSegment):
+                yield from segment.steps
+
+    @property
+    def cpu_steps(self) -> Iterator[CpuStep]:
+        """Every operator that the CPU computes."""
+        for segment in self.segments:
+            if isinstance(segment, HostSegment):
+                yield from (step for step in segment.steps if isinstance(step, CpuStep))
+
+    @property
+    def dispatches(self) -> Iterator[DispatchStep]:
+        """Every dispatch, those of the set-up first."""
+        for part in self.setup:
+            yield from (step for step in part.steps if isinstance(step, DispatchStep))
+        yield from (step for step in self.device_steps if isinstance(step, DispatchStep))
+
+    @property
+    def kernels(self) -> tuple[KernelSpec, ...]:
+        """Every distinct shader, in order of first use."""
+        return tuple(dict.fromkeys(step.spec for step in self.dispatches))
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of one run on the device."""
+        return sum(s.flops for s in self.device_steps if isinstance(s, DispatchStep))
+
+    def resident_constants(self) -> frozenset[int]:
+        """Numbers of the constants that the device reads at each dispatch."""
+        return frozenset(
+            self.slots[place.slot].index
+            for step in self.device_steps
+            if not isinstance(step, BarrierStep)
+            for place, _, _ in step.accesses()
+            if self.slots[place.slot].kind == "constant"
+        )
+
+    def host_constants(self) -> frozenset[int]:
+        """Numbers of the constants that the CPU reads at each dispatch."""
+        read = {t.slot for step in self.cpu_steps for t in step.operands.values()}
+        for segment in self.segments:
+            if isinstance(segment, HostSegment):
+                read |= {s.source.slot for s in segment.steps if isinstance(s, CopyStep)}
+        return frozenset(
+            self.slots[slot].index for slot in read if self.slots[slot].kind == "constant"
+        )

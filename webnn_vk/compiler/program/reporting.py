@@ -1,0 +1,120 @@
+"""The report of a program, made from its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from webnn_vk.support.errors import sanitize
+
+from .program import CopyStep, CpuStep, DispatchStep, HostSegment, Origin, Program, Slot
+from .report import GraphReport, ReportLine, ReportStep
+
+
+def with_report(program: Program, folded: tuple[str, ...] = ()) -> Program:
+    """The program with the report of its steps."""
+    located = [
+        (_origin(step), _line(step, program, isinstance(segment, HostSegment)))
+        for segment in program.segments
+        for step in segment.steps
+        if isinstance(step, (DispatchStep, CopyStep, CpuStep))
+    ]
+    packed = sum(s.size for s in program.slots if s.kind == "packed")
+    kept = [*program.resident_constants(), *program.host_constants()]
+    report = GraphReport(
+        tuple(_steps(located, program.origins)),
+        folded,
+        arena_bytes=sum(program.arenas),
+        weight_bytes=sum(program.constants[i].byte_length for i in kept) + packed,
+        lines=tuple(line for _, line in located),
+        setup=tuple(
+            _line(step, program, False)
+            for part in program.setup
+            for step in part.steps
+            if isinstance(step, (DispatchStep, CopyStep))
+        ),
+        packed_bytes=packed,
+    )
+    return replace(program, report=report)
+
+
+def with_kernels(
+    report: GraphReport, program: Program, notes: Mapping[int, tuple[str, str]]
+) -> GraphReport:
+    """The report with the kernel and variant of CPU steps, by their origins."""
+    if not notes:
+        return report
+    located: list[tuple[int | None, ReportLine]] = []
+    steps = (
+        step for segment in program.segments for step in segment.steps
+        if isinstance(step, (DispatchStep, CopyStep, CpuStep))
+    )
+    for step, line in zip(steps, report.lines, strict=True):
+        number = _origin(step)
+        if isinstance(step, CpuStep) and number in notes:
+            kernel, variant = notes[number]
+            line = replace(line, kernel=kernel, variant=variant)
+        located.append((number, line))
+    return replace(
+        report, steps=tuple(_steps(located, program.origins)),
+        lines=tuple(line for _, line in located),
+    )
+
+
+def _origin(step: DispatchStep | CopyStep | CpuStep) -> int | None:
+    return None if isinstance(step, CopyStep) else step.origin
+
+
+def _steps(
+    located: Sequence[tuple[int | None, ReportLine]], origins: Sequence[Origin]
+) -> Iterator[ReportStep]:
+    """One step per origin, in order of first execution."""
+    parts: dict[int, list[ReportLine]] = {}
+    for number, line in located:
+        if number is not None:
+            parts.setdefault(number, []).append(line)
+    for number, lines in parts.items():
+        origin = origins[number]
+        yield ReportStep(
+            origin.operators,
+            origin.device,
+            origin.reason,
+            lines[0].kernel,
+            lines[0].variant,
+            sum(line.groups is not None for line in lines),
+            sum(line.flops for line in lines),
+            sum(line.bytes for line in lines),
+            tuple(lines),
+        )
+
+
+def _line(
+    step: DispatchStep | CopyStep | CpuStep, program: Program, on_host: bool
+) -> ReportLine:
+    match step:
+        case DispatchStep():
+            origin = program.origins[step.origin]
+            return ReportLine(
+                origin.operators, origin.device, step.kernel, step.variant, step.groups,
+                step.flops, step.bytes, origin.reason,
+            )
+        case CopyStep(source, target):
+            slots = program.slots
+            return ReportLine(
+                ("copy",), "cpu" if on_host else "vulkan", "copy",
+                f"{_side(slots[source.slot])} to {_side(slots[target.slot])}",
+                bytes=2 * target.size,
+            )
+        case CpuStep():
+            origin = program.origins[step.origin]
+            tensors = (*step.operands.values(), *step.results)
+            return ReportLine(
+                origin.operators, origin.device, "numpy",
+                bytes=sum(t.descriptor.byte_length for t in tensors), reason=origin.reason,
+            )
+
+
+def _side(slot: Slot) -> str:
+    if slot.kind in ("input", "output"):
+        return f"{slot.kind} {sanitize(slot.name)!r}"
+    return {"host": "CPU", "arena": "device"}.get(slot.kind, slot.kind)

@@ -1,0 +1,252 @@
+"""Graphs saved under keys in a folder of the user's: ``context.save_graph`` and its companions.
+
+A key has one small file, the entry, that names a folder with the program, and says for which device
+and version it was saved and what the files hash to. Saving writes a new folder and then replaces
+the entry: whoever loads meanwhile sees the one graph or the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from webnn_vk.codegen import spirv, spirv_check
+from webnn_vk.codegen.files import write_atomically
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.errors import NotSupportedError, OperationError, sanitize
+
+from . import serial
+
+_FORMAT, _VERSION = "webnn_vk saved graph", 1
+_MAX_KEY = 65536
+#: Folders that no entry names are what interrupted saving left, once they are so old, in seconds.
+_ABANDONED = 3600.0
+# What may differ between two runs on one device.
+_IDLE = ("note", "memory_heaps", "memory_types")
+
+
+@dataclass(frozen=True)
+class SavedGraphs:
+    """The graphs in ``folder`` (None: there is none to use), as a context on the device of
+    ``profile`` (None: the CPU device) of this ``version`` of the library sees them."""
+
+    folder: Path | None
+    profile: DeviceProfile | None
+    version: str
+
+    def save(self, key: str, write: Callable[[Path], None], unused: frozenset[str]) -> None:
+        """Keep what ``write`` puts into the folder that it gets. NotSupportedError without a
+        folder, OperationError where the files can't be written."""
+        root = self._root("save_graph", create=True)
+        entry = root / _entry_name(key)
+        folder = root / uuid.uuid4().hex
+        try:
+            folder.mkdir(mode=0o700)
+            try:
+                write(folder)
+                about = {
+                    "format": _FORMAT, "version": _VERSION, "key": key, "library": self.version,
+                    "device": self._device(), "folder": folder.name, "unused": sorted(unused),
+                    "files": {name: _digest(folder / name) for name in (serial.TEXT, serial.DATA)},
+                }
+                before = _read_entry(entry)
+                write_atomically(entry, json.dumps(about, indent=1).encode(), mode=0o600)
+            except BaseException:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+        except OSError as error:
+            raise OperationError(f"save_graph: {error}") from error
+        if before is not None:
+            shutil.rmtree(root / before["folder"], ignore_errors=True)
+        self._sweep(root)
+
+    def load(self, key: str) -> tuple[serial.Loaded, frozenset[str]]:
+        """The program saved under a key, with the names of its unused inputs. NotSupportedError
+        with the reason why there is none that can be used here."""
+        what = f"load_graph: {_shown(key)}"
+        root = self._root("load_graph")
+        for attempt in (1, 2):
+            about = _read_entry(root / _entry_name(key))
+            if about is None:
+                raise NotSupportedError(f"{what}: no graph is saved under this key in {root}")
+            reason = self._other(about)
+            if reason:
+                raise NotSupportedError(f"{what}: {reason}; build and save it again")
+            folder = root / about["folder"]
+            try:
+                for name in (serial.TEXT, serial.DATA):
+                    if _digest(folder / name) != about["files"][name]:
+                        raise ValueError(f"{name} is damaged")
+                loaded = serial.load(folder)
+                _check_modules(loaded)
+                return loaded, frozenset(map(str, about["unused"]))
+            except FileNotFoundError as error:
+                # Replaced by another process between the entry and the files: look again.
+                if attempt == 2:
+                    raise NotSupportedError(f"{what}: its files are gone: {error}") from error
+            except (ValueError, KeyError, TypeError, OSError) as error:
+                raise NotSupportedError(
+                    f"{what}: its files can't be used: {error}; delete it or save it again"
+                ) from error
+        raise AssertionError("one of the attempts returns or raises")
+
+    def keys(self) -> list[str]:
+        """The keys of all graphs in the folder, sorted."""
+        return sorted(about["key"] for _, about in self._entries(self._root("list_graphs")))
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each graph in the folder by its key, those of other devices too. Raises as
+        ``keys``."""
+        root = self._root("list_graphs")
+        found = {}
+        for _, about in self._entries(root):
+            with contextlib.suppress(FileNotFoundError):  # another process clears
+                files = (root / about["folder"]).glob("*")
+                found[about["key"]] = sum(path.stat().st_size for path in files)
+        return found
+
+    def damaged(self) -> dict[str, str]:
+        """The graphs whose files are not those that were saved: the reason by key. Raises as
+        ``keys``."""
+        root, found = self._root("list_graphs"), {}
+        for entry, about in self._entries(root):
+            for name in (serial.TEXT, serial.DATA):
+                try:
+                    if _digest(root / about["folder"] / name) != about["files"].get(name):
+                        found[about["key"]] = f"{name} is damaged"
+                except OSError as error:
+                    if _read_entry(entry) == about:  # else removed or replaced by another process
+                        found[about["key"]] = f"{name}: {error.strerror or error}"
+        return found
+
+    def delete(self, key: str) -> None:
+        """Remove a graph. NotSupportedError when there is none."""
+        root = self._root("delete_graph")
+        entry = root / _entry_name(key)
+        about = _read_entry(entry)
+        try:
+            entry.unlink()
+        except FileNotFoundError:
+            raise NotSupportedError(
+                f"delete_graph: {_shown(key)}: no graph is saved under this key in {root}"
+            ) from None
+        except OSError as error:
+            raise OperationError(f"delete_graph: {error}") from error
+        if about is not None:
+            shutil.rmtree(root / about["folder"], ignore_errors=True)
+
+    def _root(self, what: str, create: bool = False) -> Path:
+        """The folder, which must belong to the user alone: what is in it runs on the device."""
+        if self.folder is None:
+            raise NotSupportedError(f"{what}: there is no cache folder (WEBNN_VK_CACHE=off)")
+        try:
+            if create:
+                self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            about = self.folder.stat()
+        except FileNotFoundError:
+            return self.folder
+        except OSError as error:
+            raise NotSupportedError(f"{what}: {error}") from error
+        if hasattr(os, "geteuid") and (
+            about.st_uid != os.geteuid() or about.st_mode & 0o022
+        ):
+            raise NotSupportedError(
+                f"{what}: {self.folder} belongs to another user or others may write to it"
+            )
+        return self.folder
+
+    def _device(self) -> dict[str, Any] | None:
+        if self.profile is None:
+            return None
+        described = json.loads(self.profile.to_json())
+        return {name: value for name, value in described.items() if name not in _IDLE}
+
+    def _other(self, about: dict[str, Any]) -> str:
+        """Why the saved graph is not for this device and version, "" when it is."""
+        if about["version"] != _VERSION or about["library"] != self.version:
+            return f"it was saved by webnn_vk {about['library']}, this is {self.version}"
+        saved, here = about["device"], self._device()
+        if saved == here:
+            return ""
+        if saved is None or here is None:
+            names = ["the CPU device" if d is None else str(d.get("name")) for d in (saved, here)]
+            return f"it was saved for {names[0]}, this is {names[1]}"
+        if saved.get("name") != here["name"]:
+            return f"it was saved for {saved.get('name')}, this is {here['name']}"
+        changed = [n for n in {**here, **saved} if saved.get(n) != here.get(n)]
+        if {"driver_name", "driver_version", "api_version", "uuid"} & set(changed):
+            drivers = [f"{d.get('driver_name')} {d.get('driver_version')}" for d in (saved, here)]
+            return f"it was saved with the driver {drivers[0]}, this is {drivers[1]}"
+        if "features" in changed:
+            lost = sorted(set(saved.get("features", ())) ^ set(here["features"]))
+            return f"it was saved with other device features in use: {', '.join(lost)} differ"
+        return f"it was saved with another {', '.join(sorted(changed))} of the device"
+
+    def _entries(self, root: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+        for path in root.glob("*.json"):
+            about = _read_entry(path)
+            if about is not None and path.name == _entry_name(about["key"]):
+                yield path, about
+
+    def _sweep(self, root: Path) -> None:
+        """Remove what was never finished, or whose removal was not."""
+        named = {about["folder"] for _, about in self._entries(root)}
+        for path in root.iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                uuid.UUID(path.name)
+                if path.name not in named and time.time() - path.stat().st_mtime > _ABANDONED:
+                    shutil.rmtree(path, ignore_errors=True)
+
+
+def check_key(key: Any, what: str) -> str:
+    """TypeError unless it can be a key."""
+    if not isinstance(key, str):
+        raise TypeError(f"{what}: the key is a str, not {type(key).__name__}")
+    if len(key) > _MAX_KEY:
+        raise TypeError(f"{what}: a key has at most {_MAX_KEY} characters, not {len(key)}")
+    return key
+
+
+def _shown(key: str) -> str:
+    return repr(sanitize(key))
+
+
+def _entry_name(key: str) -> str:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:32] + ".json"
+
+
+def _read_entry(path: Path) -> dict[str, Any] | None:
+    """An entry, None for what is none."""
+    try:
+        about = json.loads(path.read_bytes())
+        uuid.UUID(about["folder"])  # a name of ours, not a path
+        known = about["format"] == _FORMAT and isinstance(about["key"], str)
+        sound = isinstance(about["device"], (dict, type(None)))
+        sound = sound and isinstance(about["files"], dict) and isinstance(about["unused"], list)
+        return about if known and sound and about.keys() >= {"version", "library"} else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check_modules(loaded: serial.Loaded) -> None:
+    if loaded.modules is None:
+        raise ValueError("the shaders are missing")
+    for spec, module in loaded.modules.items():
+        spirv_check.check(module)
+        about = spirv.info(module)
+        if len(about.bindings) > spec.binding_count:
+            raise ValueError(f"a shader of {spec.template} has {len(about.bindings)} bindings")

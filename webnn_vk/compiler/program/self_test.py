@@ -1,0 +1,43 @@
+"""Small programs with known results, for kernels that drivers may compute wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from webnn_vk.driver.device_profile import DeviceProfile
+
+from ..kernels.coopmat_trial import Tiling, tilings_of, trial
+from .assemble import assemble
+from .constants import Constants
+from .program import Program
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """``program``, run on ``inputs`` by name, has to write exactly ``expected`` to its output
+    "out". Trials of equal ``key`` show the same."""
+
+    key: Tiling
+    program: Program
+    constants: Constants
+    inputs: Mapping[str, np.ndarray]
+    expected: np.ndarray
+
+
+def tried_kernels(program: Program) -> set[Tiling]:
+    """The keys of the trials that a program asks for."""
+    return {
+        tiling for step in program.dispatches
+        for tiling in tilings_of(step.kernel, step.spec, step.constants)
+    }
+
+
+def trials(keys: set[Tiling], profile: DeviceProfile) -> Iterator[Trial]:
+    """The trials of these keys on a device."""
+    for key in sorted(keys, key=str):
+        graph, inputs, expected = trial(key, profile)
+        program, constants = assemble(graph, profile)
+        yield Trial(key, program, constants, inputs, expected)

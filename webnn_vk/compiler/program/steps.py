@@ -1,0 +1,363 @@
+"""Step lowering: the works of a ``LoweredGraph`` become steps over slots.
+
+Nothing has a place in memory yet and no barrier is set (``memory``, ``hazards``). A view shares its
+source's slot, a part lies in the slot of the whole, a graph output is written where it stays.
+Copies stand at the borders between device and CPU: before a run of CPU steps for what these read,
+before the first device step that reads for what they have made.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.driver.resources import ALIGNMENT
+from webnn_vk.support.integers import padded, round_up
+
+from ..ir import Value
+from ..kernels.dispatch import Binding, Dispatch, Packed, Scratch
+from ..kernels.lowered import Alias, DeviceWork, HostWork, LoweredGraph
+from .program import CopyStep, CpuStep, CpuTensor, DispatchStep, Origin, Range, SetupPart, Slot
+
+
+@dataclass
+class Lowered:
+    """``pieces``: steps in order of execution, one list per work and side (``on_host``). ``setup``
+    parts come without barriers and places for their scratch; ``constants`` are the values by
+    number."""
+
+    slots: list[Slot] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
+    setup: list[SetupPart] = field(default_factory=list)
+    constants: list[Value] = field(default_factory=list)
+    origins: list[Origin] = field(default_factory=list)
+    params: bytearray = field(default_factory=bytearray)
+
+
+@dataclass
+class Piece:
+    on_host: bool
+    steps: list[DispatchStep | CopyStep | CpuStep] = field(default_factory=list)
+
+
+def lower_steps(graph: LoweredGraph, profile: DeviceProfile | None) -> Lowered:
+    """The steps of a graph. ``profile`` None is the CPU device, where CPU steps work on the tensors
+    and constants themselves; elsewhere they see "host" slots and constants from host memory."""
+    lowering = _Lowering(graph, profile)
+    works = (work for work in graph.works if not isinstance(work, Alias))
+    for kind, run in itertools.groupby(works, type):
+        if kind is HostWork:
+            lowering.host_run(list(run))
+        else:
+            for work in run:
+                lowering.device_work(work)
+    lowering.finish()
+    return lowering.made
+
+
+def packing_name(packing: object) -> str:
+    """A text that equal packings share in every process: the class and its fields."""
+    if not dataclasses.is_dataclass(packing):
+        raise TypeError(f"{type(packing).__name__} is no dataclass, as packings have to be")
+    fields = {f.name: getattr(packing, f.name) for f in dataclasses.fields(packing)}
+    return f"{type(packing).__name__}({json.dumps(fields, sort_keys=True)})"
+
+
+class _Lowering:
+    def __init__(self, graph: LoweredGraph, profile: DeviceProfile | None) -> None:
+        self.graph, self.profile = graph, profile
+        self.made = Lowered()
+        self._places = _resolved(w for w in graph.works if isinstance(w, Alias))
+        self._inputs = {v: name for name, v in graph.inputs.items()}
+        produced = set(self._produced())
+        # The first output name of each value that a work makes: the work writes it in place.
+        self._output_of: dict[Value, str] = {}
+        for name, value in graph.outputs.items():
+            if self._root(value) in produced:
+                self._output_of.setdefault(self._root(value), name)
+        self._on_device = self._device_values()
+        # Slots of values as the device sees them, in memory shared with the CPU, as its arrays.
+        self._slots: dict[Value, int] = {}
+        self._host_slots: dict[Value, int] = {}
+        self._arrays: dict[Value, int] = {}
+        self._packed: dict[Packed, int] = {}
+        self._fetched: set[Value] = set()
+        self._params_slot: int | None = None
+
+    # -- analysis ------------------------------------------------------------------------------
+    def _root(self, value: Value) -> Value:
+        """The value that has the memory."""
+        return self._places.get(value, (value, 0))[0]
+
+    def _produced(self) -> Iterator[Value]:
+        for work in self.graph.works:
+            if isinstance(work, HostWork):
+                yield from work.node.outputs
+            elif isinstance(work, DeviceWork):
+                for dispatch in work.dispatches:
+                    for target, _, write in _accesses(dispatch):
+                        if write and isinstance(target, Value):
+                            yield self._root(target)
+
+    def _device_values(self) -> set[Value]:
+        """Roots that need device memory: bound by a dispatch, or an output."""
+        found = {self._root(v) for v in self.graph.outputs.values()}
+        for work in self.graph.works:
+            if isinstance(work, DeviceWork):
+                targets = [b.value for d in work.dispatches for b in d.bindings]
+                found.update(self._root(v) for v in targets if isinstance(v, Value))
+        return found
+
+    # -- slots ---------------------------------------------------------------------------------
+    def _add(self, slot: Slot) -> int:
+        self.made.slots.append(slot)
+        return len(self.made.slots) - 1
+
+    def _slot(self, value: Value) -> int:
+        """The slot of a value on the device (on the CPU device: of a tensor or constant)."""
+        root = self._root(value)
+        if root not in self._slots:
+            size = padded(root.descriptor.byte_length)
+            if root in self._inputs:
+                slot = Slot("input", size, name=self._inputs[root], descriptor=root.descriptor)
+            elif root.is_constant:
+                slot = Slot("constant", size, index=len(self.made.constants))
+                self.made.constants.append(root)
+            elif root in self._output_of:
+                name = self._output_of[root]
+                slot = Slot("output", size, name=name, descriptor=root.descriptor)
+            else:
+                slot = Slot("arena", size, descriptor=root.descriptor)
+            self._slots[root] = self._add(slot)
+        return self._slots[root]
+
+    def _host_slot(self, root: Value) -> int:
+        if root not in self._host_slots:
+            size = padded(root.descriptor.byte_length)
+            self._host_slots[root] = self._add(Slot("host", size, descriptor=root.descriptor))
+        return self._host_slots[root]
+
+    def _whole(self, slot: int) -> Range:
+        return Range(slot, 0, self.made.slots[slot].size)
+
+    # -- the device ----------------------------------------------------------------------------
+    def device_work(self, work: DeviceWork) -> None:
+        """The dispatches of one kernel, behind copies of what the CPU made for them."""
+        piece = self._piece(on_host=False)
+        for dispatch in work.dispatches:
+            for target, read, _ in _accesses(dispatch):
+                if read and isinstance(target, Value):
+                    self._fetch(target, piece)
+        origin = self._origin(work.titles, "vulkan", work.reason)
+        scratch: dict[Scratch, int] = {}
+        for dispatch in work.dispatches:
+            piece.steps.append(self._dispatch(dispatch, origin, scratch, "arena"))
+
+    def _dispatch(
+        self, dispatch: Dispatch, origin: int, scratch: dict[Scratch, int], kind: str
+    ) -> DispatchStep:
+        spec = dispatch.spec
+        bindings = [self._binding(binding, scratch, kind) for binding in dispatch.bindings]
+        push = spec.pack_params(dispatch.params) if spec.params else b""
+        if spec.param_storage == "buffer":
+            bindings.append(self._store_params(push))
+            push = b""
+        return DispatchStep(
+            spec,
+            dispatch.specialised,
+            push,
+            tuple(bindings),
+            dispatch.groups,
+            origin,
+            dispatch.kernel,
+            dispatch.variant,
+            dispatch.flops,
+            dispatch.bytes,
+        )
+
+    def _binding(self, binding: Binding, scratch: dict[Scratch, int], kind: str) -> Range:
+        start = 0
+        match binding.value:
+            case Scratch() as target:
+                if target not in scratch:
+                    scratch[target] = self._add(Slot(kind, padded(target.size)))
+                slot = scratch[target]
+                room = self.made.slots[slot].size
+            case Packed() as target:
+                slot = self._packed_slot(target)
+                room = self.made.slots[slot].size
+            case target:
+                slot = self._slot(target)
+                start = self._places.get(target, (target, 0))[1]
+                room = padded(target.descriptor.byte_length)
+        size = room - binding.offset if binding.size is None else binding.size
+        if binding.offset + size > room:
+            raise ValueError(
+                f"a binding of {binding.offset}+{size} bytes exceeds {room} of slot "
+                f"{self.made.slots[slot]}"
+            )
+        return Range(slot, start + binding.offset, size)
+
+    def _store_params(self, data: bytes) -> Range:
+        params = self.made.params
+        offset = len(params)
+        params += data.ljust(round_up(len(data), ALIGNMENT), b"\0")
+        if self.profile is not None and self.profile.whole_bindings:
+            slot = self._add(Slot("params", len(params) - offset, offset=offset))
+            return Range(slot, 0, len(data))
+        if self._params_slot is None:
+            self._params_slot = self._add(Slot("params", 0))
+        self.made.slots[self._params_slot] = Slot("params", len(params))
+        return Range(self._params_slot, offset, len(data))
+
+    def _packed_slot(self, packed: Packed) -> int:
+        """The slot of a packed constant; the first asks for the part that fills it."""
+        root, described = self._root(packed.value), packed.value.descriptor
+        if packed not in self._packed:
+            if not root.is_constant or self.profile is None:
+                raise ValueError(f"only constants on a device are packed, not {described}")
+            number = len(self.made.setup)
+            slot = self._packed[packed] = self._add(
+                Slot("packed", padded(packed.size), index=number)
+            )
+            constant = self.made.slots[self._slot(root)].index
+            # The same bytes seen in another shape may be packed in another way.
+            name = f"{packing_name(packed.packing)} of {described}"
+            self.made.setup.append(SetupPart(slot, constant, (), name))
+            origin = self._origin((f"constant {constant}",), "vulkan", name)
+            scratch: dict[Scratch, int] = {}
+            steps = tuple(
+                self._dispatch(dispatch, origin, scratch, "scratch")
+                for dispatch in packed.packing.pack(packed, self.profile)
+            )
+            for used in scratch.values():
+                self.made.slots[used] = replace(self.made.slots[used], index=number)
+            self.made.setup[number] = replace(self.made.setup[number], steps=steps)
+        return self._packed[packed]
+
+    def _fetch(self, value: Value, piece: Piece) -> None:
+        """Bring a value that the CPU computed onto the device, at its first use there."""
+        root = self._root(value)
+        if self.profile is not None and root in self._arrays and root not in self._fetched:
+            self._fetched.add(root)
+            self._copy(self._host_slot(root), self._slot(root), piece)
+
+    def _copy(self, source: int, target: int, piece: Piece) -> None:
+        size = min(self.made.slots[source].size, self.made.slots[target].size)
+        piece.steps.append(CopyStep(Range(source, 0, size), Range(target, 0, size)))
+
+    # -- the CPU -------------------------------------------------------------------------------
+    def host_run(self, works: Sequence[HostWork]) -> None:
+        """CPU steps one after the other, behind copies of what the device made for them."""
+        made = {v for work in works for v in work.node.outputs}
+        read = [v for work in works for v in work.node.inputs]
+        borders = self._piece(on_host=False)
+        for root in dict.fromkeys(map(self._root, read)):
+            if self.profile is None or root in made or root in self._arrays:
+                continue
+            if root.source is not None:
+                self._keep_on_host(root)
+            elif root.data is None and root not in self._host_slots:
+                self._copy(self._slot(root), self._host_slot(root), borders)
+        for work in works:
+            self._piece(on_host=True).steps.append(self._cpu_step(work))
+
+    def _keep_on_host(self, root: Value) -> None:
+        """A constant tensor that CPU steps read is copied to where they see it once."""
+        if root not in self._host_slots:
+            source, target = self._slot(root), self._host_slot(root)
+            constant = self.made.slots[source].index
+            copy = CopyStep(self._whole(source), self._whole(target))
+            self.made.setup.append(SetupPart(target, constant, (copy,)))
+
+    def _cpu_step(self, work: HostWork) -> CpuStep:
+        node = work.node
+        operands = {
+            name: CpuTensor(self._readable(value), value.descriptor)
+            for name, value in node.operands.items()
+        }
+        results = []
+        for value in node.outputs:
+            if self.profile is None:
+                slot = self._slot(value) if value in self._output_of else self._array(value)
+            elif value in self._on_device:
+                slot = self._host_slot(value)
+            else:
+                slot = self._array(value)
+            self._arrays[value] = slot
+            results.append(CpuTensor(slot, value.descriptor))
+        origin = self._origin((node.title,), "cpu", work.reason)
+        return CpuStep(node.operator.name, node.arguments, operands, tuple(results), origin)
+
+    def _array(self, value: Value) -> int:
+        size = padded(value.descriptor.byte_length)
+        return self._add(Slot("array", size, descriptor=value.descriptor))
+
+    def _readable(self, value: Value) -> int:
+        """The slot that a CPU step finds a value in."""
+        root = self._root(value)
+        if root in self._arrays:
+            return self._arrays[root]
+        if self.profile is None or root.data is not None:
+            return self._slot(root)
+        return self._host_slots[root]
+
+    # -- the rest ------------------------------------------------------------------------------
+    def _piece(self, on_host: bool) -> Piece:
+        self.made.pieces.append(Piece(on_host))
+        return self.made.pieces[-1]
+
+    def _origin(self, operators: tuple[str, ...], device: str, reason: str) -> int:
+        self.made.origins.append(Origin(operators, device, reason))
+        return len(self.made.origins) - 1
+
+    def finish(self) -> None:
+        """Write every output that no work wrote in place, and say when arrays may go."""
+        piece = self._piece(on_host=self.profile is None)
+        for name, value in self.graph.outputs.items():
+            root = self._root(value)
+            self._fetch(root, piece)
+            if self._output_of.get(root) != name:
+                size = padded(root.descriptor.byte_length)
+                target = Slot("output", size, name=name, descriptor=value.descriptor)
+                self._copy(self._slot(root), self._add(target), piece)
+        self._mark_dead()
+
+    def _mark_dead(self) -> None:
+        seen: set[int] = set()
+        for piece in reversed(self.made.pieces):
+            for number, step in enumerate(piece.steps):
+                if not isinstance(step, CpuStep):
+                    continue
+                touched = [t.slot for t in (*step.operands.values(), *step.results)]
+                dead = tuple(s for s in dict.fromkeys(touched) if s not in seen)
+                seen.update(touched)
+                piece.steps[number] = replace(step, dead=dead)
+
+
+def _resolved(aliases: Iterable[Alias]) -> dict[Value, tuple[Value, int]]:
+    """For each alias the value that has the memory, and the byte of it that the alias begins at."""
+    known = {alias.output: alias for alias in aliases}
+    places: dict[Value, tuple[Value, int]] = {}
+    for value in known:
+        path: list[Alias] = []
+        while value in known and value not in places:
+            path.append(known[value])
+            value = known[value].source
+        root, offset = places.get(value, (value, 0))
+        for alias in reversed(path):
+            offset += alias.offset
+            places[alias.output] = (root, offset)
+    return places
+
+
+def _accesses(dispatch: Dispatch) -> Iterator[tuple[object, bool, bool]]:
+    """(target, whether it is read, whether it is written) of every binding."""
+    bindings = iter(dispatch.bindings)
+    for buffer in dispatch.spec.buffers:
+        for _ in range(buffer.portions):
+            yield next(bindings).value, "r" in buffer.access, "w" in buffer.access

@@ -1,0 +1,352 @@
+"""Operand data types and descriptors (§7.5 and §7.6 of the draft)."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Literal
+
+import numpy as np
+
+from webnn_vk.support.errors import reason, sanitize
+
+#: The data types' names, for type checkers.
+MLOperandDataType = Literal[
+    "float32", "float16", "int32", "uint32", "int64", "uint64", "int8", "uint8"
+]
+#: What is accepted for one.
+DataTypeLike = MLOperandDataType | np.dtype[Any] | type[np.generic]
+
+
+@dataclass(frozen=True)
+class DataType:
+    """One of the draft's eight operand data types: ``kind`` is "f", "i" or "u", ``size`` bytes."""
+
+    name: str
+    kind: str
+    size: int
+    numpy: np.dtype
+
+
+DATA_TYPES: dict[str, DataType] = {
+    name: DataType(name, np.dtype(name).kind, np.dtype(name).itemsize, np.dtype(name))
+    for name in ("float32", "float16", "int32", "uint32", "int64", "uint64", "int8", "uint8")
+}
+ALL_TYPES = tuple(DATA_TYPES)
+FLOAT_TYPES = ("float32", "float16")
+MAX_RANK = 8
+MAX_DIMENSION = 2**31 - 1
+#: Items of a sequence that an argument may have: one that never ends is refused.
+MAX_ITEMS = 2**16
+
+
+def to_u32(value: Any, what: str) -> int:
+    """WebIDL ``[EnforceRange] unsigned long``: TypeError unless an integer in 0 … 2³²−1."""
+    return _to_integer(value, what, 0, 2**32 - 1)
+
+
+def to_i32(value: Any, what: str) -> int:
+    """WebIDL ``[EnforceRange] long``: TypeError unless an integer in −2³¹ … 2³¹−1."""
+    return _to_integer(value, what, -(2**31), 2**31 - 1)
+
+
+def _to_integer(value: Any, what: str, low: int, high: int) -> int:
+    if isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{what}: an integer is expected, not a bool ({value})")
+    if isinstance(value, (float, np.floating)):
+        if not math.isfinite(value) or value != int(value):
+            raise TypeError(f"{what}: an integer is expected, not {shown(value)}")
+        value = int(value)
+    try:
+        number = operator.index(value)
+    except Exception as error:  # of the caller's own __index__ too
+        cause = None if isinstance(error, TypeError) else error
+        raise TypeError(f"{what}: an integer is expected, not {_describe(value)}") from cause
+    if not low <= number <= high:
+        raise TypeError(f"{what}: {shown(number)} is outside {low} … {high}")
+    return number
+
+
+def to_data_type(value: Any, what: str) -> str:
+    """WebIDL ``MLOperandDataType``: TypeError unless one of the eight names, or what NumPy has
+    for one: ``np.float32``, ``np.dtype("f4")``, ``"f4"`` (extension)."""
+    name = value if isinstance(value, str) and value in DATA_TYPES else _numpy_name(value)
+    if name not in DATA_TYPES:
+        raise TypeError(f"{what}: {_describe(value)} is not a data type; one of {_list(ALL_TYPES)}")
+    return name
+
+
+def _numpy_name(value: Any) -> str | None:
+    """The name of a NumPy data type in native byte order; codes with their size only, as "l" and
+    "int" are other types on other systems."""
+    if isinstance(value, str):
+        given = re.fullmatch("[<=>|]?(f[248]|[iu][1248])", value) is not None
+    else:
+        given = isinstance(value, np.dtype) or (
+            isinstance(value, type) and issubclass(value, np.generic)
+        )
+    if not given:
+        return None
+    try:
+        dtype = np.dtype(value)
+    except TypeError:  # an abstract type, such as np.generic
+        return None
+    return dtype.name if dtype.isnative else None
+
+
+def to_shape(value: Any, what: str) -> tuple[int, ...]:
+    """A sequence of ``[EnforceRange] unsigned long`` as a tuple."""
+    if isinstance(value, (str, bytes, Mapping)) or not is_sequence(value):
+        raise TypeError(f"{what}: a sequence of integers is expected, not {_describe(value)}")
+    return tuple(to_u32(d, f"{what}[{i}]") for i, d in enumerate(items(value, what)))
+
+
+def items(value: Any, what: str) -> list[Any]:
+    """The items of a sequence, however it was made; TypeError when taking them fails or has no
+    end."""
+    try:
+        found = list(islice(value, MAX_ITEMS + 1))
+    except Exception as error:
+        raise TypeError(f"{what}: {_describe(value)} gives no items: {reason(error)}") from error
+    if len(found) > MAX_ITEMS:
+        raise TypeError(f"{what}: {type(value).__name__} of more than {MAX_ITEMS} items")
+    return found
+
+
+def entries(value: Any, expected: str) -> dict[Any, Any]:
+    """The names and values of a mapping, however it was made; TypeError, which says what is
+    ``expected``, for anything else and when taking them fails."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{expected}, not {_describe(value)}")
+    try:
+        return dict(value.items())
+    except Exception as error:
+        raise TypeError(
+            f"{expected}; {type(value).__name__} gives no names and values: {reason(error)}"
+        ) from error
+
+
+def is_sequence(value: Any) -> bool:
+    """Whether items can be taken from it one after the other: an array without axes has none."""
+    return isinstance(value, Sequence) or (isinstance(value, np.ndarray) and value.ndim > 0)
+
+
+def shown(value: Any) -> str:
+    """A value for a message, in a line of some length at most, whatever its ``repr`` does: Python
+    writes no integers of thousands of digits, and objects of callers may raise."""
+    if isinstance(value, int) and value.bit_length() > 4096:
+        return f"an integer of {value.bit_length()} bits"
+    try:
+        text = sanitize(repr(value))
+    except Exception:
+        return f"an object of {type(value).__name__}"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+_SHOWN = 480
+
+
+def _describe(value: Any) -> str:
+    return f"{type(value).__name__} {shown(value)}"
+
+
+def to_bool(value: Any, what: str) -> bool:
+    """WebIDL ``boolean``: the truth of any value; TypeError where it has none (an array)."""
+    try:
+        return bool(value)
+    except Exception as error:
+        raise TypeError(
+            f"{what}: a bool is expected, not {type(value).__name__}: {reason(error)}"
+        ) from error
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
+def _names(keys: Iterable[Any]) -> str:
+    return _list(sorted(map(str, keys)))
+
+
+@dataclass(frozen=True)
+class MLOperandDescriptor:
+    """Data type and shape of an operand (§7.6): ``data_type`` is one of the IDL's strings,
+    ``shape`` a tuple of up to 8 dimensions in elements (``()`` is a scalar)."""
+
+    data_type: MLOperandDataType
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "data_type", to_data_type(self.data_type, "data_type"))
+        object.__setattr__(self, "shape", to_shape(self.shape, "shape"))
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def byte_length(self) -> int:
+        """Packed length in bytes (§7.6, "byte length")."""
+        return self.size * DATA_TYPES[self.data_type].size
+
+    @property
+    def numpy_dtype(self) -> np.dtype:
+        """The data type as NumPy has it."""
+        return DATA_TYPES[self.data_type].numpy
+
+    def keys(self) -> list[str]:
+        """The members' names, for ``{**descriptor, "readable": True}`` and
+        ``MLTensorDescriptor(**descriptor, readable=True)`` (extension). At once; raises nothing."""
+        return list(self.__dataclass_fields__)
+
+    def __getitem__(self, member: str) -> Any:
+        if member not in self.__dataclass_fields__:
+            raise KeyError(member)
+        return getattr(self, member)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __str__(self) -> str:
+        return f"{self.data_type}{list(self.shape)}"
+
+
+@dataclass(frozen=True)
+class MLTensorDescriptor(MLOperandDescriptor):
+    """Descriptor of a tensor (§7.7): ``readable`` allows ``read_tensor``, ``writable``
+    ``write_tensor``; ``importable_to_web_gpu`` (the explainer's) ``export_to_gpu`` on a context
+    that was made on a GPUDevice."""
+
+    readable: bool = field(default=False, kw_only=True)
+    writable: bool = field(default=False, kw_only=True)
+    importable_to_web_gpu: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for flag in _FLAGS:
+            object.__setattr__(self, flag, to_bool(getattr(self, flag), flag))
+
+
+_FLAGS = ("readable", "writable", "importable_to_web_gpu")
+
+
+def to_descriptor(
+    value: Any, kind: type[MLOperandDescriptor] = MLOperandDescriptor, what: str = ""
+) -> Any:
+    """The descriptor dataclass ``kind`` from itself or from any mapping with its keys. ``what``
+    names the call in messages. TypeError for anything else, and where the mapping fails."""
+    if isinstance(value, kind):
+        return value
+    try:
+        if isinstance(value, MLOperandDescriptor):
+            return kind(value.data_type, value.shape)
+        return _descriptor_of(value, kind)
+    except TypeError as error:
+        if not what:
+            raise
+        raise TypeError(f"{what}: {error}") from error.__cause__
+    except Exception as error:  # of a mapping of the caller's
+        where = f"{what}: " if what else ""
+        raise TypeError(f"{where}the descriptor can't be read: {reason(error)}") from error
+
+
+def _descriptor_of(value: Any, kind: type[MLOperandDescriptor]) -> MLOperandDescriptor:
+    if not isinstance(value, Mapping):
+        raise TypeError(
+            f"a descriptor is expected ({kind.__name__} or a mapping with data_type and shape), "
+            f"not {_describe(value)}"
+        )
+    missing = [key for key in ("data_type", "shape") if key not in value]
+    if missing:
+        raise TypeError(f"the descriptor lacks {_list(missing)}; it has {_names(value)}")
+    # A dictionary's unknown members are ignored in WebIDL; a mistyped one should not be.
+    unknown = set(value) - set(kind.__dataclass_fields__) - set(_FLAGS)
+    if unknown:
+        raise TypeError(f"the descriptor has unknown members {_names(unknown)}")
+    return kind(**{key: value[key] for key in kind.__dataclass_fields__ if key in value})
+
+
+def check_dimensions(
+    descriptor: MLOperandDescriptor, max_byte_length: int | None = None
+) -> str | None:
+    """Why no operand may have the descriptor, or None (§7.6, "check dimensions"):
+    ``max_byte_length`` is what the device can hold (``max_tensor_byte_length``)."""
+    if descriptor.rank > MAX_RANK:
+        return f"rank {descriptor.rank} exceeds {MAX_RANK}"
+    for i, d in enumerate(descriptor.shape):
+        if not 1 <= d <= MAX_DIMENSION:
+            return f"dimension {i} is {d}; a dimension is 1 … {MAX_DIMENSION}"
+    if descriptor.size > MAX_DIMENSION:
+        return f"{list(descriptor.shape)} has {descriptor.size} elements; {MAX_DIMENSION} at most"
+    if max_byte_length is not None and descriptor.byte_length > max_byte_length:
+        return (
+            f"{descriptor.byte_length} bytes exceed max_tensor_byte_length {max_byte_length}"
+        )
+    return None
+
+
+def broadcast_shapes(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...] | None:
+    """The shape both broadcast to (§ "bidirectionally broadcast"), or None."""
+    rank = max(len(a), len(b))
+    a = (1,) * (rank - len(a)) + tuple(a)
+    b = (1,) * (rank - len(b)) + tuple(b)
+    if any(x != y and x != 1 and y != 1 for x, y in zip(a, b, strict=True)):
+        return None
+    return tuple(max(x, y) for x, y in zip(a, b, strict=True))
+
+
+def broadcastable_to(shape: Sequence[int], target: Sequence[int]) -> bool:
+    """Whether ``shape`` is unidirectionally broadcastable to ``target``."""
+    if len(shape) > len(target):
+        return False
+    return all(s in (1, t) for s, t in zip(reversed(shape), reversed(target), strict=False))
+
+
+def cast_number(value: int | float, data_type: str) -> int | float:
+    """An MLNumber cast to a data type (§9.2, "cast" of a number): the value it will have.
+
+    Integers are clamped to the type's range. A fraction is cut off, as the tests of the
+    specification have it (its text rounds to even); NaN becomes 0.
+    """
+    dtype = DATA_TYPES[data_type]
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return float(dtype.numpy.type(_to_float(value)))
+    limits = np.iinfo(dtype.numpy)
+    if isinstance(value, float):
+        if math.isnan(value):
+            return 0
+        if math.isinf(value):
+            return int(limits.max if value > 0 else limits.min)
+    return min(max(int(value), int(limits.min)), int(limits.max))
+
+
+def cast_loss(value: int | float, data_type: str) -> str | None:
+    """What casting a number loses, or None: a fraction or a magnitude that an integer type can't
+    hold, a finite number that becomes infinite. Rounding of floats is none."""
+    cast = cast_number(value, data_type)
+    if DATA_TYPES[data_type].kind == "f":
+        finite = isinstance(value, int) or math.isfinite(value)
+        return f"overflows to {cast}" if finite and math.isinf(cast) else None
+    if value == cast:
+        return None
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"becomes {cast}"
+    return f"is {'truncated' if int(value) == cast else 'clamped'} to {cast}"
+
+
+def _to_float(value: int | float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf

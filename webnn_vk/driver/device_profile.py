@@ -1,0 +1,302 @@
+"""`DeviceProfile`: what a Vulkan device offers, as plain frozen data.
+
+Kernel selection, planning and rendering read a profile and nothing else, so they are tested without
+a GPU against stored profiles (``tests/support/profiles/*.json``). Nothing here imports Vulkan.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from webnn_vk.support import environment
+from webnn_vk.support.errors import nearest
+
+#: Feature name -> what it stands for in Vulkan.
+FEATURES: dict[str, str] = {
+    "float16": "storageBuffer16BitAccess: 16-bit types in storage buffers",
+    "float16_arithmetic": "shaderFloat16",
+    "int8": "storageBuffer8BitAccess: 8-bit types in storage buffers",
+    "int8_arithmetic": "shaderInt8",
+    "int16": "shaderInt16",
+    "int64": "shaderInt64",
+    "float64": "shaderFloat64",
+    "timeline_semaphore": "timelineSemaphore (required)",
+    "synchronization2": "synchronization2",
+    "vulkan_memory_model": "vulkanMemoryModel",
+    "maintenance4": "maintenance4 (LocalSizeId, maxBufferSize)",
+    "host_query_reset": "hostQueryReset",
+    "buffer_device_address": "bufferDeviceAddress",
+    "texel_buffers": "32-bit formats, of 1 and 4 channels, as uniform texel buffers",
+    "timestamps": "timestampValidBits > 0 on the compute queue",
+    "subgroup_basic": "subgroup operations in compute: basic",
+    "subgroup_vote": "subgroup operations in compute: vote",
+    "subgroup_arithmetic": "subgroup operations in compute: arithmetic",
+    "subgroup_ballot": "subgroup operations in compute: ballot",
+    "subgroup_shuffle": "subgroup operations in compute: shuffle",
+    "subgroup_extended_types": "shaderSubgroupExtendedTypes",
+    "subgroup_size_control": "subgroupSizeControl for the compute stage",
+    "subgroup_full": "computeFullSubgroups",
+    "cooperative_matrix": "VK_KHR_cooperative_matrix",
+    "cooperative_matrix2": "VK_NV_cooperative_matrix2 on Vulkan 1.3: matrices of workgroups, of "
+                           "many sizes, tensor addressing, per-element operations",
+    "integer_dot_product": "shaderIntegerDotProduct",
+    "integer_dot_product_accelerated": "4x8-bit packed signed dot product in hardware",
+    "denorm_preserve_f16": "shaderDenormPreserveFloat16",
+    "denorm_preserve_f32": "shaderDenormPreserveFloat32",
+    "denorm_flush_f32": "shaderDenormFlushToZeroFloat32",
+    "nan_preserve_f16": "shaderSignedZeroInfNanPreserveFloat16",
+    "nan_preserve_f32": "shaderSignedZeroInfNanPreserveFloat32",
+    "rounding_rte_f16": "shaderRoundingModeRTEFloat16",
+    "rounding_rte_f32": "shaderRoundingModeRTEFloat32",
+    "external_memory_fd": "VK_KHR_external_memory_fd",
+    "external_memory_host": "VK_EXT_external_memory_host",
+    "external_semaphore_fd": "VK_KHR_external_semaphore_fd",
+    "memory_budget": "VK_EXT_memory_budget",
+}
+
+#: Without these nothing runs on a device: they can't be masked.
+NEEDED = frozenset({"timeline_semaphore"})
+
+#: Names that mask several features at once.
+MASK_GROUPS: dict[str, tuple[str, ...]] = {
+    "float16": ("float16", "float16_arithmetic", "denorm_preserve_f16", "nan_preserve_f16",
+                "rounding_rte_f16"),
+    "int8": ("int8", "int8_arithmetic"),
+    "cooperative_matrix": ("cooperative_matrix", "cooperative_matrix2"),
+    "subgroup": tuple(name for name in FEATURES if name.startswith("subgroup_")),
+    "integer_dot_product": ("integer_dot_product", "integer_dot_product_accelerated"),
+}
+
+DEVICE_TYPES = ("discrete", "integrated", "virtual", "cpu", "other")
+
+# Kernels index bytes and elements with 32-bit unsigned numbers.
+_MAX_ADDRESSABLE = 2**32 - 256
+
+
+@dataclasses.dataclass(frozen=True)
+class CooperativeMatrix:
+    """One matrix shape of VK_KHR_cooperative_matrix at subgroup scope: an MxK by KxN product."""
+
+    m: int
+    n: int
+    k: int
+    a: str
+    b: str
+    c: str
+    result: str
+    saturating: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class FlexibleMatrix:
+    """Matrices of VK_NV_cooperative_matrix2 at workgroup scope, of workgroups of so many
+    ``invocations``: their rows are multiples of ``m``, columns of ``n``, and the inner dimension
+    of ``k``."""
+
+    m: int
+    n: int
+    k: int
+    a: str
+    b: str
+    c: str
+    result: str
+    invocations: int
+    saturating: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DeviceProfile:
+    """Frozen snapshot of a Vulkan device: identity, features, limits. All sizes in bytes."""
+
+    name: str
+    vendor_id: int
+    device_id: int
+    driver_name: str
+    driver_version: str
+    api_version: tuple[int, int, int]
+    device_type: str
+    uuid: str
+    features: frozenset[str]
+
+    max_storage_buffer_range: int
+    max_uniform_buffer_range: int
+    max_texel_buffer_elements: int
+    max_push_constants_size: int
+    max_memory_allocation_count: int
+    max_memory_allocation_size: int
+    max_buffer_size: int
+    max_bound_descriptor_sets: int
+    max_storage_buffers_per_stage: int
+    max_storage_buffers_per_set: int
+    max_uniform_buffers_per_stage: int
+    max_resources_per_stage: int
+    max_workgroup_size: tuple[int, int, int]
+    max_workgroup_invocations: int
+    max_workgroup_count: tuple[int, int, int]
+    max_shared_memory: int
+    min_storage_buffer_offset_alignment: int
+    min_uniform_buffer_offset_alignment: int
+    non_coherent_atom_size: int
+    min_imported_host_pointer_alignment: int
+    subgroup_size: int
+    min_subgroup_size: int
+    max_subgroup_size: int
+    #: nanoseconds per timestamp tick
+    timestamp_period: float
+    timestamp_valid_bits: int
+    #: (size in bytes, device-local) per heap
+    memory_heaps: tuple[tuple[int, bool], ...]
+    #: (heap index, property names) per memory type, in Vulkan's order
+    memory_types: tuple[tuple[int, tuple[str, ...]], ...]
+    cooperative_matrices: tuple[CooperativeMatrix, ...] = ()
+    flexible_matrices: tuple[FlexibleMatrix, ...] = ()
+    #: the most rows or columns that a flexible matrix may have
+    max_flexible_dimension: int = 0
+    #: iterations after which the driver ends the loops of one invocation, silently, all its loops
+    #: together (a fault: `vulkan.quirks`); None: it doesn't
+    max_loop_iterations: int | None = None
+    #: whether a binding is an allocation from its first byte on: the driver binds at no offset, so
+    #: nothing that kernels bind can share an allocation with something else
+    whole_bindings: bool = False
+    #: 256 is the most that Vulkan allows
+    min_texel_buffer_offset_alignment: int = 256
+    #: for devices that run on the CPU: whether its gathers are slow, so that loads from storage
+    #: buffers take several times as long as texels (`tuning.probe` finds out)
+    slow_gathers: bool = False
+    #: whether the driver compiles a pipeline anew for some sizes of what it reads as texels (a
+    #: peculiarity: `vulkan.quirks`), so that memory is set apart in others
+    compiles_by_size: bool = False
+    #: where the data comes from ("snapshot of …", "hand-made …"); not compared
+    note: str = dataclasses.field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        unknown = self.features - FEATURES.keys()
+        if unknown:
+            raise ValueError(f"unknown device features {sorted(unknown)}; known: {_known()}")
+        if self.device_type not in DEVICE_TYPES:
+            raise ValueError(f"device type {self.device_type!r} is not one of {DEVICE_TYPES}")
+
+    # -- derived ------------------------------------------------------------------------------
+    @property
+    def is_software(self) -> bool:
+        """Whether the device runs on the CPU (llvmpipe, SwiftShader …)."""
+        return self.device_type == "cpu"
+
+    @property
+    def local_heap_size(self) -> int:
+        """Size in bytes of the largest device-local heap, or of any where none is local; 0 without
+        heaps (such a device is listed, and never used)."""
+        local = [size for size, device_local in self.memory_heaps if device_local]
+        return max(local or [size for size, _ in self.memory_heaps], default=0)
+
+    @property
+    def max_tensor_byte_length(self) -> int:
+        """Largest tensor in bytes: bounded by buffer, allocation and heap, not by one binding."""
+        limit = min(self.max_buffer_size, self.max_memory_allocation_size, self.local_heap_size,
+                    _MAX_ADDRESSABLE)
+        return limit - limit % 256
+
+    # -- variations ---------------------------------------------------------------------------
+    def masked(self, names: Iterable[str]) -> DeviceProfile:
+        """The same device without the named features (`FEATURES` or a group of `MASK_GROUPS`).
+
+        Raises ValueError for a name that is neither.
+        """
+        gone: set[str] = set()
+        for name in names:
+            check_feature(name)
+            gone.update(MASK_GROUPS.get(name, (name,)))
+        shapes = () if "cooperative_matrix" in gone else self.cooperative_matrices
+        flexible = () if "cooperative_matrix2" in gone else self.flexible_matrices
+        kept = (self.cooperative_matrices, self.flexible_matrices) == (shapes, flexible)
+        if not gone & self.features and kept:
+            return self
+        return dataclasses.replace(self, features=self.features - gone,
+                                   cooperative_matrices=shapes, flexible_matrices=flexible)
+
+    def mask_from_environment(self, variables: Mapping[str, str] | None = None) -> DeviceProfile:
+        """`masked` with the comma-separated names in ``WEBNN_VK_MASK`` (none: unchanged)."""
+        names = environment.words("WEBNN_VK_MASK", variables)
+        try:
+            return self.masked(names)
+        except ValueError as error:
+            raise ValueError(f"WEBNN_VK_MASK={','.join(names)!r}: {error}") from None
+
+    def replace(self, **limits: Any) -> DeviceProfile:
+        """A copy with other values for some fields (for tests and what-if planning)."""
+        return dataclasses.replace(self, **limits)
+
+    # -- JSON ---------------------------------------------------------------------------------
+    def to_json(self) -> str:
+        """Readable JSON text; `from_json` gives the same profile back."""
+        data = dataclasses.asdict(self)
+        data["features"] = sorted(self.features)
+        return json.dumps(data, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> DeviceProfile:
+        """The profile of `to_json` text. ValueError: fields are missing, unknown or mistyped."""
+        data = json.loads(text)
+        if not isinstance(data, dict):
+            raise ValueError("a device profile is a JSON object")
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        required = {name for name, field in fields.items()
+                    if field.default is dataclasses.MISSING}
+        missing, unknown = required - data.keys(), data.keys() - fields.keys()
+        if missing or unknown:
+            raise ValueError(f"device profile: missing fields {sorted(missing)}, "
+                             f"unknown fields {sorted(unknown)}")
+        try:
+            values = {name: _convert(fields[name].type, value) for name, value in data.items()}
+            return cls(**values)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"device profile: {error}") from error
+
+
+def check_feature(name: str) -> None:
+    """ValueError unless it is a feature or a group of features that can be masked."""
+    if name in NEEDED:
+        raise ValueError(f"{name!r} can't be masked: nothing runs on a Vulkan device without it")
+    if name not in FEATURES and name not in MASK_GROUPS:
+        near = nearest(name, [*FEATURES, *MASK_GROUPS])
+        known = ", ".join(sorted({*FEATURES, *MASK_GROUPS} - NEEDED))
+        raise ValueError(f"unknown device feature {name!r} to mask{near}; known: {known}")
+
+
+def _known() -> str:
+    return ", ".join(sorted({*FEATURES, *MASK_GROUPS}))
+
+
+def _scalar(kind: type, value: Any) -> Any:
+    if isinstance(value, bool) != (kind is bool) or not isinstance(
+            value, (int, float) if kind is float else kind):
+        raise TypeError(f"{value!r} is not of type {kind.__name__}")
+    return kind(value)
+
+
+def _convert(annotation: str, value: Any) -> Any:
+    match annotation:
+        case "str" | "int" | "float":
+            return _scalar({"str": str, "int": int, "float": float}[annotation], value)
+        case "int | None":
+            return None if value is None else _scalar(int, value)
+        case "bool":
+            return _scalar(bool, value)
+        case "frozenset[str]":
+            return frozenset(_scalar(str, name) for name in value)
+        case "tuple[int, int, int]":
+            x, y, z = (_scalar(int, number) for number in value)
+            return (x, y, z)
+        case "tuple[tuple[int, bool], ...]":
+            return tuple((_scalar(int, size), _scalar(bool, local)) for size, local in value)
+        case "tuple[tuple[int, tuple[str, ...]], ...]":
+            return tuple((_scalar(int, heap), tuple(_scalar(str, name) for name in names))
+                         for heap, names in value)
+        case "tuple[CooperativeMatrix, ...]":
+            return tuple(CooperativeMatrix(**shape) for shape in value)
+        case "tuple[FlexibleMatrix, ...]":
+            return tuple(FlexibleMatrix(**shape) for shape in value)
+    raise TypeError(f"no conversion for {annotation}")

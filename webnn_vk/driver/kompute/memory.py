@@ -1,0 +1,204 @@
+"""Kompute's tensors as allocations: each is Vulkan memory of its own."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.driver.errors import OutOfDeviceMemory
+from webnn_vk.driver.kompute.binding import KomputeError, words_of
+from webnn_vk.driver.kompute.profile import keeps_on_host
+from webnn_vk.driver.resources import MemoryUse
+
+#: Sizes are rounded up to so many bytes, as other drivers align their allocations.
+ALIGNMENT = 256
+
+
+class Buffer:
+    """Memory that allocations and recordings hold together: a tensor (`tensor`), or the host's
+    alone (None). `words` is what the host sees: the memory itself, or the tensor's staging twin.
+
+    stale: the twin is older than the tensor; the thread that runs the work keeps it.
+    """
+
+    __slots__ = ("__weakref__", "size", "stale", "tensor", "twin", "words")
+
+    def __init__(self, size: int, tensor: Any, words: np.ndarray, *, twin: bool) -> None:
+        self.size, self.tensor, self.words, self.twin = size, tensor, words, twin
+        self.stale = False
+
+    @property
+    def bytes(self) -> np.ndarray:
+        """What the host sees, by the byte."""
+        return self.words.view(np.uint8)
+
+
+class _Watch(weakref.ref[Buffer]):
+    """What is found among the returned when a `Buffer` is gone: put there by one call into C, which
+    no signal handler can interrupt as it could a destructor."""
+
+    __slots__ = ("heap", "size")
+    heap: int
+    size: int
+
+
+class Hold:
+    """What an allocation has of its buffer: gone when it is freed or collected, whoever else uses
+    the buffer."""
+
+    __slots__ = ("__weakref__", "buffer")
+
+    def __init__(self, buffer: Buffer) -> None:
+        self.buffer = buffer
+
+
+class KomputeAllocation:
+    """See `driver.resources.Allocation`."""
+
+    __slots__ = ("__weakref__", "_hold", "label", "mapped", "size")
+
+    #: each is a tensor of its own
+    offset = 0
+
+    def __init__(self, buffer: Buffer, label: str) -> None:
+        self._hold: Hold | None = Hold(buffer)
+        self.size, self.label = buffer.size, label
+        self.mapped: memoryview | None = None if buffer.twin else memoryview(buffer.bytes)
+
+    def __repr__(self) -> str:
+        return f"<Allocation {self.label!r} {self.size} bytes{' freed' * self.freed}>"
+
+    @property
+    def freed(self) -> bool:
+        """Whether `free` was called."""
+        return self._hold is None
+
+    @property
+    def hold(self) -> Hold:
+        """The hold on the buffer; ValueError after `free`."""
+        if self._hold is None:
+            raise ValueError(f"{self!r} was freed")
+        return self._hold
+
+    @property
+    def buffer(self) -> Buffer:
+        """What holds the memory; ValueError after `free`."""
+        return self.hold.buffer
+
+    def flush(self) -> None:
+        """Nothing: Kompute's memory is coherent."""
+
+    def invalidate(self) -> None:
+        """Nothing: Kompute's memory is coherent."""
+
+    def free(self) -> None:
+        """Gives the memory back. Calling it again does nothing. Safe in any thread."""
+        self._hold = None
+        self.mapped = None
+
+
+class Memory:
+    """Allocates tensors within the heap's size, which Kompute doesn't check. Thread-safe."""
+
+    def __init__(self, kp: Any, manager: Any, profile: DeviceProfile) -> None:
+        self._kp, self._manager, self._profile = kp, manager, profile
+        self._on_host = keeps_on_host(profile)
+        self._lock = threading.Lock()
+        self._live: set[_Watch] = set()
+        self._returned: deque[_Watch] = deque()
+        self._allocated = self._in_heap = self._tensors = 0
+
+    def allocate(self, size: int, *, host: bool, label: str) -> KomputeAllocation:
+        """`size` bytes (at least 1); `host`: plain memory, no dispatch binds it. Raises
+        OutOfDeviceMemory."""
+        rounded = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
+        if host:
+            try:
+                words = np.zeros(rounded // 4, np.uint32)
+            except MemoryError as error:
+                raise OutOfDeviceMemory(f"no memory on the host for {rounded} bytes",
+                                        requested=rounded) from error
+            with self._lock:
+                return self._made(Buffer(rounded, None, words, twin=False), 0, label)
+        heap = rounded if self._on_host else 2 * rounded
+        with self._lock:
+            self._check(rounded, heap, label)
+            kind = self._kp.TensorTypes.host if self._on_host else self._kp.TensorTypes.device
+            try:
+                tensor = self._manager.tensor_t(np.zeros(rounded // 4, np.uint32), kind)
+            except (RuntimeError, MemoryError) as error:
+                raise OutOfDeviceMemory(f"Kompute makes no tensor of {rounded} bytes: {error}",
+                                        requested=rounded, in_use=self._in_heap) from error
+            if not tensor.is_init():
+                raise KomputeError(f"Kompute made a tensor of {rounded} bytes without memory")
+            buffer = Buffer(rounded, tensor, words_of(tensor), twin=not self._on_host)
+            self._tensors += 1
+            return self._made(buffer, heap, label)
+
+    def use(self) -> MemoryUse:
+        """What is allocated now. Tensors count once, reserved with their staging twins."""
+        with self._lock:
+            self._take_back()
+            return MemoryUse(self._allocated, self._in_heap + self._on_host_bytes(),
+                             len(self._live), len(self._live))
+
+    def close(self) -> None:
+        """Gives up every tensor; nothing touches their memory from then on."""
+        with self._lock:
+            for watch in list(self._live):
+                buffer = watch()
+                if buffer is not None:
+                    # Whoever still looks at its bytes sees this instead of freed memory.
+                    buffer.words = np.zeros(0, np.uint32)
+                    buffer.tensor = None
+            self._live.clear()
+            self._returned.clear()
+            self._allocated = self._in_heap = self._tensors = 0
+
+    def held(self) -> list[Any]:
+        """The living buffers."""
+        return [buffer for watch in self._live.copy() if (buffer := watch()) is not None]
+
+    # -- with the lock held -------------------------------------------------------------------
+    def _on_host_bytes(self) -> int:
+        return sum(watch.size for watch in self._live if not watch.heap)
+
+    def _check(self, size: int, heap: int, label: str) -> None:
+        profile = self._profile
+        self._take_back()
+        what = f"{profile.name} through Kompute: {label or 'memory'} of {size} bytes"
+        limit = profile.local_heap_size
+        if size > profile.max_buffer_size:
+            raise OutOfDeviceMemory(f"{what} exceeds a tensor's {profile.max_buffer_size}",
+                                    requested=size, in_use=self._in_heap, limit=limit)
+        if self._in_heap + heap > limit:
+            raise OutOfDeviceMemory(f"{what} exceeds the heap of {limit}, {self._in_heap} in use",
+                                    requested=size, in_use=self._in_heap, limit=limit)
+        if self._tensors >= profile.max_memory_allocation_count:
+            raise OutOfDeviceMemory(
+                f"{what} would be tensor {self._tensors + 1}; the device has at most "
+                f"{profile.max_memory_allocation_count}", requested=size, in_use=self._in_heap,
+                limit=limit)
+
+    def _made(self, buffer: Buffer, heap: int, label: str) -> KomputeAllocation:
+        self._take_back()
+        watch = _Watch(buffer, self._returned.append)
+        watch.heap, watch.size = heap, buffer.size
+        self._live.add(watch)
+        self._allocated += buffer.size
+        self._in_heap += heap
+        return KomputeAllocation(buffer, label)
+
+    def _take_back(self) -> None:
+        while self._returned:
+            watch = self._returned.popleft()
+            if watch in self._live:
+                self._live.discard(watch)
+                self._allocated -= watch.size
+                self._in_heap -= watch.heap
+                self._tensors -= watch.heap > 0

@@ -1,0 +1,45 @@
+"""The device that the null driver pretends to be: no feature, WebGPU's default limits."""
+
+from __future__ import annotations
+
+from webnn_vk.driver.device_profile import DeviceProfile
+
+NULL_PROFILE = DeviceProfile(
+    name="null device",
+    vendor_id=0,
+    device_id=0,
+    driver_name="null",
+    driver_version="",
+    api_version=(1, 2, 0),
+    device_type="other",
+    uuid="",
+    features=frozenset({"timeline_semaphore", "subgroup_basic"}),
+    max_storage_buffer_range=1 << 27,
+    max_uniform_buffer_range=1 << 14,
+    max_texel_buffer_elements=0,
+    max_push_constants_size=128,
+    max_memory_allocation_count=4096,
+    max_memory_allocation_size=1 << 30,
+    max_buffer_size=1 << 30,
+    max_bound_descriptor_sets=4,
+    max_storage_buffers_per_stage=8,
+    max_storage_buffers_per_set=24,
+    max_uniform_buffers_per_stage=12,
+    max_resources_per_stage=128,
+    max_workgroup_size=(256, 256, 64),
+    max_workgroup_invocations=256,
+    max_workgroup_count=(65535, 65535, 65535),
+    max_shared_memory=16384,
+    min_storage_buffer_offset_alignment=256,
+    min_uniform_buffer_offset_alignment=256,
+    non_coherent_atom_size=256,
+    min_imported_host_pointer_alignment=0,
+    subgroup_size=1,
+    min_subgroup_size=1,
+    max_subgroup_size=1,
+    timestamp_period=0.0,
+    timestamp_valid_bits=0,
+    memory_heaps=((4 << 30, True),),
+    memory_types=((0, ("device_local", "host_visible", "host_coherent")),),
+    note="WebGPU's default limits",
+)

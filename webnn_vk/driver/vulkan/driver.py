@@ -1,0 +1,451 @@
+"""`VulkanDriver`: an opened Vulkan device behind `driver.interface.Driver`."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from webnn_vk.driver import loading
+from webnn_vk.driver.commands import BarrierCommand, Command, DispatchCommand
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.driver.errors import (
+    DeviceLost,
+    DriverClosed,
+    DriverError,
+    ForkedProcess,
+    OutOfDeviceMemory,
+    OutOfHostMemory,
+)
+from webnn_vk.driver.resources import TEXEL_BYTES, MemoryUse, PipelineRequest, room_for
+from webnn_vk.driver.vulkan import binding as vk
+from webnn_vk.driver.vulkan import instance as process
+from webnn_vk.driver.vulkan import matrices2
+from webnn_vk.driver.vulkan.blocks import BufferBlocks
+from webnn_vk.driver.vulkan.errors import VulkanUnavailable
+from webnn_vk.driver.vulkan.facets import VulkanSharing, VulkanTimestamps
+from webnn_vk.driver.vulkan.memory import Allocation, Allocator, HeapUsage
+from webnn_vk.driver.vulkan.pipelines import PipelineStore, VulkanPipeline
+from webnn_vk.driver.vulkan.queries import NativeQueries, VulkanQueries
+from webnn_vk.driver.vulkan.quirks import COMPILES_AT_FIRST_SUBMIT, SIGNAL_DEADLOCKS_WAIT, quirks_of
+from webnn_vk.driver.vulkan.recording import NativeRecording, Recorder, Use, VulkanRecording
+from webnn_vk.driver.vulkan.semaphores import NativeTimeline, TimelineSemaphore
+from webnn_vk.driver.vulkan.snapshot import (
+    EXTENSIONS,
+    FEATURES_10,
+    FEATURES_11,
+    FEATURES_12,
+    FEATURES_13,
+    PhysicalDevice,
+)
+from webnn_vk.driver.vulkan.submission import Submission
+from webnn_vk.support import forks
+
+# How long `close` waits for work in flight before it gives the device up, in seconds.
+_CLOSE_TIMEOUT = 10.0
+# Pauses between attempts of `close` to wait where waiting fails, in seconds.
+_RETRIES = (0.001, 0.01, 0.1, 1.0)
+_MANY_RETIRED = 16
+# Allocations worth looking first at what is done.
+_LARGE_BYTES = 1 << 20
+# By device and heaps: a driver with pretended heaps counts for itself.
+_usages: dict[tuple[object, ...], HeapUsage] = {}
+_usages_lock = threading.Lock()
+_open: weakref.WeakSet[VulkanDriver] = weakref.WeakSet()
+forks.renew(globals(), _usages=dict, _usages_lock=threading.Lock, _open=weakref.WeakSet)
+
+
+def open_driver(physical: PhysicalDevice, *, profile: DeviceProfile | None = None) -> VulkanDriver:
+    """Opens a device. Only the features of `profile` are switched on (default: the device's own
+    less those in ``WEBNN_VK_MASK``). Raises VulkanUnavailable for an unusable device."""
+    return VulkanDriver(physical, profile or physical.profile.mask_from_environment())
+
+
+class VulkanDriver:
+    """See `driver.interface.Driver` for the methods."""
+
+    def __init__(self, physical: PhysicalDevice, profile: DeviceProfile) -> None:
+        process.check_fork()
+        if physical.unusable:
+            raise VulkanUnavailable(f"{physical.profile.name}: {physical.unusable}")
+        physical = physical.current()
+        self.profile = profile
+        self.physical = physical
+        self._quirks = quirks_of(profile, process.instance().layer_version)
+        self._lost: str | None = None
+        self._closed = False
+        # Calls on the device under way, which `close` waits for.
+        self._calls = 0
+        self._call_ended = threading.Condition(threading.Lock())
+        with process.opening():
+            self.handle = _create_device(physical, profile)
+            try:
+                self._equip(physical, profile)
+            except BaseException:
+                # All or nothing: the device goes, with what it has so far.
+                for made in reversed(self._equipment):
+                    made()
+                _destroy_device(self.handle)
+                raise
+        _open.add(self)
+
+    def _equip(self, physical: PhysicalDevice, profile: DeviceProfile) -> None:
+        # What takes the parts away again, should a later one fail.
+        self._equipment: list[Callable[[], None]] = []
+        out = vk.new("VkQueue *")
+        vk.lib.vkGetDeviceQueue(self.handle, physical.queue_family, 0, out)
+        self._queue = out[0]
+        self._blocks = blocks = BufferBlocks(self.handle, profile, self)
+        with _usages_lock:
+            usage = _usages.setdefault((physical.index, profile.memory_heaps),
+                                       HeapUsage(len(profile.memory_heaps)))
+        self._memory = Allocator(profile, blocks, blocks.memory_type_bits, usage)
+        self._pipelines = PipelineStore(self.handle, profile)
+        self._recorder = Recorder(self.handle, profile, physical.queue_family)
+        self._timeline = self._new_timeline()
+        self._equipment.append(self._timeline.destroy)
+        self._semaphores: set[NativeTimeline] = set()
+        self._queries: set[NativeQueries] = set()
+        # Guards the queue, the counter, and `last_value` of whatever is submitted.
+        self._lock = threading.Lock()
+        self._submitted = 0
+        self._recordings: set[NativeRecording] = set()
+        # What is not used any more, or the uses of it: put there anywhere, under any lock.
+        self._retired: deque[NativeRecording | NativeTimeline | NativeQueries | Use] = deque()
+        self.sharing = VulkanSharing(physical.handle, profile, blocks, self._memory,
+                                     check=self._ready, guarded=self._guarded,
+                                     new_semaphore=self._new_semaphore)
+        self.timestamps = VulkanTimestamps(
+            self.handle, profile, check=self._ready, guarded=self._guarded, failed=self._failed,
+            new_queries=self._new_queries,
+        ) if "timestamps" in profile.features else None
+        self.absent = {} if self.timestamps else {"timestamps": "its queue has no timestamps"}
+        self._submission = Submission(self.handle, physical.queue_family, self._timeline)
+
+    # -- memory -------------------------------------------------------------------------------
+    def allocate(self, size: int, *, host: bool = False, exportable: bool = False,
+                 label: str = "") -> Allocation:
+        self._ready()
+        if size >= _LARGE_BYTES and self._retired:
+            self._reap()  # it may take the place of what a recording still had
+        for last in (False, True):
+            try:
+                return self._guarded(lambda: self._memory.allocate(
+                    size, host=host, exportable=exportable, label=label))
+            except (OutOfDeviceMemory, OutOfHostMemory):
+                # What is done by now may hold enough.
+                if last or not self._reap():
+                    raise
+        raise AssertionError("unreachable")
+
+    def memory_in_use(self) -> MemoryUse:
+        process.check_fork()
+        self._reap()
+        return self._memory.use()
+
+    def reclaim(self, *, pipelines: bool = True) -> None:
+        self._reap()
+        try:
+            self._guarded(lambda: self._give_back(pipelines))
+        except (DriverClosed, ForkedProcess):
+            pass
+
+    def _give_back(self, pipelines: bool) -> None:
+        if pipelines:
+            self._pipelines.trim(0)
+        self._memory.trim()
+
+    # -- pipelines ----------------------------------------------------------------------------
+    def pipeline(self, spirv: bytes, *, binding_count: int, push_size: int = 0,
+                 constants: tuple[tuple[int, bytes], ...] = (), name: str = "",
+                 subgroup_size: int = 0,
+                 texels: tuple[tuple[int, str], ...] = ()) -> VulkanPipeline:
+        return self.pipelines([PipelineRequest(spirv, binding_count, push_size, constants, name,
+                                               subgroup_size, texels=texels)])[0]
+
+    def pipelines(self, requests: Sequence[PipelineRequest]) -> list[VulkanPipeline]:
+        self._ready()
+        return self._guarded(lambda: self._pipelines.get(requests))
+
+    def precompile(self, pipelines: Sequence[VulkanPipeline]) -> int:
+        if not pipelines or COMPILES_AT_FIRST_SUBMIT not in self._quirks:
+            return self.submitted()
+        # What any kind of binding takes, texel views being like those of the dispatches to come.
+        size = room_for(max(TEXEL_BYTES.values()), self.profile)
+        scratch = self.allocate(size, label="precompile")
+        commands: list[Command] = []
+        for pipeline in pipelines:
+            request = pipeline.request
+            # The barriers are for synchronisation validation, which ignores that nothing runs.
+            commands += [BarrierCommand(),
+                         DispatchCommand(pipeline, ((scratch, 0, size),) * request.binding_count,
+                                         bytes(request.push_size), (0, 0, 0))]
+        return self.submit([self.record(commands)])
+
+    # -- work ---------------------------------------------------------------------------------
+    def record(self, commands: Sequence[Command]) -> VulkanRecording:
+        self._ready()
+        return self._record(lambda: self._recorder.record(commands))
+
+    def _record(self, record: Callable[[], NativeRecording]) -> VulkanRecording:
+        native = self._guarded(record)
+        self._recordings.add(native)
+        if len(self._retired) > _MANY_RETIRED:
+            self._reap()  # also where nothing is ever submitted
+        return VulkanRecording(native, self._retired.append)
+
+    def submit(self, recordings: Sequence[VulkanRecording], *,
+               wait: Sequence[tuple[TimelineSemaphore, int]] = (),
+               signal: Sequence[tuple[TimelineSemaphore, int]] = ()) -> int:
+        self._ready()
+        with self._lock:
+            if self._closed:
+                raise self._failed(0, "vkQueueSubmit")
+            natives = [recording.native for recording in recordings]
+            if None in natives:
+                raise ValueError("a recording to submit was freed")
+            waits = [(semaphore.native, awaited) for semaphore, awaited in wait]
+            signals = [(semaphore.native, reached) for semaphore, reached in signal]
+            value = self._submitted + 1
+            result = self._submission.submit(self._queue, natives, waits, signals, value)
+            if result < 0:
+                raise self._failed(result, "vkQueueSubmit")
+            self._submitted = value
+            for native in natives:
+                native.last_value = value
+            for semaphore, reached in signals:
+                semaphore.last_value = value
+                semaphore.promised = max(semaphore.promised, reached)
+            for semaphore, awaited in waits:
+                semaphore.last_value = value
+                semaphore.awaited = max(semaphore.awaited, awaited)
+        if len(self._retired) > _MANY_RETIRED:
+            self._reap()
+        return value
+
+    def wait(self, value: int, timeout: float | None = None) -> bool:
+        if value > self._submitted:
+            raise ValueError(f"timeline value {value} was never submitted; the last is "
+                             f"{self._submitted}")
+        self._ready()
+        done = self._timeline.wait(value, timeout)
+        self._reap()
+        process.check_validation()
+        return done
+
+    def completed(self) -> int:
+        self._ready()
+        self._reap()
+        # A lost device may report any value.
+        return min(self._timeline.value(), self._submitted)
+
+    def submitted(self) -> int:
+        return self._submitted
+
+    def _new_semaphore(self, exportable: bool) -> TimelineSemaphore:
+        native = self._new_timeline(exportable)
+        self._semaphores.add(native)
+        return TimelineSemaphore(native, self._retired.append)
+
+    def _new_queries(self, count: int) -> VulkanQueries:
+        native = self._guarded(lambda: NativeQueries(self.handle, count))
+        self._queries.add(native)
+        made = VulkanQueries(native, count, self._retired.append)
+        # Slots have to be reset before anything looks at them.
+        self.submit([self._record(lambda: self._recorder.clear(made))])
+        return made
+
+    def _new_timeline(self, exportable: bool = False) -> NativeTimeline:
+        return NativeTimeline(self.handle, self._failed, exportable=exportable,
+                              in_turns=SIGNAL_DEADLOCKS_WAIT in self._quirks)
+
+    # -- state --------------------------------------------------------------------------------
+    def lost(self) -> str | None:
+        return self._lost
+
+    def close(self) -> None:
+        """Waits for the work in flight, at most 10 s, and releases everything. When the device
+        does not come to rest it is left alone, since destroying it could crash."""
+        if process.is_forked():
+            return  # not ours: even the locks may be held by threads that are not there
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        _open.discard(self)
+        with self._call_ended:
+            if not self._call_ended.wait_for(lambda: not self._calls, _CLOSE_TIMEOUT):
+                return
+        if not self._rest():
+            return
+        for semaphore in [*self._semaphores, self._timeline]:
+            semaphore.destroy()
+        for native in self._recordings:
+            self._recorder.destroy(native)
+        for queries in self._queries:
+            queries.destroy()
+        self._retired.clear()
+        self._recorder.close()
+        self._submission.close()
+        self._pipelines.close()
+        self._memory.close()
+        _destroy_device(self.handle)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_submission"):
+            loading.from_destructor(self.close)
+
+    def _rest(self) -> bool:
+        if self._lost:
+            vk.lib.vkDeviceWaitIdle(self.handle)
+            return True
+        for pause in _RETRIES:
+            try:
+                return self._wait_for_all()
+            except DeviceLost:
+                return True
+            except DriverError:
+                time.sleep(pause)  # the waiting failed, for want of memory: the work goes on
+        return False
+
+    def _wait_for_all(self) -> bool:
+        for semaphore in list(self._semaphores):
+            # Work that waits for a signal of ours which will never come must not hang us.
+            if semaphore.value() < semaphore.awaited:
+                semaphore.signal(semaphore.awaited)
+        return (self._timeline.wait(self._submitted, _CLOSE_TIMEOUT)
+                and all(semaphore.wait(semaphore.promised, _CLOSE_TIMEOUT)
+                        for semaphore in list(self._semaphores)))
+
+    def _ready(self) -> None:
+        process.check_fork()
+        if self._closed:
+            raise DriverClosed(f"the driver of {self.profile.name} was closed")
+        if self._lost:
+            raise DeviceLost(self._lost, "VK_ERROR_DEVICE_LOST")
+        process.check_validation()
+
+    def _failed(self, result: int, what: str) -> Exception:
+        if result == 0:
+            return DriverClosed(f"{what}: the driver of {self.profile.name} was closed")
+        error = vk.error_of(result, f"{self.profile.name}: {what}")
+        if isinstance(error, DeviceLost) and not self._lost:
+            self._lost = str(error)
+        return error
+
+    def _guarded(self, call: Callable[[], Any]) -> Any:
+        """Makes a call on the device, which stays open meanwhile."""
+        with self._call_ended:
+            if self._closed:
+                raise self._failed(0, "a call")
+            self._calls += 1
+        try:
+            return call()
+        except DeviceLost as error:
+            self._lost = self._lost or str(error)
+            raise
+        finally:
+            with self._call_ended:
+                self._calls -= 1
+                self._call_ended.notify_all()
+
+    # -- release of what is no longer in flight -------------------------------------------------
+    def _reap(self) -> int:
+        """Destroys what was released and is no longer in flight; returns how many recordings and
+        semaphores."""
+        if process.is_forked():
+            return 0
+        reaped = self._reap_retired()
+        self._memory.collect()
+        self._pipelines.trim()
+        return reaped
+
+    def _reap_retired(self) -> int:
+        if not self._retired or not self._lock.acquire(blocking=False):
+            return 0
+        reaped = 0
+        try:
+            if self._closed:
+                return 0
+            done = self._submitted if self._lost else self._timeline.value()
+            for _ in range(len(self._retired)):
+                item = self._retired.popleft()
+                if isinstance(item, Use):
+                    item = item.native
+                if not any(item in kept for kept in (
+                        self._recordings, self._semaphores, self._queries)):
+                    continue  # released before it was collected
+                # A submission's signals are not simultaneous: the timeline's may come first.
+                if item.last_value > done or (isinstance(item, NativeTimeline) and not self._lost
+                                              and item.value() < item.promised):
+                    self._retired.append(item)
+                    continue
+                reaped += 1
+                if not isinstance(item, NativeQueries):
+                    item.use = None
+                if isinstance(item, NativeRecording):
+                    self._recordings.discard(item)
+                    self._recorder.destroy(item)
+                elif isinstance(item, NativeQueries):
+                    self._queries.discard(item)
+                    item.destroy()
+                else:
+                    self._semaphores.discard(item)
+                    item.destroy()
+            return reaped
+        except DeviceLost:
+            return 0  # noted by _failed: the next call reaps all
+        finally:
+            self._lock.release()
+
+
+def _create_device(physical: PhysicalDevice, profile: DeviceProfile) -> Any:
+    wanted = profile.features & physical.profile.features
+    api = min(profile.api_version, physical.profile.api_version)[:2]
+    is_13 = api >= (1, 3) and process.instance().api_version >= (1, 3)
+    features = vk.struct("VkPhysicalDeviceFeatures2", "PHYSICAL_DEVICE_FEATURES_2")
+    tables = [("11", FEATURES_11), ("12", FEATURES_12), *[("13", FEATURES_13)] * is_13]
+    structs = [vk.struct(f"VkPhysicalDeviceVulkan{kind}Features",
+                         f"PHYSICAL_DEVICE_VULKAN_1_{kind[1]}_FEATURES") for kind, _ in tables]
+    targets = [(features.features, FEATURES_10),
+               *[(target, table) for target, (_, table) in zip(structs, tables, strict=True)]]
+    for target, table in targets:
+        for name in wanted & table.keys():
+            setattr(target, table[name], 1)
+            if name == "vulkan_memory_model":
+                target.vulkanMemoryModelDeviceScope = 1
+    matrix = vk.struct("VkPhysicalDeviceCooperativeMatrixFeaturesKHR",
+                       "PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR", cooperativeMatrix=1)
+    matrix2 = matrices2.features(matrices2.NEEDED)
+    chained = vk.chain(features, *structs, *[matrix] * ("cooperative_matrix" in wanted),
+                       *[matrix2.base] * ("cooperative_matrix2" in wanted))
+    names = [EXTENSIONS[name] for name in sorted(wanted & EXTENSIONS.keys())]
+    if "VK_KHR_portability_subset" in physical.extensions:
+        names.append("VK_KHR_portability_subset")  # must be enabled where it exists
+    name_chars = [vk.new("char[]", name.encode()) for name in names]
+    name_array = vk.new("char *[]", name_chars)
+    priority = vk.new("float *", 1.0)
+    queue = vk.struct("VkDeviceQueueCreateInfo", "DEVICE_QUEUE_CREATE_INFO",
+                      queueFamilyIndex=physical.queue_family, queueCount=1,
+                      pQueuePriorities=priority)
+    info = vk.struct("VkDeviceCreateInfo", "DEVICE_CREATE_INFO", pNext=chained,
+                     queueCreateInfoCount=1, pQueueCreateInfos=queue,
+                     enabledExtensionCount=len(names), ppEnabledExtensionNames=name_array)
+    with loading.alone:
+        return vk.create(vk.lib.vkCreateDevice, physical.handle, info, "VkDevice")
+
+
+def _destroy_device(handle: Any) -> None:
+    with loading.alone:
+        vk.lib.vkDestroyDevice(handle, vk.NULL)
+
+
+@atexit.register
+def _close_all() -> None:
+    # Drivers' own threads must not outlive the interpreter they may call back into.
+    for driver in list(_open):
+        driver.close()

@@ -1,0 +1,83 @@
+"""Known driver bugs and peculiarities: named entries with the drivers they hold for, and why."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from webnn_vk.driver.device_profile import DeviceProfile
+
+COMPILES_BY_SIZE = "compiles_by_size"
+COMPILES_AT_FIRST_SUBMIT = "compiles_at_first_submit"
+ENDS_LONG_LOOPS = "ends_long_loops"
+OVERCOMMITS_MEMORY = "overcommits_memory"
+SIGNAL_DEADLOCKS_WAIT = "signal_deadlocks_wait"
+LAYER = "VK_LAYER_KHRONOS_validation"
+
+
+@dataclass(frozen=True)
+class Quirk:
+    """One entry. It holds for `driver` (VkPhysicalDeviceDriverProperties::driverName, or a layer)
+    from version `first` up to, excluding, `fixed`; an empty version is no bound. `limit` is the
+    number that it is about, where it has one."""
+
+    name: str
+    driver: str
+    reason: str
+    first: str = ""
+    fixed: str = ""
+    limit: int | None = None
+
+    def holds(self, driver: str, version: str) -> bool:
+        """Whether a driver of that name and version has it."""
+        numbers = _parts(version)
+        return (driver == self.driver and numbers >= _parts(self.first)
+                and (not self.fixed or numbers < _parts(self.fixed)))
+
+
+QUIRKS = (
+    Quirk(COMPILES_AT_FIRST_SUBMIT, "llvmpipe",
+          "compute shaders are compiled when the queue first runs them, not at pipeline creation "
+          "(measured with Mesa 22.3: 30 element-wise pipelines take 12 ms to create and 290 ms in "
+          "the first submit; empty dispatches suffice)"),
+    Quirk(COMPILES_BY_SIZE, "llvmpipe",
+          "a pipeline is compiled anew for each pattern of what llvmpipe takes for properties of "
+          "images: whether the number of mip levels is 0, which for a view of a buffer are bits 8 "
+          "to 15 of its size in bytes, and whether the buffer's width is a power of two (Mesa "
+          "22.3: MobileNetV2's 14 pipelines were compiled 40 times; "
+          "tests/device/runtime/test_texel_views.py)"),
+    Quirk(ENDS_LONG_LOOPS, "llvmpipe",
+          "once the loops of an invocation have made 65,535 iterations in all, each of them ends, "
+          "silently (Mesa's LP_MAX_TGSI_LOOP_ITERATIONS; the test of a condition that fails counts "
+          "too; tests/kernels/test_iterations.py)", limit=65_535),
+    Quirk(OVERCOMMITS_MEMORY, "llvmpipe",
+          "40 allocations of 512 MiB succeed on a heap that reports 2 GiB (measured with Mesa "
+          "22.3); memory.py counts and refuses"),
+    Quirk(SIGNAL_DEADLOCKS_WAIT, LAYER,
+          "with synchronisation validation vkWaitSemaphores and vkGetSemaphoreCounterValue hold a "
+          "lock that vkSignalSemaphore on another thread needs: 10 s of waiting, then a false "
+          "UNASSIGNED-VkSemaphore-state-timeout (KhronosGroup/Vulkan-ValidationLayers#4968, "
+          "mended by #6138); semaphores.py lets such calls take turns", fixed="1.3.261"),
+)
+
+
+def quirks_of(profile: DeviceProfile, layer_version: str = "") -> frozenset[str]:
+    """The names of the quirks of a device, and of the validation layer in use ("": none)."""
+    return frozenset(quirk.name for quirk in QUIRKS if (
+        quirk.holds(profile.driver_name, profile.driver_version)
+        or (layer_version and quirk.holds(LAYER, layer_version))))
+
+
+def max_loop_iterations(driver: str, version: str) -> int | None:
+    """Iterations after which a driver ends an invocation's loops; None: it never does."""
+    return min((quirk.limit for quirk in QUIRKS if quirk.name == ENDS_LONG_LOOPS
+                and quirk.limit is not None and quirk.holds(driver, version)), default=None)
+
+
+def compiles_by_size(driver: str, version: str) -> bool:
+    """Whether a driver compiles a pipeline again for some sizes of texel views."""
+    return any(quirk.holds(driver, version) for quirk in QUIRKS if quirk.name == COMPILES_BY_SIZE)
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version))

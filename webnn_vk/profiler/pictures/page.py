@@ -1,0 +1,78 @@
+"""Pictures in a page of HTML that needs nothing else: which of them, before and after each pass,
+search, groups that open, dark and light."""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from .picture import Picture
+from .svg import fragment, legend, style
+from .svg import script as pictures_script
+
+_DARK = ":root[data-theme=dark]"
+
+
+def page(title: str, summary: str, pictures: Sequence[tuple[Picture, Picture]]) -> str:
+    """The page of graphs before and after each pass (the same twice: a graph by itself).
+    ``PicturesUnavailable`` without the library that lays out."""
+    return filled("graph", _text("graphs.html"), {
+        "title": title, "summary": summary, "legend": legend_html(), "graphs": drawn(pictures),
+    }, script=_text("graphs.js"))
+
+
+def drawn(pictures: Sequence[tuple[Picture, Picture]]) -> list[dict[str, Any]]:
+    """What ``panel`` of panel.js takes: titles and drawings."""
+    return [
+        {
+            "title": f"{after.title}: {count(after)}", "svg": fragment(after),
+            "before": None if before is after else fragment(before),
+        }
+        for before, after in pictures
+    ]
+
+
+def count(picture: Picture) -> str:
+    """How much is in it, in words."""
+    kinds = [box.kind for box in picture.boxes]
+    kernels = kinds.count("kernel")
+    others = sum(kind in ("node", "view", "copy") for kind in kinds)
+    said = [(kernels, "kernel")] * bool(kernels)
+    said += [(others, "other" if kernels else "operator")] * bool(others or not kernels)
+    return ", ".join(f"{number} {name}{'s' * (number != 1)}" for number, name in said)
+
+
+def filled(kind: str, body: str, data: Any, *, script: str, css: str = "") -> str:
+    """A page of a kind ("graph"): what all pages have around ``body``, and ``data``, which
+    ``script`` finds as a constant of that name."""
+    scripts = "\n".join([_text("page.js"), pictures_script(), _text("panel.js"), script])
+    parts = {
+        "<!--KIND-->": kind,
+        "<!--HEAD-->": kind.capitalize(),
+        "/*STYLE*/": _text("page.css") + style(_DARK) + css,
+        "<!--BODY-->": body,
+        "/*SCRIPT*/": scripts,
+        # In a script "</" and "<!--" would end it or hide its end.
+        "/*DATA*/null": json.dumps(data).replace("<", "\\u003c"),
+    }
+    text = _text("shell.html")
+    for mark, part in parts.items():
+        text = text.replace(mark, part, 1)
+    return text
+
+
+def legend_html() -> str:
+    """What colours and borders mean."""
+    return "".join(
+        f'<span><svg class="picture" width="20" height="14"><g class="{classes}"><rect class="box" '
+        f'x="1.5" y="1.5" width="17" height="11" rx="2"/></g></svg>{escape(text)}</span>'
+        for classes, text in legend() if classes != "group"
+    )
+
+
+def _text(name: str) -> str:
+    place = importlib.resources.files("webnn_vk.profiler.pictures").joinpath(name)
+    return place.read_text(encoding="utf-8")

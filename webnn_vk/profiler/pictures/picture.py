@@ -1,0 +1,271 @@
+"""A graph as boxes and the values that flow between them: what is drawn, as plain data.
+
+Boxes are made of a graph between passes, of kernels' nodes, or of a program, whose boxes are the
+kernels that run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from webnn_vk.compiler.ir import Graph, Node, Value
+from webnn_vk.compiler.kernels import KernelGraph, KernelNode
+from webnn_vk.compiler.program import (
+    CopyStep,
+    CpuStep,
+    DispatchStep,
+    HostSegment,
+    Program,
+    ReportLine,
+)
+from webnn_vk.compiler.types.data_types import MLOperandDescriptor
+from webnn_vk.support.errors import sanitize
+
+
+@dataclass(frozen=True)
+class Box:
+    """What is drawn as one box.
+
+    ``kind``: "input", "output", "node" (an operator), "view" (no work: another shape of the same
+    memory), "kernel" (what one kernel does: ``operators`` within its border) or "copy".
+    ``device``: "vulkan", "cpu", or "" before placement. ``reads`` and ``writes`` are keys into the
+    picture's values. ``about``: lines shown on hovering, ``reason``: why it is on its device.
+    ``mark``: "new" where a pass has made it, "gone" where it takes it away. ``seconds``: its part
+    of a profile's, if there is one.
+    """
+
+    kind: str
+    title: str
+    operators: tuple[str, ...] = ()
+    device: str = ""
+    reads: tuple[int, ...] = ()
+    writes: tuple[int, ...] = ()
+    about: tuple[str, ...] = ()
+    reason: str = ""
+    mark: str = ""
+    seconds: float | None = None
+
+    @property
+    def label(self) -> str:
+        """What it computes, in one line."""
+        return " + ".join(self.operators) or self.title
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Operators without their labels, for sums and for telling repeated stretches."""
+        return tuple(o.partition(" ")[0].partition("[")[0] for o in self.operators or (self.title,))
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Boxes in topological order. ``values``: what flows, by key: type and shape. A value is read
+    from those that wrote it before. ``seconds``: of all of it in a profile, if there is one."""
+
+    title: str
+    boxes: tuple[Box, ...]
+    values: Mapping[int, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def edges(self) -> Iterator[tuple[int, int, int]]:
+        """(box, box, value) of everything that one box writes and a later one reads. Of several
+        that write parts of a value, not those from whom a way leads to another of them."""
+        writers: dict[int, list[int]] = defaultdict(list)
+        # The boxes from which a way leads to each, as bits.
+        before: list[int] = []
+        for number, box in enumerate(self.boxes):
+            sources = 0
+            for value in dict.fromkeys(box.reads):
+                passed_on = 0
+                for writer in writers[value]:
+                    passed_on |= before[writer]
+                for writer in writers[value]:
+                    sources |= before[writer] | 1 << writer
+                    if not passed_on >> writer & 1:
+                        yield writer, number, value
+            before.append(sources)
+            for value in box.writes:
+                writers[value].append(number)
+
+
+class Keys:
+    """Numbers for values, the same as long as it lives."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+
+    def __call__(self, value: Hashable) -> int:
+        return self._numbers.setdefault(value, len(self._numbers))
+
+
+def of_graph(graph: Graph | KernelGraph, title: str, keys: Keys | None = None) -> Picture:
+    """The picture of a graph before, between or after passes. Pictures with the same ``keys`` can
+    be compared (``compared``)."""
+    keys = keys or Keys()
+    values: dict[int, str] = {}
+
+    def key(value: Value) -> int:
+        number = keys(value)
+        values[number] = str(value.descriptor)
+        return number
+
+    boxes = [_port("input", name, writes=(key(v),)) for name, v in graph.inputs.items()]
+    for node in graph.nodes:
+        is_kernel = isinstance(node, KernelNode)
+        boxes.append(_kernel(node, key) if is_kernel else _node(node, key, graph))
+    boxes += [
+        _port("output", name, reads=() if v.is_constant else (key(v),))
+        for name, v in graph.outputs.items()
+    ]
+    return Picture(title, _readers_near(boxes), values)
+
+
+def _port(kind: str, name: str, **ends: tuple[int, ...]) -> Box:
+    return Box(kind, sanitize(name), about=(kind,), **ends)
+
+
+def _node(node: Node, key: Callable[[Value], int], graph: Graph | KernelGraph) -> Box:
+    # Among kernels what is neither one nor on the CPU costs nothing.
+    is_view = isinstance(graph, KernelGraph) and not node.on_cpu
+    about = [*_constants(node.operands.items()), *_arguments(node.arguments)]
+    return Box(
+        "view" if is_view else "node", sanitize(node.title), (), node.device,
+        tuple(key(v) for v in node.inputs if not v.is_constant),
+        tuple(map(key, node.outputs)), tuple(map(sanitize, about)), sanitize(node.reason),
+    )
+
+
+def _kernel(node: KernelNode, key: Callable[[Value], int]) -> Box:
+    operands = ((name, access.value) for name, access in node.operands.items())
+    about = [*_constants(operands), *_arguments(node.arguments)]
+    return Box(
+        "kernel", "kernel", tuple(map(sanitize, node.titles)), "vulkan",
+        tuple(key(v) for v in node.reads if not v.is_constant),
+        tuple(map(key, node.writes)), tuple(map(sanitize, about)),
+    )
+
+
+def _constants(operands: Iterable[tuple[str, Value]]) -> Iterator[str]:
+    for name, value in operands:
+        if value.is_constant:
+            yield f"{name}: constant {value.descriptor}"
+
+
+def _arguments(arguments: Mapping[str, object]) -> Iterator[str]:
+    for name, value in arguments.items():
+        if value is not None:
+            yield f"{name}: {str(value):.60}"
+
+
+def _readers_near(boxes: Sequence[Box]) -> tuple[Box, ...]:
+    """Inputs stand before the first that reads them, so that they are drawn beside it."""
+    inputs = {box.writes[0]: box for box in boxes if box.kind == "input"}
+    ordered: list[Box] = []
+    for box in boxes:
+        if box.kind != "input":
+            ordered += [inputs.pop(value) for value in dict.fromkeys(box.reads) if value in inputs]
+            ordered.append(box)
+    return (*ordered, *inputs.values())
+
+
+def compared(before: Picture, after: Picture) -> tuple[Picture, Picture]:
+    """Both with marks on the boxes that only one of them has."""
+
+    def identity(box: Box) -> object:
+        return box.kind == "kernel", box.label, box.reads, box.writes, box.about
+
+    known, still = (Counter(map(identity, p.boxes)) for p in (before, after))
+
+    def marked(picture: Picture, other: Counter[object], mark: str) -> Picture:
+        left, boxes = other.copy(), []
+        for box in picture.boxes:
+            left[identity(box)] -= 1
+            boxes.append(replace(box, mark=mark) if left[identity(box)] < 0 else box)
+        return replace(picture, boxes=tuple(boxes))
+
+    return marked(before, still, "gone"), marked(after, known, "new")
+
+
+# -- programs -------------------------------------------------------------------------------------
+def of_program(
+    program: Program, title: str, lines: Sequence[ReportLine] = (),
+    seconds: Mapping[int, float] | None = None, total: float = 0.0,
+) -> Picture:
+    """The picture of what runs: a box for each kernel with its operators, for each operator on the
+    CPU and for each copy. ``lines``: its report's, where the CPU's kernels are named; ``seconds``
+    by their numbers, of ``total``."""
+    lines = lines or program.report.lines
+    kept = [n for n, slot in enumerate(program.slots)
+            if slot.kind in ("input", "output", "arena", "host", "array")]
+    values = {n: _described(program.slots[n].descriptor, program.slots[n].size) for n in kept}
+    boxes = [
+        _port("input", slot.name, writes=(n,))
+        for n, slot in enumerate(program.slots) if slot.kind == "input"
+    ]
+    steps = [
+        (step, isinstance(segment, HostSegment)) for segment in program.segments
+        for step in segment.steps if isinstance(step, (DispatchStep, CopyStep, CpuStep))
+    ]
+    taken = seconds or {}
+    number = 0
+    while number < len(steps):
+        step, on_host = steps[number]
+        last = number
+        if isinstance(step, DispatchStep):
+            # The dispatches of one kernel follow one another, with copies for it before them.
+            while last + 1 < len(steps) and _origin(steps[last + 1][0]) == step.origin:
+                last += 1
+        used = [_uses(one) for one, _ in steps[number : last + 1]]
+        times = [taken[n] for n in range(number, last + 1) if n in taken]
+        boxes.append(_step_box(
+            lines[number : last + 1], on_host, isinstance(step, CopyStep),
+            tuple(dict.fromkeys(s for reads, _ in used for s in reads if s in values)),
+            tuple(dict.fromkeys(s for _, writes in used for s in writes if s in values)),
+            sum(times) if times else None,
+        ))
+        number = last + 1
+    boxes += [
+        _port("output", slot.name, reads=(n,))
+        for n, slot in enumerate(program.slots) if slot.kind == "output"
+    ]
+    return Picture(title, _readers_near(boxes), values, total)
+
+
+def _origin(step: DispatchStep | CopyStep | CpuStep) -> int | None:
+    return step.origin if isinstance(step, DispatchStep) else None
+
+
+def _uses(step: DispatchStep | CopyStep | CpuStep) -> tuple[list[int], list[int]]:
+    """The slots that a step reads and writes."""
+    if isinstance(step, CpuStep):
+        return [t.slot for t in step.operands.values()], [t.slot for t in step.results]
+    accesses = list(step.accesses())
+    return ([place.slot for place, reads, _ in accesses if reads],
+            [place.slot for place, _, writes in accesses if writes])
+
+
+def _step_box(
+    lines: Sequence[ReportLine], on_host: bool, is_copy: bool, reads: tuple[int, ...],
+    writes: tuple[int, ...], seconds: float | None,
+) -> Box:
+    first = lines[0]
+    about = [f"{line.kernel} {line.variant}".strip() for line in lines]
+    flops, size = sum(line.flops for line in lines), sum(line.bytes for line in lines)
+    if flops:
+        about.append(f"{flops / 1e6:.3f} MFLOP")
+    about.append(f"{size / 1e6:.3f} MB")
+    operators, reason = tuple(map(sanitize, first.operators)), sanitize(first.reason)
+    if is_copy:
+        return Box("copy", f"copy {sanitize(first.variant)}", (), first.device, reads, writes,
+                   tuple(about), reason, seconds=seconds)
+    if on_host:
+        return Box("node", " + ".join(operators), (), "cpu", reads, writes,
+                   tuple(map(sanitize, about)), reason, seconds=seconds)
+    title = first.kernel if len(lines) == 1 else f"{first.kernel}, {len(lines)} dispatches"
+    return Box("kernel", title, operators, first.device, reads, writes,
+               tuple(map(sanitize, about)), reason, seconds=seconds)
+
+
+def _described(descriptor: MLOperandDescriptor | None, size: int) -> str:
+    return f"{size} bytes" if descriptor is None else str(descriptor)

@@ -1,0 +1,85 @@
+"""Looking on while a graph is compiled: a picture after each pass that changes something."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+from webnn_vk.compiler.ir import Graph
+from webnn_vk.compiler.kernels import KernelGraph
+from webnn_vk.runtime.context_state import ContextState
+
+from .picture import Keys, Picture, compared, of_graph
+
+#: The passes that an attempt at lowering runs, each time anew.
+_OF_AN_ATTEMPT = ("order", "kernels", "fuse", "absorb", "pack")
+
+
+class PassPictures:
+    """``with PassPictures(state) as seen:`` around the building of one graph."""
+
+    def __init__(self, state: ContextState) -> None:
+        self.state = state
+        self._keys = Keys()
+        # (name of the pass, the graph after it, its picture)
+        self._seen: list[tuple[str, Any, Picture]] = []
+
+    def __enter__(self) -> PassPictures:
+        self.state.watch = self._after
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.state.watch = None
+        # The pictures stay, the graphs with their constants go.
+        self._seen = [(name, None, picture) for name, _, picture in self._seen]
+        self._keys = Keys()
+
+    def _after(self, name: str, graph: Graph | KernelGraph) -> None:
+        if name == "input":
+            name = self._begin(graph)
+        if not self._seen or graph is not self._seen[-1][1]:
+            title = {"input": "as built", "kernels": "a kernel for each"}.get(name, f"after {name}")
+            self._seen.append((name, graph, of_graph(graph, title, self._keys)))
+
+    def _begin(self, graph: Graph | KernelGraph) -> str:
+        """The name for the graph that several passes begin with."""
+        if isinstance(graph, KernelGraph):
+            return "kernels"
+        # What did not lower is tried again with another graph; what has no shaders from the start.
+        while self._seen and self._seen[-1][0] in _OF_AN_ATTEMPT:
+            self._seen.pop()
+        if not self._seen or graph is self._seen[0][1] or graph is self._seen[-1][1]:
+            if self._seen and graph is self._seen[0][1]:
+                self._seen.clear()
+            return "input"
+        return "retry"
+
+    @property
+    def passes(self) -> tuple[str, ...]:
+        """Names of the passes that changed something, in order; first "input", the builder's graph.
+        "kernels": the graph in which each node is a kernel of its own."""
+        return tuple(name for name, _, _ in self._seen)
+
+    def after(self, name: str) -> Picture:
+        """The graph after the (last) pass of that name; what it made is marked. KeyError where it
+        changed nothing."""
+        return self.around(name)[1]
+
+    def around(self, name: str) -> tuple[Picture, Picture]:
+        """The graph before and after a pass: what it takes away and what it makes are marked."""
+        for number in reversed(range(len(self._seen))):
+            if self._seen[number][0] == name:
+                after = self._seen[number][2]
+                return compared(self._seen[number - 1][2], after) if number else (after, after)
+        raise KeyError(name)
+
+    def all(self) -> list[tuple[Picture, Picture]]:
+        """Before and after each pass that changed something; first the graph as built, twice."""
+        pictures = [picture for _, _, picture in self._seen]
+        return [(p, p) for p in pictures[:1]] + [
+            compared(before, after)
+            for before, after in zip(pictures, pictures[1:], strict=False)
+        ]

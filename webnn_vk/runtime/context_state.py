@@ -1,0 +1,166 @@
+"""What a context, its tensors, its graphs and the modules that share tensors have in common: the
+device, the order of work on it, and the context's end."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from webnn_vk.driver.device_info import DeviceInfo
+from webnn_vk.support import background
+from webnn_vk.support.errors import DOMException, InvalidStateError, UnknownError
+from webnn_vk.support.promise import MLPromise
+
+from . import Allocate, Device, Storage, Timeline
+from .storage import DeviceLostError
+
+
+@dataclass(frozen=True)
+class MLContextLostInfo:
+    """Why a context was lost (§8.3.9)."""
+
+    message: str
+
+
+class Member(Protocol):
+    """Something that ends with its context."""
+
+    def destroy(self) -> None: ...
+
+
+class ContextState:
+    """The state of one ``MLContext``. It lives as long as the context or anything that belongs to
+    it; with it the context's use of the device ends."""
+
+    def __init__(self, timeline: Timeline, info: DeviceInfo) -> None:
+        self.info = info
+        self.timeline = timeline
+        #: Guards handing tensors to GPU devices and back. Never taken in the main thread, where a
+        #: signal handler might want it too.
+        self.handover = threading.RLock()
+        #: Is called with each pass's name and the graph after it, when graphs are built.
+        self.watch: Callable[[str, Any], None] | None = None
+        #: Resolves when the context is lost or destroyed.
+        self.lost: MLPromise[MLContextLostInfo] = MLPromise("an MLContextLostInfo")
+        # The reason, once it is lost, and who tells all below: a step each, for the first.
+        self._loss: dict[str, tuple[str]] = {}
+        # Sets of references, changed by single calls into C: a signal handler may come between any
+        # two steps here, and call in.
+        self._members: set[weakref.ref[Any]] = set()
+        # Promises of tensors being made and graphs being built: loss rejects them.
+        self._pending: set[weakref.ref[MLPromise]] = set()
+        this = weakref.ref(self)
+        #: The context's strict order of work.
+        self.lane = timeline.lane(lambda message: _lose(this, message))
+        self.lane.leave_with(self)
+
+    @property
+    def device(self) -> Device:
+        """The device that the context's work runs on."""
+        return self.timeline.device
+
+    def new_promise(self, of: str) -> MLPromise[Any]:
+        """A promise ``of`` something that the loss of the context rejects. InvalidStateError when
+        it is lost."""
+        promise: MLPromise[Any] = MLPromise(of)
+        self._pending.add(weakref.ref(promise, self._pending.discard))
+        self._check_lost()  # from here on who makes it lost finds the promise
+        return promise
+
+    def promised(self, call: Callable[[], MLPromise[Any]]) -> MLPromise[Any]:
+        """``call()``; what it raises, or that the context is lost, becomes a rejection."""
+        try:
+            self.check()
+            return call()
+        except (TypeError, DOMException) as error:
+            return MLPromise.rejected(error)
+        except MemoryError as error:
+            return MLPromise.rejected(UnknownError(f"out of memory: {error}"))
+
+    def register(self, member: Member) -> None:
+        """Have the loss of the context destroy ``member``. InvalidStateError when it is lost."""
+        self._members.add(weakref.ref(member, self._members.discard))
+        self._check_lost()
+
+    def check(self) -> None:
+        """InvalidStateError when the context is lost, or this is a forked child."""
+        self.timeline.check_fork()
+        self._check_lost()
+
+    def loss(self) -> InvalidStateError | None:
+        """The error of calls on a context that is lost; None while it isn't."""
+        if not self._loss:
+            return None
+        return InvalidStateError(f"the context is lost: {self._loss['reason'][0]}")
+
+    def _check_lost(self) -> None:
+        error = self.loss()
+        if error is not None:
+            raise error
+
+    def new_storage(self, size: int, exportable: bool) -> tuple[Storage, tuple[Allocate, ...]]:
+        """Memory of ``size`` bytes, found now or, after what was destroyed before is given back, by
+        the work. InvalidStateError when the device is lost."""
+        try:
+            return self.device.create_storage(size, exportable=exportable), ()
+        except MemoryError:
+            storage = self.device.promise_storage(size)
+            return storage, (Allocate(storage, exportable),)
+        except DeviceLostError as error:
+            self.timeline.lose(str(error))
+            raise InvalidStateError(f"the context is lost: {error}") from error
+
+    def stage(self, view: np.ndarray) -> Any:
+        """A copy of bytes in memory that the device reads, None where it needs none. Not for the
+        main thread, but under ``background.shielded``."""
+        with self.timeline.building():
+            return self.device.stage(view)
+
+    def lose(self, message: str) -> None:
+        """Tell everyone that the context is lost, once: its members are destroyed, what is pending
+        rejects with InvalidStateError."""
+        message = self._loss.setdefault("reason", (message,))[0]
+        told = (message,)
+        if self._loss.setdefault("told", told) is not told:
+            return
+        self.lost.resolve(MLContextLostInfo(message))
+        for member in self._members.copy():
+            if (alive := member()) is not None:
+                alive.destroy()
+        for pending in self._pending.copy():
+            if (promise := pending()) is not None:
+                promise.reject(InvalidStateError(f"the context is lost: {message}"))
+
+    def destroy(self) -> None:
+        """Lose the context on purpose and let go of the device. Calling it again does nothing."""
+        self.timeline.check_fork()
+        # At once: what ends until everyone is told comes too late.
+        self._loss.setdefault("reason", ("destroy() was called",))
+        background.shielded(self._destroy)
+
+    def _destroy(self) -> None:
+        self.lose("destroy() was called")
+        # The last to leave waits for the device; destroy() should not.
+        background.eventually(self.lane.leave, "close")
+
+
+class ContextBase:
+    """What modules below ``MLContext`` may know of it."""
+
+    _state: ContextState
+
+
+def context_state(context: ContextBase) -> ContextState:
+    """The state of a context."""
+    return context._state
+
+
+def _lose(this: weakref.ref[ContextState], message: str) -> None:
+    state = this()
+    if state is not None:
+        state.lose(message)

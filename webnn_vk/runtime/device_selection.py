@@ -1,0 +1,299 @@
+"""The devices of this machine: found, chosen, opened. The one place that names a driver
+implementation; everything else sees the interface of ``driver``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from webnn_vk.codegen.compiler import find_compiler
+from webnn_vk.codegen.store import ShaderStore
+from webnn_vk.driver import Driver
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.driver.errors import DriverError, DriverUnavailable
+from webnn_vk.support import forks
+from webnn_vk.support.errors import NotSupportedError
+from webnn_vk.support.settings import Settings
+
+from . import DriverDevice, find_engine
+
+_NONE: Mapping[int, str] = MappingProxyType({})
+#: Devices whose last opening failed, by number, with the reason.
+_not_opened: dict[int, str] = {}
+
+
+class FoundDevice(Protocol):
+    """A device of this machine. ``index``: its number in the driver's order; ``unusable``: why it
+    can't be used, or None."""
+
+    @property
+    def index(self) -> int: ...
+
+    @property
+    def profile(self) -> DeviceProfile: ...
+
+    @property
+    def unusable(self) -> str | None: ...
+
+
+def find_devices(*, validate: bool = False) -> Sequence[FoundDevice]:
+    """The Vulkan devices, in Vulkan's order, and what stands for drivers that can't be asked.
+    ``validate``: with the validation layer.
+
+    Raises DriverUnavailable where there is no loader, driver or binding, another DriverError when
+    the validation layer can't be had or this is a forked child.
+    """
+    # Loaded when needed: `import webnn_vk` must not need a Vulkan loader. A fork of another thread
+    # waits: in the child a module that is half loaded would stay so.
+    with forks.undisturbed():
+        from webnn_vk.driver.vulkan import driver  # noqa: F401 - for `open_device`
+        from webnn_vk.driver.vulkan.devices import list_devices
+        from webnn_vk.driver.vulkan.errors import DriversBroken
+        from webnn_vk.driver.vulkan.instance import instance
+
+    if validate:
+        try:
+            instance(validate=True)
+        except DriversBroken:
+            pass  # the list says so
+    return list_devices()
+
+
+def ask_drivers_anew() -> None:
+    """Forget what is remembered of the machine's drivers, and find out which of them crash, hang
+    or fail (in child processes). No use once a context on a Vulkan device exists."""
+    from webnn_vk.driver.vulkan.drivers import Drivers
+
+    Drivers(anew=True)
+
+
+def known_quirks(profile: DeviceProfile) -> dict[str, str]:
+    """What the device's driver is known to do wrong or otherwise than others, by name."""
+    from webnn_vk.driver.vulkan.quirks import QUIRKS, quirks_of
+
+    names = quirks_of(profile)
+    return {quirk.name: quirk.reason for quirk in QUIRKS if quirk.name in names}
+
+
+def choose_device(found: Sequence[FoundDevice], **wishes: Any) -> int | None:
+    """The index in ``found`` of the device to use, None for the CPU device; ``wishes`` are the
+    options of ``vulkan.devices.choose``. DriverUnavailable when a device was named that can't be
+    used."""
+    from webnn_vk.driver.vulkan.devices import choose
+
+    return choose(
+        [device.profile for device in found],
+        **{"unusable": [device.unusable for device in found], **wishes},
+    )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The device of a context, None for the CPU device; why, in words. ``unasked``: the CPU device
+    is taken though nobody asked for it."""
+
+    found: FoundDevice | None
+    reason: str
+    unasked: bool = False
+
+
+def choose(
+    settings: Settings,
+    *,
+    power_preference: str = "default",
+    accelerated: bool = True,
+    failed: Mapping[int, str] = _NONE,
+) -> Choice:
+    """What ``ml.create_context`` takes. ``failed``: devices by number that were tried, with why
+    they can't be used. NotSupportedError for a named device that can't be used."""
+    wanted = str(settings.device or "")
+    if wanted.lower() == "cpu":
+        return Choice(None, "the CPU device was asked for")
+    if not wanted and not accelerated and power_preference == "default":
+        return Choice(None, "accelerated=False asks for the CPU device")
+    if settings.driver == "null":
+        return Choice(NullDevice(), "the null driver was asked for")
+    try:
+        found = find_devices(validate=settings.validate)
+        reasons = [d.unusable or failed.get(d.index) for d in found]
+        index = choose_device(
+            found,
+            power_preference=power_preference,
+            accelerated=accelerated,
+            override=settings.device,
+            asked=settings.asked_device,
+            unusable=reasons,
+        )
+    except DriverUnavailable as error:
+        if wanted:
+            raise NotSupportedError(str(error)) from None
+        return Choice(None, f"no Vulkan device ({error}); the CPU device is used", unasked=True)
+    except DriverError as error:
+        raise NotSupportedError(str(error)) from error
+    if index is not None:
+        return Choice(found[index], f"{wanted!r} was asked for" if wanted else "the best GPU")
+    names = ", ".join(
+        f"{d.profile.name}: {why or 'software'}" for d, why in zip(found, reasons, strict=True)
+    )
+    software = any(why is None for why in reasons)
+    return Choice(
+        None,
+        f"no GPU ({names or 'no Vulkan device'}); the CPU device is used"
+        + ". WEBNN_VK_DEVICE=vulkan takes a software Vulkan device" * software,
+        unasked=True,
+    )
+
+
+@dataclass(frozen=True)
+class NullDevice:
+    """What the null driver opens; none of the machine's devices."""
+
+    index: int = -1
+    unusable: str | None = None
+
+    @property
+    def profile(self) -> DeviceProfile:
+        """That of the null driver."""
+        from webnn_vk.driver.null.profile import NULL_PROFILE
+
+        return NULL_PROFILE
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What ``open_best`` opened: ``device`` is None for the CPU device. ``passed_over``: the better
+    ones that could not be opened, with the reason."""
+
+    choice: Choice
+    device: DriverDevice | None
+    passed_over: tuple[str, ...]
+
+
+def open_best(
+    settings: Settings, *, power_preference: str = "default", accelerated: bool = True
+) -> Opened:
+    """Open what ``choose`` takes; where that can't be opened, the next best, at the end the CPU
+    device. NotSupportedError with the reason when the device was named, or a driver other than
+    Vulkan."""
+    if settings.driver == "kompute":
+        _need_kompute()
+    failed: dict[int, str] = {}
+    passed: list[str] = []
+    while True:
+        choice = choose(
+            settings, power_preference=power_preference, accelerated=accelerated, failed=failed
+        )
+        if choice.found is None:
+            return Opened(choice, None, tuple(passed))
+        try:
+            return Opened(choice, open_device(choice.found, settings), tuple(passed))
+        except DeviceNotOpened as error:
+            if settings.driver != "vulkan":
+                raise
+            failed[choice.found.index] = error.reason
+            passed.append(f"{choice.found.profile.name} is passed over: {error.reason}")
+
+
+class DeviceNotOpened(NotSupportedError):
+    """A device can't be opened; ``reason`` without its name."""
+
+    name = "NotSupportedError"  # type: ignore[assignment]
+
+    def __init__(self, device: str, reason: str) -> None:
+        super().__init__(f"{device}: {reason}")
+        self.reason = reason
+
+
+def last_failure(found: FoundDevice) -> str | None:
+    """Why the device can't be used as far as this process knows: it can't, or the last attempt to
+    open it failed (the next may not)."""
+    return found.unusable or _not_opened.get(found.index)
+
+
+def why_not_opened(found: Sequence[FoundDevice]) -> list[str | None]:
+    """Opens each device and lets go of it: why that failed, or None."""
+    reasons = []
+    for device in found:
+        reason = device.unusable
+        if reason is None:
+            try:
+                open_device(device, Settings()).close()
+            except DeviceNotOpened as error:
+                reason = error.reason
+        reasons.append(reason)
+    return reasons
+
+
+def open_device(found: Any, settings: Settings) -> DriverDevice:
+    """The device with the features that ``settings`` leave, and its shaders. TypeError for an
+    unknown feature to mask, NotSupportedError when the device can't be opened."""
+    with forks.undisturbed():
+        compiler = find_compiler(settings.glslang)
+        shaders = (
+            ShaderStore(compiler=compiler)
+            if settings.cache is None
+            else ShaderStore(settings.cache_folder, compiler=compiler)
+        )
+        engine = find_engine(settings.cpu_engine)
+    try:
+        driver = _open_driver(found, settings)
+    except ValueError as error:
+        raise TypeError(f"mask: {error}") from None
+    except DriverError as error:
+        _not_opened[found.index] = str(error)
+        raise DeviceNotOpened(found.profile.name, str(error)) from error
+    try:
+        _not_opened.pop(found.index, None)
+        return DriverDevice(driver, shaders, engine)
+    except BaseException:
+        driver.close()
+        raise
+
+
+def _open_driver(found: Any, settings: Settings) -> Driver:
+    profile = found.profile.masked(settings.mask)
+    if settings.driver == "null":
+        from webnn_vk.driver.null.driver import NullDriver
+
+        return NullDriver(profile, **_said(settings))
+    if settings.driver == "kompute":
+        with forks.undisturbed():
+            from webnn_vk.driver.kompute.driver import open_driver as open_kompute
+            from webnn_vk.driver.vulkan.drivers import Drivers
+
+            # As when they were listed: without those that crash or hang.
+            with Drivers().asking():
+                return open_kompute(profile, found.index)
+    with forks.undisturbed():
+        from webnn_vk.driver.vulkan.driver import open_driver
+    return open_driver(found, profile=profile)
+
+
+def _said(settings: Settings) -> dict[str, Any]:
+    """Where the null driver says what is submitted: a file in the folder for texts."""
+    if settings.dump is None:
+        return {}
+    folder = Path(settings.dump)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"submissions-{os.getpid()}.txt"
+
+    def say(line: str) -> None:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    return {"say": say}
+
+
+def _need_kompute() -> None:
+    """NotSupportedError, with what to do, where Kompute's module can't be loaded."""
+    with forks.undisturbed():
+        from webnn_vk.driver.kompute.binding import load
+
+    try:
+        load()
+    except DriverUnavailable as error:
+        raise NotSupportedError(str(error)) from error

@@ -1,0 +1,134 @@
+"""A lane: one user's place in the order of work on a device, and the fences on it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from webnn_vk.support import background
+from webnn_vk.support.errors import InvalidStateError
+from webnn_vk.support.event import Gate
+
+from .device import Device
+from .schedule import Follow, LaneState
+from .storage import again
+from .work import Work
+
+
+class Orders(Protocol):
+    """What lanes and fences need of the timeline that they are on; see ``Timeline``."""
+
+    @property
+    def device(self) -> Device: ...
+
+    def put(self, message: tuple[Lane, Any]) -> None: ...
+
+    def catch_up(self) -> None: ...
+
+    def check_fork(self) -> None: ...
+
+    def completed(self, lane: Lane) -> int: ...
+
+    def leave(self, user: int) -> None: ...
+
+    def watch(self, owner: Any, user: int) -> None: ...
+
+
+class Fence:
+    """A point on a lane: after all that was queued before it was made."""
+
+    __slots__ = ("_error", "_gate", "_lane", "_value")
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self._gate = Gate()
+        # Both set by the timeline, in its order.
+        self._value: int | None = None
+        self._error: Exception | None = None
+
+    @property
+    def value(self) -> int:
+        """Its place: the number of records queued before it."""
+        if self._value is None:
+            self._lane.timeline.catch_up()
+        assert self._value is not None
+        return self._value
+
+    @property
+    def done(self) -> bool:
+        """Whether all work queued before it is over."""
+        if not self._gate.is_set():
+            self._lane.timeline.catch_up()
+        return self._gate.is_set() and self._error is None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until done; False after ``timeout`` seconds. InvalidStateError when the timeline
+        ended first."""
+        self._lane.timeline.check_fork()
+        if not self._gate.is_set() and background.on_timeline():
+            self._lane.timeline.catch_up()
+            if not self._gate.is_set():
+                raise InvalidStateError("a callback on the timeline can't wait for the timeline")
+        if not self._gate.wait(timeout):
+            self._lane.timeline.catch_up()
+        if self._error is not None:
+            raise again(self._error)
+        return self._gate.is_set()
+
+    def place(self, value: int) -> None:
+        """The timeline has come to it; ``value`` records were queued before."""
+        self._value = value
+
+    def reach(self, error: Exception | None = None) -> None:
+        """The timeline's part: all work before it is over, or never will be."""
+        self._error = error
+        self._gate.set()
+
+    def __repr__(self) -> str:
+        return f"<Fence {self.value}{' done' if self.done else ''}>"
+
+
+class Lane(LaneState):
+    """One user's strict order of work on a timeline's device; made by ``Timeline.lane``.
+
+    Work of several lanes reaches the device in the order of the calls. Only where the host has to
+    work in between does a lane stand still for itself.
+    """
+
+    def __init__(self, timeline: Orders, user: int) -> None:
+        super().__init__()
+        self.timeline = timeline
+        self._user = user
+
+    @property
+    def device(self) -> Device:
+        """The device that the work runs on."""
+        return self.timeline.device
+
+    def enqueue(self, *works: Work | Follow) -> None:
+        """Append work in order, all of it or, where a signal handler raises, nothing; after the end
+        of the timeline it fails at once."""
+        self.timeline.put((self, works))
+
+    def follow(self, other: Lane) -> None:
+        """Have what is queued here from now on come after all that ``other`` has queued."""
+        self.enqueue(Follow(other))
+
+    def fence(self) -> Fence:
+        """The point after everything queued so far, on other lanes too unless it is held back
+        there behind work on the host."""
+        fence = Fence(self)
+        self.timeline.put((self, fence))
+        return fence
+
+    @property
+    def completed(self) -> int:
+        """How many of the records queued are over: what the values of fences stand for."""
+        return self.timeline.completed(self)
+
+    def leave(self) -> None:
+        """Let go of the timeline: see ``Timeline.leave``. What is queued goes on."""
+        self.timeline.leave(self._user)
+
+    def leave_with(self, owner: Any) -> None:
+        """``leave``, in the background, when ``owner`` is collected."""
+        self.timeline.watch(owner, self._user)

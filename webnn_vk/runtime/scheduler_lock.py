@@ -1,0 +1,202 @@
+"""A timeline's schedule, and who has it: messages from any thread, taken in by one at a time.
+
+A call changes nothing but the inbox, by one call into C: a signal handler may interrupt it
+anywhere, raise, or call in itself. The schedule belongs to whichever of the library's threads has
+the turn: the starting thread keeps it while it waits for messages (``next``), and while that one is
+busy on the device, who has put a message that matters (a batch is over, the end) takes it
+(``process``).
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from webnn_vk.support.errors import InvalidStateError
+
+from .inbox import Departure, Message, Question
+from .queue import Fence, Lane
+from .schedule import Follow, PlannedBatch, Schedule
+from .work import Work
+
+T = TypeVar("T")
+
+#: What has to be called after an update, without the turn.
+Effects = list[Callable[[], Any]]
+
+
+class Turn:
+    """See the module's docstring.
+
+    broken: called, without the turn, when an update failed midway. departed: called, without the
+    turn, when an object was collected that a user's place went with.
+    """
+
+    def __init__(
+        self, schedule: Schedule, broken: Callable[[BaseException], None],
+        departed: Callable[[Departure], None],
+    ) -> None:
+        self._broken = broken
+        self._departed = departed
+        #: What comes in, from any thread.
+        self.inbox: SimpleQueue[Message] = SimpleQueue()
+        #: How often an update has failed midway.
+        self.breaks = 0
+        #: No more is started.
+        self.closing = False
+        #: Why no more work is taken; None: it is.
+        self.end: str | None = None
+        self._lock = threading.Lock()
+        self._holder: int | None = None
+        # -- what belongs to who has the turn
+        self.schedule = schedule
+        self._lost = False
+        self._lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
+        self._fences: dict[Lane, deque[Fence]] = {}
+
+    # -- on the library's threads ----------------------------------------------------------------
+    def ask(self, function: Callable[[], T]) -> T:
+        """What ``function`` returns, called by who has the turn. Not for the main thread."""
+        if self._holder == threading.get_ident():
+            # A destructor that the collector runs amid an update.
+            raise InvalidStateError("a destructor on the timeline can't wait for the timeline")
+        question, breaks = Question(function), self.breaks
+        self.inbox.put(question)
+        while True:
+            self.process()
+            if question.answered.wait(0.01):
+                if question.error is not None:
+                    raise question.error
+                answer: T = question.answer
+                return answer
+            if breaks != self.breaks:
+                raise InvalidStateError(self.end or "the timeline failed")
+
+    def process(self) -> None:
+        """Take what has come in, unless another thread does so now. Not for the main thread."""
+        while not self.inbox.empty() and self._lock.acquire(blocking=False):
+            self._holder = threading.get_ident()
+            failed, effects = None, []
+            try:
+                effects = self._take_in()
+            except BaseException as error:
+                failed = error
+            finally:
+                self._holder = None
+                self._lock.release()
+            if failed is not None:
+                self._broken(failed)
+            call(effects)
+            # Once more: who failed to get the turn relies on who had it.
+
+    def next(
+        self, seconds: float, quiet: Callable[[], Any]
+    ) -> tuple[PlannedBatch | None, Effects]:
+        """The next batch, when there is one; what has to be called before it: ``quiet`` where
+        nothing came for so many seconds. The thread that starts batches keeps the turn in it."""
+        with self._lock:
+            self._holder = threading.get_ident()
+            try:
+                effects = self._take_in()
+                while not effects and not self.closing:
+                    planned = self.schedule.next()
+                    if planned is not None:
+                        return planned, effects
+                    if self._fences:
+                        self._reach_fences()  # what only orders is over when it has its place
+                    try:
+                        message = self.inbox.get(timeout=seconds)
+                    except Empty:
+                        effects.append(quiet)
+                    else:
+                        effects = self._take_in(message)
+                        del message
+                return None, effects
+            finally:
+                self._holder = None
+
+    # -- with the turn, as questions ---------------------------------------------------------------
+    def enter(self, lane: Lane) -> None:
+        """One more lane."""
+        self.schedule.lanes += 1
+        self._lanes.add(lane)
+
+    def completed(self, lane: Lane) -> int:
+        """See ``Lane.completed``. What was on a device that is lost is not over."""
+        return lane.reached if self._lost else self.schedule.completed(lane)
+
+    def lose(self) -> None:
+        """From now on no more is over."""
+        for lane in self._lanes:
+            self.completed(lane)
+        self._lost = True
+
+    def drop(self, reason: str) -> list[Work | Follow]:
+        """Take no more work; what waited, for the caller to fail. Nothing the second time."""
+        if self.end is not None:
+            return []
+        self.end = reason
+        return self.schedule.drop()
+
+    def close(self) -> None:
+        """Start no more."""
+        self.closing = True
+
+    # -- updates -----------------------------------------------------------------------------------
+    def _take_in(self, message: Message | None = None) -> Effects:
+        """Bring the schedule up to date with ``message`` and all that came after it."""
+        effects: Effects = []
+        while True:
+            if message is None:
+                try:
+                    message = self.inbox.get_nowait()
+                except Empty:
+                    break
+            if type(message) is tuple:
+                lane, what = message
+                if type(what) is Fence:
+                    # After the end one more, which is never over.
+                    what.place(self.schedule.queued + (self.end is not None))
+                    self._fences.setdefault(lane, deque()).append(what)
+                elif self.end is None:
+                    self.schedule.append(lane, what)
+                else:
+                    error = InvalidStateError(self.end)
+                    effects += [partial(work.fail, error) for work in what]
+            elif type(message) is Departure:
+                effects.append(partial(self._departed, message))
+            else:
+                message()
+            message = None
+        if self._fences:
+            self._reach_fences()
+        return effects
+
+    def _reach_fences(self) -> None:
+        for lane, fences in list(self._fences.items()):
+            reached = self.completed(lane)
+            while fences and fences[0].value <= reached:
+                fences[0].reach()  # it stays there if that fails
+                fences.popleft()
+            if fences and self.end is not None and self.schedule.at_rest:
+                for fence in fences:
+                    fence.reach(InvalidStateError(self.end))
+                fences.clear()
+            if not fences:
+                del self._fences[lane]
+
+
+def call(effects: Effects) -> None:
+    """Call them all; a defect in one must not stop the thread."""
+    while effects:
+        effect = effects.pop(0)
+        try:
+            effect()
+        except BaseException:
+            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), None)))

@@ -1,0 +1,67 @@
+"""Trials on a device: small programs whose results are known, run once before graphs rely on their
+kernels, on the thread that builds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from webnn_vk.codegen.glsl import GlslError
+from webnn_vk.codegen.store import ShaderUnavailable
+from webnn_vk.compiler.program import Program
+from webnn_vk.compiler.program.self_test import Tiling, Trial, trials, tried_kernels
+from webnn_vk.driver import DriverError
+from webnn_vk.support.integers import padded
+
+from .driver_memory import DriverMemory
+from .executable import NOT_OF_KERNELS, DriverExecutable
+from .storage import ComputesWrongly, KernelsRefused, Storage
+
+
+class Trials:
+    """The trials that a device has been through, and how they ended."""
+
+    def __init__(self) -> None:
+        self._outcomes: dict[Tiling, str] = {}
+
+    def require(self, device: DriverMemory, program: Program) -> None:
+        """See ``device.Device.try_out``."""
+        keys = tried_kernels(program)
+        for trial in trials(keys - self._outcomes.keys(), device.profile):
+            self._outcomes[trial.key] = outcome(device, trial)
+        for key in keys:
+            if self._outcomes[key]:
+                raise ComputesWrongly(self._outcomes[key], key.feature)
+
+
+def outcome(device: DriverMemory, trial: Trial) -> str:
+    """What is wrong with the device's result of a trial; "" where nothing is."""
+    try:
+        result = _result(device, trial)
+    except NOT_OF_KERNELS:
+        raise
+    except (DriverError, GlslError, KernelsRefused, ShaderUnavailable) as error:
+        return f"a trial of them failed: {error}"
+    wrong = int(np.count_nonzero(result != trial.expected))
+    return f"{wrong} of {result.size} elements of a small product are wrong" if wrong else ""
+
+
+def _result(device: DriverMemory, trial: Trial) -> np.ndarray:
+    executable = DriverExecutable(device, trial.program, trial.constants)
+    held = {name: _storage(device, data) for name, data in trial.inputs.items()}
+    # What the device doesn't write differs from what is expected.
+    out = _storage(device, np.full_like(trial.expected, np.nan))
+    recordings: list[Any] = executable.recordings(held, {"out": out})
+    device.wait_value(device.driver.submit(recordings))
+    out.backing.invalidate()
+    raw = np.frombuffer(out.backing.mapped, np.uint8)[: trial.expected.nbytes]
+    return raw.copy().view(trial.expected.dtype).reshape(trial.expected.shape)
+
+
+def _storage(device: DriverMemory, data: np.ndarray) -> Storage:
+    storage = device.adopt(data.nbytes, device.find(padded(data.nbytes), host=True, label="trial"))
+    memory = np.frombuffer(storage.backing.mapped, np.uint8)
+    memory[: data.nbytes] = data.reshape(-1).view(np.uint8)
+    storage.backing.flush()
+    return storage

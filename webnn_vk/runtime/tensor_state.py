@@ -1,0 +1,250 @@
+"""What has to be agreed on about a tensor: its memory, who holds it, the reads that wait for it."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from webnn_vk.compiler.types.data_types import MLTensorDescriptor
+from webnn_vk.support import background
+from webnn_vk.support.errors import DestroyedTensorError, InvalidStateError
+from webnn_vk.support.promise import MLPromise, kind_of
+
+from . import Lend, Read, Return, Storage
+from .context_state import ContextState
+
+
+class Exchange(Protocol):
+    """How one tensor's memory goes to a GPU device and back."""
+
+    #: The device, None when there is none (the tensor serves ``export_fd`` only).
+    gpu_device: Any
+    #: Whether the tensor's memory has to be exportable to another opened device.
+    external: bool
+
+    def connect(self, storage: Storage) -> None:
+        """The tensor's memory is there. Runs on the timeline."""
+
+    def export(self, tensor: TensorState, caller: Caller) -> Export:
+        """What holds the tensor from now on, with the buffer."""
+
+    def release(self, tensor: TensorState) -> None:
+        """The tensor was destroyed: let go of its memory. A buffer that is out keeps it."""
+
+
+class Caller:
+    """Who is to get an exported buffer; ``gone`` once an exception, an interrupt's too, came
+    first."""
+
+    gone = False
+
+
+class Export:
+    """What holds a tensor that is exported to a GPU device: ``buffer``, once there is one. ``end``
+    gives the tensor back; ``name`` is for messages."""
+
+    def __init__(self, caller: Caller, end: Callable[[], Any], name: str = "") -> None:
+        self.buffer: Any = None
+        #: Whether a caller has the buffer.
+        self.seen = False
+        self._callers = [caller]
+        self._end = end
+        self._name = name
+
+    def join(self, caller: Caller) -> None:
+        """One more is to get the buffer."""
+        if not self.seen:
+            self._callers.append(caller)
+
+    def lapse(self) -> None:
+        """Give the tensor back if no caller got the buffer, nor will."""
+        if not self.seen and all(caller.gone for caller in self._callers):
+            background.shielded(self._end)
+
+    def __repr__(self) -> str:
+        return self._name or repr(self.buffer)
+
+
+class TensorState:
+    """The state of one ``MLTensor``; ``storage`` is None once it is destroyed."""
+
+    def __init__(
+        self,
+        context: ContextState,
+        descriptor: MLTensorDescriptor,
+        storage: Storage,
+        *,
+        constant: bool = False,
+        exchange: Exchange | None = None,
+    ) -> None:
+        self.context = context
+        self.descriptor = descriptor
+        self.storage: Storage | None = storage
+        self.constant = constant
+        #: How its memory goes to a GPUDevice; None when it is not exportable.
+        self.exchange = exchange
+        #: What holds the tensor exclusively at present (an exported buffer, a view), if anything.
+        self.rental: object | None = None
+        # Reads under way, by references that go with them; who takes one out settles the promise.
+        self._pending: set[weakref.ref[MLPromise]] = set()
+        # Guards ``rental``. Never taken in the main thread.
+        self._lock = threading.Lock()
+
+    def use(self, what: str) -> Storage:
+        """The tensor's memory; DestroyedTensorError, or TypeError while someone else holds it.
+        ``what`` names the call in messages."""
+        storage = self.storage
+        if storage is None or self.rental is not None:
+            storage = self.storage_of(what)
+            while (holder := self.rental) is not None:
+                lapse = getattr(holder, "lapse", None)
+                if lapse is not None:
+                    lapse()
+                if self.rental is holder:
+                    raise TypeError(
+                        f"{what}: the tensor {self.descriptor} is held by {holder!r}; "
+                        "release that first"
+                    )
+        return storage
+
+    def storage_of(self, what: str) -> Storage:
+        """The tensor's memory, whoever holds it; DestroyedTensorError."""
+        storage = self.storage
+        if storage is None:
+            raise DestroyedTensorError(f"{what}: the tensor {self.descriptor} was destroyed")
+        return storage
+
+    def rent(self, holder: object, what: str) -> Storage:
+        """The tensor's memory for ``holder`` alone, until ``end_rental``; raises as ``use``. If it
+        has a method ``lapse``, that ends the rental when it may be ended."""
+        while True:
+            # Without the lock: it may end a rental that lapsed, and wait for its holder.
+            storage = self.use(what)
+            with self._lock:
+                if self.rental is None:
+                    self.rental = holder
+                    break
+        # Calls that have found the tensor free and queue their work only now fail.
+        self.context.lane.enqueue(Lend(storage))
+        return storage
+
+    def end_rental(self, holder: object) -> None:
+        """``holder`` gives the tensor back; nothing happens when it no longer has it."""
+        # No lock: this may run in a destructor.
+        storage = self.storage
+        if self.rental is holder:
+            if storage is not None:
+                self.context.lane.enqueue(Return(storage))
+            self.rental = None
+
+    def _end_read(self, pending: weakref.ref[MLPromise]) -> bool:
+        """Whether the read is still wanted: after the tensor's end nothing may be written to what
+        the caller gave."""
+        try:
+            self._pending.remove(pending)
+        except KeyError:
+            return False
+        return True
+
+    def check_readable(self, what: str) -> None:
+        """TypeError unless it was created readable; raises as ``use``."""
+        self.use(what)
+        if not self.descriptor.readable:
+            raise TypeError(f"{what}: {self!r} was not created with readable=True")
+
+    def read(self, what: str, view: np.ndarray | None = None) -> MLPromise[Any]:
+        """The contents once all work before is done: a new array, or None with ``view``, flat
+        bytes that are filled on success only. Raises as ``use``."""
+        d = self.descriptor
+        promise: MLPromise[Any] = MLPromise(
+            f"an array {d}" if view is None else "None, once the output is filled"
+        )
+
+        def done(data: np.ndarray) -> None:
+            # destroy() rejects what it finds pending; after that nothing may be written.
+            if not self._end_read(pending):
+                return
+            if self.storage is None or self.context.loss() is not None:
+                # destroy() is on its way to tell it.
+                promise.reject(self._destroyed())
+            elif view is None:
+                promise.resolve(data.view(d.numpy_dtype)[: d.size].reshape(d.shape))
+            else:
+                view[...] = data[: d.byte_length]
+                promise.resolve(None)
+
+        def failed(error: Exception) -> None:
+            self._end_read(pending)
+            promise.reject(error)
+
+        # The tensor's end rejects the promise from here on.
+        pending = weakref.ref(promise, self._pending.discard)
+        self._pending.add(pending)
+        self.context.lane.enqueue(Read(self.use(what), done, failed))
+        return promise
+
+    def export(self, caller: Caller) -> Export:
+        """The buffer of the tensor's GPUDevice, with its memory (``context.export_to_gpu``).
+        TypeError when the tensor is not exportable."""
+        self.context.timeline.check_fork()
+        if self.exchange is None:
+            raise TypeError(f"export_to_gpu: {self!r} was not created by create_exportable_tensor")
+        return background.shielded(self.exchange.export, self, caller)
+
+    def destroy(self) -> None:
+        """Let go of the memory; reads that wait are rejected with InvalidStateError. Calling it
+        again does nothing."""
+        self.context.timeline.check_fork()
+        storage, holder = self.storage, self.rental
+        self.storage = self.rental = None  # a buffer that is out is its owner's alone
+        if holder is not None and storage is not None:
+            self.context.lane.enqueue(Return(storage))
+        if self._pending or self.exchange is not None:
+            background.shielded(self._end)
+
+    def _end(self) -> None:
+        if self.exchange is not None:
+            self.exchange.release(self)
+        while self._pending:
+            try:
+                promise = self._pending.pop()()
+            except KeyError:
+                return
+            if promise is not None:
+                promise.reject(self._destroyed())
+
+    def _destroyed(self) -> InvalidStateError:
+        message = "the tensor was destroyed before it was read"
+        return self.context.loss() or InvalidStateError(message)
+
+    def __repr__(self) -> str:
+        descriptor = self.descriptor
+        flags = [f for f in ("readable", "writable") if getattr(descriptor, f)]
+        flags += ["constant"] * self.constant
+        flags += ["exportable"] * (self.exchange is not None)
+        flags += ["destroyed"] * (self.storage is None)
+        return f"<{' '.join(['MLTensor', str(descriptor), *flags])}>"
+
+
+class TensorBase:
+    """What modules below ``MLTensor`` may know of it."""
+
+    _state: TensorState
+
+
+def tensor_state(tensor: TensorBase) -> TensorState:
+    """The state of a tensor."""
+    return tensor._state
+
+
+def owned(tensor: Any, context: ContextState, what: str) -> TensorState:
+    """The state of a tensor of ``context``; TypeError for anything else."""
+    if not isinstance(tensor, TensorBase):
+        raise TypeError(f"{what}: an MLTensor is expected, not {kind_of(tensor)}")
+    if tensor._state.context is not context:
+        raise TypeError(f"{what}: {tensor!r} belongs to another context")
+    return tensor._state

@@ -1,0 +1,140 @@
+"""How much work the device is given at a time: by what work took on it, as soon as that is known.
+
+Estimates alone are off by a factor of ten and more (operators that are slow on a device, another
+process on the same cores). So every graph is measured, and of one that never ran only one dispatch
+is on the device at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from webnn_vk.driver.device_profile import DeviceProfile
+
+#: Seconds that one submit may take. Watchdogs reset a device after 2 s (Windows) to 10 s (amdgpu);
+#: anyone else's work on the device, a desktop's for example, waits for a submit to end.
+BATCH_SECONDS = 0.2
+
+#: Seconds of work that may wait on the device behind the submit that runs. It can't be taken back:
+#: an exit waits for it.
+AHEAD_SECONDS = 0.5
+
+#: What a graph that was never measured is taken to need at least, in seconds: not all that takes
+#: time is floating-point operations.
+UNKNOWN_SECONDS = 0.01
+
+#: Floating-point operations per second by type of device: what our products reach on a slow one of
+#: its kind, estimated low, since the bound is there for the slow ones. A graph is never cut: one
+#: that takes longer than the bound goes alone.
+RATES = {
+    "cpu": 20e9,  # llvmpipe on two cores: 15 to 30 GFLOP/s in float32 products
+    "integrated": 200e9,  # a fifth of the 1 TFLOP/s that such GPUs of 2018 on have on paper
+    "discrete": 2e12,  # a fifth of the 10 TFLOP/s of a card of the middle class
+    "virtual": 200e9,  # a share of someone's GPU
+    "other": 100e9,  # accelerators and phones that don't say
+}
+
+
+#: Who waits for so short a time, in seconds, did not wait.
+_AT_ONCE = 1e-4
+
+
+class Taken(NamedTuple):
+    """Time measured: ``seconds``, or ``at_most`` so many."""
+
+    seconds: float
+    at_most: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Cost:
+    """What one dispatch of a graph takes: estimated ``flops``, ``seconds`` once measured."""
+
+    flops: float = 0
+    seconds: float | None = None
+
+
+@dataclass
+class Pace:
+    """What is known of a device's speed. ``rate``: floating-point operations per second, to begin
+    with."""
+
+    rate: float
+    #: Whether any work was measured.
+    measured: bool = False
+    # Estimated operations and measured seconds of what ran lately.
+    _flops: float = field(init=False)
+    _seconds: float = UNKNOWN_SECONDS
+
+    def __post_init__(self) -> None:
+        self._flops = self.rate * self._seconds
+
+    def seconds(self, cost: Cost) -> float:
+        """What one dispatch will take, as far as is known."""
+        if cost.seconds is not None:
+            return cost.seconds
+        return UNKNOWN_SECONDS + cost.flops * self._seconds / self._flops
+
+    def total(self, costs: Mapping[Cost, int]) -> float:
+        """What so many dispatches of each will take together."""
+        return sum(count * self.seconds(cost) for cost, count in costs.items())
+
+    def learn(self, costs: Mapping[Cost, int], taken: Taken) -> None:
+        """So many dispatches of each took so long together."""
+        if not costs:
+            return
+        seconds, at_most = taken
+        factor = seconds / max(self.total(costs), 1e-9)
+        for cost in costs:
+            wanted = max(self.seconds(cost), 1e-9) * factor
+            if cost.seconds is None:
+                cost.seconds = wanted
+            elif wanted < cost.seconds or not at_most:
+                # By half: another process may have had the device, or the cores.
+                cost.seconds += (wanted - cost.seconds) / 2
+        self.measured = True
+        if not at_most:
+            flops = sum(count * cost.flops for cost, count in costs.items())
+            # At least one operation a second: what has none says little of the others.
+            self._flops = max(0.9 * self._flops + flops, 1.0)
+            self._seconds = 0.9 * self._seconds + seconds
+
+
+class Span:
+    """When a batch ran: begins when it is made."""
+
+    __slots__ = ("_begun", "_ended", "taken")
+
+    def __init__(self) -> None:
+        self._begun = time.monotonic()
+        self._ended: float | None = None
+        #: What the device took, once it is over.
+        self.taken = Taken(0.0)
+
+    def end(self) -> None:
+        """It is over, within the call that started it."""
+        self._ended = time.monotonic()
+        self.taken = Taken(self._ended - self._begun)
+
+    def wait(self, wait: Callable[[], Any], last: Span | None) -> None:
+        """Call ``wait``, which returns when it is over; ``last`` is the one before, which had the
+        device until its end."""
+        if self._ended is not None:
+            return wait()
+        before = time.monotonic()
+        wait()
+        self._ended = time.monotonic()
+        begun = self._begun if last is None or last._ended is None else max(
+            self._begun, last._ended
+        )
+        # It was over before anyone looked: callbacks had kept the thread.
+        self.taken = Taken(self._ended - begun, self._ended - before < _AT_ONCE)
+
+
+def pace_of(profile: DeviceProfile | None) -> Pace:
+    """That of a device on which nothing ran yet; None is the CPU device, which has no watchdog but
+    the same speed as a software one."""
+    return Pace(RATES["cpu" if profile is None else profile.device_type])

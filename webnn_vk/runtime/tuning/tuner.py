@@ -1,0 +1,337 @@
+"""The tuner: which schedules of a graph's kernels are measured, and which one is accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from webnn_vk.codegen.glsl import GlslError
+from webnn_vk.codegen.spec import KernelSpec, SpecError
+from webnn_vk.codegen.store import ShaderUnavailable
+from webnn_vk.compiler.kernels import (
+    Dispatch,
+    KernelNode,
+    Schedule,
+    Unsupported,
+    family_of,
+    packing_of,
+)
+from webnn_vk.compiler.kernels.choose import modelled, ranked
+from webnn_vk.compiler.kernels.node import view
+from webnn_vk.compiler.kernels.schedule import NOTHING_TUNED, Tuned, problem_class
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.errors import UnknownError
+
+from .. import Device
+from ..driver_memory import DriverMemory
+from .probe import known_profile, probed_profile
+from .store import FOLDER, Entry, TunedStore
+from .workbench import Trial, Workbench
+
+#: A schedule other than the usual one has to take at most this share of its time to be accepted:
+#: differences below are noise, and every further schedule is another pipeline to compile.
+WORTH = 0.95
+#: Those that take so many times as long as the fastest are measured no further.
+_HOPELESS = 2.0
+#: How many times as many rounds as planned there are at most, and the ratio up to which two times
+#: are about the same.
+_PATIENCE, _ABOUT = 4, 1.1
+#: Seconds that nothing else on the machine costs at once.
+_NO_ACCIDENT = 0.2
+
+#: What concerns one schedule or one problem alone: the others are measured, the build goes on. Not
+#: among them: a device that is lost or closed.
+_FAILURES = (
+    GlslError, MemoryError, ShaderUnavailable, SpecError, Unsupported, UnknownError, ValueError
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured: the first ``candidates`` of each problem, in ``rounds``, in turns.
+    ``again``: what is kept from before too."""
+
+    candidates: int = 4
+    rounds: int = 5
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One schedule: its least seconds (None: not measured, ``rejected`` says why) and those of the
+    cost model, in its own unit, where it knows the kernel."""
+
+    schedule: Schedule
+    seconds: float | None
+    modelled: float | None
+    rejected: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was found for one problem, which ``kernels`` kernels of the graph have. ``kept``: it was
+    known from before. ``left``: why it was not measured, else ""."""
+
+    family: str
+    problem: str
+    operators: str
+    kernels: int
+    chosen: Schedule
+    usual: Schedule
+    seconds: float | None = None
+    usual_seconds: float | None = None
+    timed_by: str = ""
+    kept: bool = False
+    measured: tuple[Measured, ...] = ()
+    left: str = ""
+
+
+@dataclass
+class _Problem:
+    """Kernels that behave alike: the first of them, and how many there are."""
+
+    family: str
+    text: str
+    problem: Any
+    node: KernelNode
+    candidates: Sequence[Schedule]
+    kernels: int = 1
+
+
+#: Called before each problem: its number, how many there are, and its operators.
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass
+class Tuner:
+    """Tunes what a context builds: the store, what is measured, and what came out so far."""
+
+    device: DriverMemory
+    store: TunedStore
+    plan: Plan = field(default_factory=Plan)
+    progress: Progress = lambda number, total, operators: None
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    def __call__(
+        self, nodes: Iterable[KernelNode], available: Callable[[KernelSpec], bool]
+    ) -> None:
+        """Measure what isn't known of these kernels; see ``tune``."""
+        self.outcomes += tune(
+            nodes, self.device, self.store, self.plan, available, self.progress
+        )
+
+
+def prepared(
+    device: Device, cache: Path | None, tune: bool | None
+) -> tuple[DeviceProfile | None, Tuned, Tuner | None]:
+    """What is known of a device's kernels from measurements: its profile, the schedules that were
+    found, and who looks for more when graphs are built. ``cache``: the user's folder of caches;
+    ``tune`` as in ``Settings``."""
+    if tune is False or not isinstance(device, DriverMemory):
+        return device.profile, NOTHING_TUNED, None
+    folder = None if cache is None else cache / FOLDER
+    store = TunedStore(folder, device.profile)
+    return known_profile(device.profile, folder), store, Tuner(device, store) if tune else None
+
+
+def tune(
+    nodes: Iterable[KernelNode],
+    device: DriverMemory,
+    store: TunedStore,
+    plan: Plan = Plan(),
+    available: Callable[[KernelSpec], bool] = lambda spec: True,
+    progress: Progress = lambda number, total, operators: None,
+) -> list[Outcome]:
+    """Measure the best few schedules of each distinct problem of these kernels, unpacked as
+    ``program.kernels_of`` gives them, and put the fastest into the store. Problems with one
+    schedule are left out. ``available``: whether a shader can be had."""
+    problems = _problems(nodes, device)
+    profile = probed_profile(device, store.folder) if problems else device.profile
+    outcomes = []
+    for number, problem in enumerate(problems):
+        progress(number, len(problems), problem.node.title)
+        outcomes.append(_tune(problem, device, profile, store, plan, available))
+    return outcomes
+
+
+def _problems(nodes: Iterable[KernelNode], device: DriverMemory) -> list[_Problem]:
+    found: dict[tuple[str, str], _Problem] = {}
+    for node in nodes:
+        family = family_of(node)
+        problem = family.problem(node)
+        key = family.decides(problem), problem_class(problem)
+        if key in found:
+            found[key].kernels += 1
+            continue
+        candidates = family.candidates(problem, device.profile)
+        if len(candidates) > 1:
+            found[key] = _Problem(*key, problem, node, candidates)
+    return list(found.values())
+
+
+def _tune(
+    p: _Problem, device: DriverMemory, profile: DeviceProfile, store: TunedStore, plan: Plan,
+    available: Callable[[KernelSpec], bool],
+) -> Outcome:
+    order = ranked(p.family, p.candidates, p.problem, profile)
+    usual = order[0]
+    known = None if plan.again else store.entry(p.family, p.text)
+    if known is not None and known.schedule in p.candidates:
+        return _outcome(p, known.schedule, usual, known.seconds, known.usual, known.timed_by, True)
+    try:
+        measured, timed_by = _measure(p, order[: plan.candidates], device, plan.rounds, available)
+    except _FAILURES as error:
+        return _outcome(p, usual, usual, left=f"{type(error).__name__}: {error}")
+    times = {m.schedule: m.seconds for m in measured if m.seconds is not None}
+    if usual not in times:
+        return _outcome(p, usual, usual, timed_by=timed_by, measured=measured,
+                        left="the usual schedule can't be measured")
+    chosen = accepted(usual, times)
+    for family, problem, schedule in _entries(p, chosen, device):
+        store.put(Entry(family, problem, schedule, times[chosen], times[usual], timed_by))
+    return _outcome(p, chosen, usual, times[chosen], times[usual], timed_by, measured=measured)
+
+
+def accepted(usual: Schedule, seconds: Mapping[Schedule, float]) -> Schedule:
+    """The fastest schedule, if it is worth leaving the usual one for."""
+    fastest = min(seconds, key=lambda schedule: seconds[schedule])
+    return fastest if seconds[fastest] <= WORTH * seconds[usual] else usual
+
+
+def _outcome(
+    p: _Problem, chosen: Schedule, usual: Schedule, seconds: float | None = None,
+    usual_seconds: float | None = None, timed_by: str = "", kept: bool = False,
+    measured: tuple[Measured, ...] = (), left: str = "",
+) -> Outcome:
+    return Outcome(
+        p.family, p.text, p.node.title, p.kernels, chosen, usual, seconds, usual_seconds, timed_by,
+        kept, measured, left,
+    )
+
+
+def _packed(p: _Problem, schedule: Schedule, device: DriverMemory) -> tuple[KernelNode, Any]:
+    """The kernel with its constants packed as for a schedule, and its problem then."""
+    family = family_of(p.node)
+    node = family.pack(p.node, device.profile, {(p.family, p.text): schedule})
+    return node, family.problem(node)
+
+
+def _entries(
+    p: _Problem, schedule: Schedule, device: DriverMemory
+) -> list[tuple[str, str, Schedule]]:
+    """Under what a schedule is kept: the problem's class, and that of the problem which the kernel
+    has once its constants are packed for it."""
+    _, packed = _packed(p, schedule, device)
+    name = family_of(p.node).decides(packed)
+    keys = dict.fromkeys(((p.family, p.text), (name, problem_class(packed))))
+    return [(family, text, schedule) for family, text in keys]
+
+
+def _dispatches(
+    p: _Problem, schedule: Schedule, device: DriverMemory,
+    available: Callable[[KernelSpec], bool],
+) -> list[Dispatch]:
+    """A kernel by a schedule, its constants packed for it. Unsupported where that can't be had."""
+    family, profile = family_of(p.node), device.profile
+    node, packed = _packed(p, schedule, device)
+    if schedule not in family.candidates(packed, profile):
+        raise Unsupported("not with its constants packed")
+    planned = family.lowered(node, packed, schedule, profile)
+    for dispatch in (*planned, *packing_of(planned, profile)):
+        if not available(dispatch.spec):
+            raise Unsupported(f"no shader for {dispatch.kernel}")
+    return planned
+
+
+def _measure(
+    p: _Problem, schedules: Sequence[Schedule], device: DriverMemory, rounds: int,
+    available: Callable[[KernelSpec], bool],
+) -> tuple[tuple[Measured, ...], str]:
+    """The schedules measured in turns, those alone whose results are the plain kernel's."""
+    profile = device.profile
+    family = family_of(p.node)
+    plain = family.lowered(p.node, p.problem, p.candidates[0], profile)
+    size = max(1, sum(access.size for access in p.node.outputs))
+    fan = max(1.0, sum(dispatch.flops for dispatch in plain) / (2 * size))
+    bench = Workbench(device, p.node, fan)
+    rejected: dict[Schedule, str] = {}
+    trials: dict[Schedule, Trial] = {}
+    try:
+        expected = bench.results(bench.trial(plain))
+        for schedule in schedules:
+            try:
+                trial = bench.trial(_dispatches(p, schedule, device, available))
+                reason = difference(p.node, bench.results(trial), expected, fan)
+            except _FAILURES as error:
+                rejected[schedule] = str(error)
+                continue
+            if reason:
+                rejected[schedule] = reason
+            else:
+                trials[schedule] = trial
+        _in_turns(bench, list(trials.values()), rounds)
+        for trial in trials.values():
+            bench.done(trial)
+    finally:
+        bench.close()
+    return tuple(
+        Measured(
+            schedule, min(trials[schedule].seconds) if schedule in trials else None,
+            modelled(p.problem, schedule, profile), rejected.get(schedule, ""),
+        )
+        for schedule in schedules
+    ), bench.timed_by
+
+
+def _in_turns(bench: Workbench, trials: Sequence[Trial], rounds: int) -> None:
+    """Measure trials so often, one after the other, so that what else the machine does falls on all
+    of them; longer where it does so much that no time comes twice."""
+    left = list(trials)
+    for number in range(1, _PATIENCE * rounds + 1):
+        for trial in left:
+            bench.measure(trial)
+        fastest = min((min(trial.seconds) for trial in left), default=0.0)
+        left = [trial for trial in left if not _hopeless(trial, fastest)]
+        if number >= rounds and all(map(_settled, left)):
+            break
+
+
+def _hopeless(trial: Trial, fastest: float) -> bool:
+    """Whether a trial takes much longer than the fastest, and by no accident."""
+    seconds = min(trial.seconds)
+    far = _settled(trial) or seconds > fastest + _NO_ACCIDENT
+    return far and seconds > _HOPELESS * fastest
+
+
+def _settled(trial: Trial) -> bool:
+    """Whether the least time of a trial was no accident: the next is about the same."""
+    least = sorted(trial.seconds)[:2]
+    return len(least) == 2 and least[1] <= _ABOUT * least[0]
+
+
+def difference(
+    node: KernelNode, got: Sequence[np.ndarray], expected: Sequence[np.ndarray], fan: float
+) -> str:
+    """Why results are not the plain kernel's, "" where they are: integers exactly, floats but for
+    rounding in another order of ``fan`` products."""
+    for access, one, other in zip(node.outputs, got, expected, strict=True):
+        a, b = view(one, access), view(other, access)
+        if a.dtype.kind != "f":
+            if not np.array_equal(a, b):
+                return f"{np.count_nonzero(a != b)} of {a.size} elements differ"
+            continue
+        a, b = a.astype(np.float64), b.astype(np.float64)
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        numbers = b[np.isfinite(b)]
+        usual = float(np.sqrt(np.mean(numbers**2))) if numbers.size else 0.0
+        rounding = 2 * float(np.finfo(one.dtype).eps)
+        allowed = float(np.finfo(np.float32).eps) * (16 + 2 * fan) * usual
+        with np.errstate(invalid="ignore"):
+            wrong = ~same & ~(np.abs(a - b) <= allowed + rounding * np.abs(b))
+        if wrong.any():
+            return f"{np.count_nonzero(wrong)} of {a.size} elements are not the plain kernel's"
+    return ""

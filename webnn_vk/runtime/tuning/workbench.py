@@ -1,0 +1,229 @@
+"""One kernel on the device, by any of its schedules: its operands in memory, filled with numbers,
+and what times its dispatches and reads its results."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from webnn_vk.compiler.ir import Value
+from webnn_vk.compiler.kernels import Dispatch, KernelNode, Packed, Scratch, packing_of
+from webnn_vk.driver import (
+    BarrierCommand,
+    Command,
+    CopyCommand,
+    DispatchCommand,
+    PipelineRequest,
+    Recording,
+    TimestampCommand,
+    timestamps_of,
+)
+from webnn_vk.support.integers import padded
+
+from ..driver_memory import DriverMemory, translated
+
+#: Seconds that one measurement is to take: dispatches are repeated until they do.
+_LONG_ENOUGH = 1e-3
+_MOST_REPEATS = 32
+#: What results hold before they are written: no number as a float, -1 as an integer.
+_POISON = 0xFF
+
+
+@dataclass
+class Trial:
+    """A kernel by one schedule: what runs it once, its results, and how often a measurement repeats
+    it."""
+
+    commands: list[Command]
+    outputs: dict[Value, Any]
+    repeats: int = 1
+    recording: Recording | None = None
+    seconds: list[float] = field(default_factory=list)
+
+
+class Workbench:
+    """The operands of one kernel. ``close`` gives all memory back. Raises MemoryError where the
+    device has none left, and what ``DriverMemory`` raises."""
+
+    def __init__(self, device: DriverMemory, node: KernelNode, fan: float) -> None:
+        self._device, self._node = device, node
+        self._driver = device.driver
+        self._held: list[Any] = []
+        #: "timestamps" of the device, or "submits": seconds from a submit to its end.
+        self.timed_by = "submits" if device.driver.timestamps is None else "timestamps"
+        random = np.random.default_rng(0)
+        try:
+            self._operands = {
+                value: self._fill(value, _numbers(random, value, fan if number else 1.0))
+                for number, value in enumerate(node.reads)
+            }
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Give the memory back; trials are over."""
+        for held in self._held:
+            held.free()
+        self._held.clear()
+
+    def trial(self, dispatches: Sequence[Dispatch]) -> Trial:
+        """The kernel's dispatches by one schedule, constants packed."""
+        places: dict[Any, Any] = dict(self._operands)
+        profile = self._device.profile
+        packing = self._commands(packing_of(dispatches, profile), places)
+        if packing:
+            self._submit(packing)
+        commands = self._commands(dispatches, places)
+        outputs = {value: places[value] for value in self._node.writes}
+        return Trial(commands, outputs)
+
+    def results(self, trial: Trial) -> list[np.ndarray]:
+        """What a trial's dispatches write, run once."""
+        for held in trial.outputs.values():
+            self._write(held, np.full(held.size, _POISON, np.uint8))
+        self._submit(trial.commands)
+        return [
+            self._read(held, value.descriptor.byte_length)
+            .view(value.descriptor.numpy_dtype).reshape(value.shape)
+            for value, held in trial.outputs.items()
+        ]
+
+    def measure(self, trial: Trial) -> float:
+        """Seconds of the dispatches of a trial, run now, often enough to be told apart."""
+        if trial.recording is None:
+            with translated():
+                trial.recording = self._driver.record(self._timed(trial.commands, trial.repeats))
+        seconds = self._run(trial.recording) / trial.repeats
+        if not trial.seconds and trial.repeats == 1 and seconds < _LONG_ENOUGH / 2:
+            trial.repeats = min(_MOST_REPEATS, int(_LONG_ENOUGH / max(seconds, 1e-9)))
+            trial.recording.free()
+            trial.recording = None
+            return self.measure(trial)
+        trial.seconds.append(seconds)
+        return seconds
+
+    def done(self, trial: Trial) -> None:
+        """Give up a trial's recording."""
+        if trial.recording is not None:
+            trial.recording.free()
+            trial.recording = None
+
+    # -- on the device -------------------------------------------------------------------------
+    def _timed(self, commands: Sequence[Command], repeats: int) -> list[Command]:
+        repeated = [command for _ in range(repeats) for command in commands]
+        if self._driver.timestamps is None:
+            return repeated
+        return [TimestampCommand(0), *repeated, TimestampCommand(1)]
+
+    def _run(self, recording: Recording) -> float:
+        start = time.perf_counter()
+        with translated():
+            self._driver.wait(self._driver.submit([recording]))
+            seconds = time.perf_counter() - start
+            if self._driver.timestamps is not None:
+                first, last = timestamps_of(self._driver).read(recording)
+                seconds = (last - first) * 1e-9
+        return seconds
+
+    def _submit(self, commands: Sequence[Command]) -> None:
+        with translated():
+            recording = self._driver.record(commands)
+            self._driver.wait(self._driver.submit([recording]))
+            recording.free()
+
+    def _memory(self, size: int, label: str) -> Any:
+        with translated():
+            held = self._device.find(size, label=label)
+        self._held.append(held)
+        return held
+
+    def _fill(self, value: Value, data: np.ndarray) -> Any:
+        held = self._memory(padded(value.descriptor.byte_length), "operand")
+        content = np.zeros(held.size, np.uint8)
+        content[: data.nbytes] = data.reshape(-1).view(np.uint8)
+        self._write(held, content)
+        return held
+
+    def _write(self, held: Any, data: np.ndarray) -> None:
+        """Fill memory, by way of staging memory where the host doesn't see it."""
+        target = held if held.mapped is not None else self._staging(len(data))
+        np.frombuffer(target.mapped, np.uint8)[: len(data)] = data
+        target.flush()
+        if target is not held:
+            self._submit([CopyCommand(target, 0, held, 0, len(data))])
+            target.free()
+
+    def _read(self, held: Any, size: int) -> np.ndarray:
+        source = held if held.mapped is not None else self._staging(padded(size))
+        if source is not held:
+            self._submit([CopyCommand(held, 0, source, 0, padded(size))])
+        source.invalidate()
+        data = np.frombuffer(source.mapped, np.uint8)[:size].copy()
+        if source is not held:
+            source.free()
+        return data
+
+    def _staging(self, size: int) -> Any:
+        with translated():
+            return self._device.find(size, host=True, label="staging")
+
+    def _commands(self, dispatches: Iterable[Dispatch], places: dict[Any, Any]) -> list[Command]:
+        """Dispatches with a barrier behind each, for values in ``places``; the others get memory
+        there."""
+        dispatches = list(dispatches)
+        requests, bindings = [], []
+        modules = self._device.shaders.get([d.spec for d in dispatches])
+        for dispatch, module in zip(dispatches, modules, strict=True):
+            spec = dispatch.spec
+            bound = [self._bound(binding, places) for binding in dispatch.bindings]
+            block = spec.pack_params(dispatch.params) if spec.params else b""
+            if spec.param_storage == "buffer":
+                held = self._memory(padded(len(block)), "parameters")
+                self._write(held, np.frombuffer(block, np.uint8))
+                bound.append((held, 0, len(block)))
+                block = b""
+            bindings.append((tuple(bound), block))
+            constants = dispatch.specialised
+            subgroup_size = spec.subgroup_size(constants)
+            required = "subgroup_size_control" in self._device.profile.features
+            requests.append(PipelineRequest(
+                module, spec.binding_count, len(block), constants, spec.template,
+                subgroup_size if required else 0, texels=spec.texels,
+                full_subgroups=subgroup_size > 0,
+            ))
+        with translated():
+            pipelines = self._driver.pipelines(requests)
+        commands: list[Command] = []
+        for dispatch, pipeline, (bound, push) in zip(dispatches, pipelines, bindings, strict=True):
+            commands += [DispatchCommand(pipeline, bound, push, dispatch.groups), BarrierCommand()]
+        return commands
+
+    def _bound(self, binding: Any, places: dict[Any, Any]) -> tuple[Any, int, int]:
+        target = binding.value
+        if target not in places:
+            scratch = isinstance(target, (Scratch, Packed))
+            length = target.size if scratch else target.descriptor.byte_length
+            places[target] = self._memory(padded(length), "scratch" if scratch else "result")
+        held = places[target]
+        length = held.size if isinstance(target, Scratch) else padded(
+            target.size if isinstance(target, Packed) else target.descriptor.byte_length
+        )
+        size = length - binding.offset if binding.size is None else binding.size
+        return held, binding.offset, size
+
+
+def _numbers(random: np.random.Generator, value: Value, fan: float) -> np.ndarray:
+    """Numbers around zero for an operand; those that ``fan`` products are summed with are so small
+    that sums stay near one. Integers are small, those of 8 bits 0 or 1, as conditions are."""
+    shape, dtype = value.shape, value.descriptor.numpy_dtype
+    if value.data_type in ("float32", "float16"):
+        scale = np.float32((3.0 / fan) ** 0.5 if fan > 3 else 1.0)
+        return ((random.random(shape, np.float32) * 2 - 1) * scale).astype(dtype)
+    if value.data_type in ("int8", "uint8"):
+        return random.integers(0, 2, shape).astype(dtype)
+    return random.integers(1, 5, shape).astype(dtype)

@@ -1,0 +1,357 @@
+"""Threads of the library's own, and the end of the interpreter, which waits for them.
+
+Signal handlers run in the main thread, between any two steps of Python code: what changes in
+several steps, or under a lock, must not be done there. ``shielded`` has it done by another thread
+while the main thread waits; an interrupt ends the waiting only.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from . import forks, memory_probe
+from .errors import OperationError
+from .event import Gate
+
+T = TypeVar("T")
+
+#: How long the exit of the interpreter waits for work in flight, in seconds.
+EXIT_SECONDS = 20.0
+#: How long a thread without a job stays, in seconds.
+_IDLE_SECONDS = 10.0
+_MAX_IDLE = 8
+#: How long until what can't be left undone looks for a thread again, in seconds.
+_RETRY_SECONDS = 0.5
+
+#: What threads are named after that run a call of the main thread.
+_SHIELDED = "call"
+
+#: Called at exit with the seconds left, before and after the jobs of ``start`` were waited for.
+closers: list[Callable[[float], Any]] = []
+_ended = False
+
+
+class _Thread(threading.Thread):
+    def start(self) -> None:
+        memory_probe.require_for_thread()
+        super().start()
+
+
+class TimelineThread(_Thread):
+    """A timeline's own thread: it must not wait for the timeline."""
+
+
+def on_timeline() -> bool:
+    """Whether the caller is a callback on a timeline's thread, where waiting would never end."""
+    thread = threading.current_thread()
+    # In the child of a fork in a callback it is the main thread.
+    return isinstance(thread, TimelineThread) and thread is not threading.main_thread()
+
+
+class _Job:
+    """A call on a worker: what it returned or raised, once ``over``."""
+
+    __slots__ = ("_call", "abandoned", "error", "name", "over", "ran", "refused", "result")
+
+    def __init__(
+        self, function: Callable[[], Any], name: str, refused: Callable[[Exception], Any]
+    ) -> None:
+        self._call: Callable[[], Any] | None = function
+        self.name = name
+        # Told when there is no thread to run it on.
+        self.refused = refused
+        self.over = Gate()
+        self.ran = False
+        # An interrupt came first: nobody gets what it returns.
+        self.abandoned = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        """What a worker does with it."""
+        _running.add(self)
+        if self.name != _SHIELDED:
+            watch_exit()
+        call, self._call, self.ran = self._call, None, True
+        assert call is not None
+        _current.job = self
+        try:
+            if not self.abandoned:
+                self.result = call()
+        except BaseException as error:
+            self.error = error
+        _current.job = None
+        # What was given to it goes before anyone sees its end.
+        del call
+        _running.discard(self)
+        try:
+            self.over.set()
+        except MemoryError:
+            self.over.insist()
+
+    def refuse(self, error: Exception) -> None:
+        """There is no thread for it."""
+        self._call = None
+        self.refused(error)
+        self.over.set()
+
+
+_current = threading.local()
+
+
+def waiting() -> Callable[[], bool]:
+    """Whether the caller of the ``shielded`` call that goes on here still waits for its result, or
+    has it."""
+    job: _Job | None = getattr(_current, "job", None)
+    return lambda: job is None or not job.abandoned
+
+
+def _ignore(error: Exception) -> None:
+    pass
+
+
+def no_threads(error: Exception) -> OperationError:
+    """What is said where the system has no thread left, and what would help."""
+    return OperationError(
+        f"no thread can be started ({error}): the user or the container has as many as it may "
+        "(ulimit -u, pids.max), or too little memory; end some or raise the limit, then try again"
+    )
+
+
+class _Worker:
+    """A thread that takes one job after the other."""
+
+    def __init__(self, first: _Job) -> None:
+        self.jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._first: _Job | None = first
+        self.thread = _Thread(target=self._work, name="webnn_vk-worker", daemon=True)
+        _workers.add(self)
+        try:
+            self.thread.start()
+        except BaseException:
+            _workers.discard(self)
+            raise
+
+    def _work(self) -> None:
+        job, self._first = self._first, None
+        try:
+            while job is not None:
+                self.thread.name = f"webnn_vk-{job.name}"
+                job.run()
+                # Not kept until the next one comes.
+                job = None
+                self.thread.name = "webnn_vk-worker"
+                job = self._next()
+        finally:
+            _workers.discard(self)
+
+    def _next(self) -> _Job | None:
+        if len(_idle) >= _MAX_IDLE:
+            return None
+        _idle.append(self)
+        while True:
+            try:
+                return self.jobs.get(timeout=_IDLE_SECONDS)
+            except Empty:
+                pass
+            try:
+                _idle.remove(self)
+            except ValueError:
+                # Someone has taken this worker and was interrupted, or is about to give it a job.
+                try:
+                    return self.jobs.get(timeout=_IDLE_SECONDS)
+                except Empty:
+                    _idle.append(self)
+            else:
+                return None
+
+
+class _Last(weakref.ref[Any]):
+    """Comes to the server when its object is gone: by one call into C, which no signal handler can
+    interrupt, as it could a destructor."""
+
+    __slots__ = ("function",)
+    function: Callable[[], Any]
+
+
+def _serve() -> None:
+    """Start workers: the main thread can't, since ``Thread.start`` may be interrupted half-way."""
+    while True:
+        try:
+            item = _starts.get(timeout=_RETRY_SECONDS if _put_off else None)
+        except Empty:
+            item = _put_off.popleft()
+        if isinstance(item, _Last):
+            _watched.pop(id(item))
+            item = _lasting(item.function, "end")
+        try:
+            _Worker(item)
+        except Exception as error:
+            item.refuse(no_threads(error))
+        del item
+
+
+def _reset() -> None:
+    """Nothing is running: at import, and in the child of a fork, where no thread is left."""
+    global _running, _workers, _idle, _starts, _server, _watched, _put_off, _ended
+    _running = set()
+    _workers = set()
+    _idle = []
+    _starts = SimpleQueue()
+    _server = []
+    _watched = {}
+    _put_off = deque()
+    _ended = False
+
+
+_running: set[_Job]
+_workers: set[_Worker]
+_idle: list[_Worker]
+_starts: SimpleQueue[_Job | _Last]
+_server: list[int]
+# By its id: an array has no hash, so that a reference to it has none.
+_watched: dict[int, _Last]
+# What can't be left undone and found no thread yet.
+_put_off: deque[_Job]
+_reset()
+forks.watch(lambda clean: _reset())
+
+
+def _hand_over(job: _Job) -> None:
+    """Give a job to a worker that has none, or to a new one."""
+    try:
+        worker = _idle.pop()
+    except IndexError:
+        try:
+            _start_server()
+        except RuntimeError as error:
+            job.refuse(no_threads(error))
+        else:
+            _starts.put(job)
+    else:
+        worker.jobs.put(job)
+
+
+def _start_server() -> None:
+    if not _server:
+        memory_probe.require_for_thread()
+        # Two of them do no harm.
+        _server.append(_thread.start_new_thread(_serve, ()))
+
+
+def start(
+    function: Callable[..., Any],
+    name: str,
+    *arguments: Any,
+    refused: Callable[[Exception], Any] = _ignore,
+) -> bool:
+    """Run ``function`` on a thread of its own; False when the interpreter is past its exit, where
+    a new thread would never run (and destructors may still come here). ``refused`` is told when
+    the process can have no more threads. What the function raises is printed."""
+    if _ended:
+        return False
+    _hand_over(_Job(partial(_call, function, arguments), name, refused))
+    return True
+
+
+def eventually(function: Callable[..., Any], name: str, *arguments: Any) -> bool:
+    """``start`` for what can't be left undone: while the process can have no more threads it looks
+    for one again and again. At the exit it is left to the ``closers``."""
+    if _ended:
+        return False
+    _hand_over(_lasting(partial(function, *arguments), name))
+    return True
+
+
+def _lasting(function: Callable[[], Any], name: str) -> _Job:
+    def again(error: Exception) -> None:
+        _put_off.append(_lasting(function, name))
+
+    return _Job(partial(_call, function, ()), name, again)
+
+
+def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    try:
+        function(*arguments)
+    except BaseException:
+        threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), None)))
+
+
+def when_gone(owner: Any, function: Callable[[], Any]) -> None:
+    """Have ``function`` called, on another thread, once ``owner`` was collected. RuntimeError when
+    the process can have no more threads."""
+    _start_server()
+    last = _Last(owner, _starts.put)
+    last.function = function
+    _watched[id(last)] = last
+
+
+def shielded(function: Callable[..., T], *arguments: Any) -> T:
+    """``function(*arguments)``, which runs to its end, or not at all, whatever signals come: from
+    the main thread it is called on another one. What is raised meanwhile by a signal handler ends
+    the waiting; the result is let go then."""
+    if threading.get_ident() != threading.main_thread().ident or _ended:
+        return function(*arguments)
+    job = _Job(partial(function, *arguments), _SHIELDED, _ignore)
+    try:
+        _hand_over(job)
+        job.over.wait()
+        if not job.ran:
+            # The process can have no more threads: without the shield then.
+            return function(*arguments)
+        # The worker may hold the job for a moment longer.
+        error, job.error = job.error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error
+        result: T
+        result, job.result = job.result, None
+        return result
+    except BaseException:
+        job.abandoned = True
+        raise
+    finally:
+        # An error's traceback must not hold the job, which holds the error.
+        del job
+
+
+def watch_exit() -> None:
+    """Have our end come before that of everything registered with atexit so far (the driver's)."""
+    atexit.unregister(_exit)
+    atexit.register(_exit)
+
+
+def _exit() -> None:
+    # A daemon thread inside a driver call while the interpreter goes away would crash it.
+    end = time.monotonic() + EXIT_SECONDS
+    for closer in closers:
+        closer(max(end - time.monotonic(), 0))
+    quiet = 0
+    while quiet < 2 and time.monotonic() < end:
+        # Twice: a worker may just have taken a job.
+        quiet = 0 if _busy() else quiet + 1
+        time.sleep(0.001)
+    for closer in closers:  # what those jobs have made
+        closer(max(end - time.monotonic(), 0))
+    global _ended
+    _ended = True
+
+
+def _busy() -> bool:
+    workers = _workers.copy()
+    return bool(_running or not _starts.empty() or not all(w.jobs.empty() for w in workers))
+
+
+atexit.register(_exit)

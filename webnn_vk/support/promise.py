@@ -1,0 +1,359 @@
+"""MLPromise: the IDL's ``Promise<T>`` for threads and for asyncio."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Future, InvalidStateError
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from . import background
+from .background import on_timeline
+from .errors import InvalidStateError as StateError
+from .event import Gate
+from .mixins import PublicDir
+
+T = TypeVar("T")
+
+#: Of concurrent.futures' executors, of asyncio's tasks, and of whoever keeps the promise.
+_INTERNAL = {
+    "set_result", "set_exception", "set_running_or_notify_cancel", "send", "throw", "close", "hint",
+    "resolve", "reject", "resolved", "rejected",
+}
+
+_log = logging.getLogger("webnn_vk")
+
+
+class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
+    """A result that arrives later.
+
+    ``promise.result(timeout=None)`` blocks and returns it, ``await promise`` does not block the
+    event loop. What the IDL rejects a promise with, both raise. A promise can't be cancelled: the
+    work behind it is ordered with everything else on its context.
+
+    For asyncio it is a coroutine that may be awaited by any number of tasks: what takes coroutines
+    (``create_task``, ``gather``, ``wait_for``, ``run_coroutine_threadsafe``) takes promises, and
+    ``asyncio.wait`` refuses them as it does coroutines: make tasks of them. A rejection that nobody
+    has looked at when the promise goes is logged once, by the logger "webnn_vk", unless it is
+    InvalidStateError: the end of its context or tensor.
+
+    A callback given to ``add_done_callback`` runs on the context's own thread: waiting there for
+    another promise is refused with ``webnn_vk.InvalidStateError``, since it might never end. So is
+    waiting in a forked child, where nothing resolves it any more.
+    """
+
+    # Of Future only the attributes that ``concurrent.futures.wait`` and ``as_completed`` look at
+    # are used, for them alone: its methods take a Condition, which an interrupt can leave locked.
+    def __init__(self, of: str = "") -> None:
+        self._condition: Any = threading.RLock()
+        self._state = "RUNNING"
+        self._waiters: list[Any] = []
+        self._pid = os.getpid()
+        self._of = of
+        # One step settles it: the first value, error and report of a rejection that gets into here.
+        self._outcome: dict[str, tuple[Any, BaseException | None, _Unseen | None]] = {}
+        self._gate = Gate()
+        # Each in a list of its own; who takes one out calls it.
+        self._callbacks: deque[list[Callable[[Any], Any]]] = deque()
+        # The waits of the tasks that took the promise for their coroutine.
+        self._waits: weakref.WeakKeyDictionary[Any, Generator[Any, None, T]] | None = None
+
+    def result(self, timeout: float | None = None) -> T:
+        """The value; blocks for at most ``timeout`` seconds (TimeoutError). Raises the error that
+        the promise was rejected with, InvalidStateError in a callback of another promise and in a
+        forked child, where it would wait for ever."""
+        value, error = self._settled(timeout)
+        if error is None:
+            result: T = value
+            return result
+        try:
+            raise error
+        finally:
+            # The error's traceback must not hold the promise, which holds the error: the frames of
+            # who waited, and the memory that they use, would stay until the collector comes.
+            del self, error
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """The error that the promise was rejected with, or None; waits as ``result`` does, and
+        raises TimeoutError or InvalidStateError where that does."""
+        return self._settled(timeout)[1]
+
+    def done(self) -> bool:
+        """Whether it has its result or error; at once, raises nothing."""
+        return bool(self._outcome)
+
+    def running(self) -> bool:
+        """Whether it is not done yet; at once, raises nothing."""
+        return not self._outcome
+
+    def cancel(self) -> bool:
+        """False: a promise can't be cancelled. Raises nothing, returns at once."""
+        return False
+
+    def cancelled(self) -> bool:
+        """False: see ``cancel``. Raises nothing, returns at once."""
+        return False
+
+    def add_done_callback(self, fn: Callable[[Any], Any]) -> None:
+        """Have ``fn(promise)`` called once it is done: at once if it is. Raises nothing; what
+        ``fn`` raises is logged."""
+        entry = [fn]
+        self._callbacks.append(entry)
+        if self._outcome:
+            self._call(entry)
+
+    def _call(self, entry: list[Callable[[Any], Any]]) -> None:
+        try:
+            callback = entry.pop()
+        except IndexError:
+            return  # another thread calls it
+        try:
+            callback(self)
+        except Exception:
+            _log.exception("a callback of %s failed", self._described())
+
+    def _settled(self, timeout: float | None) -> tuple[Any, BaseException | None]:
+        if not self._outcome:
+            self._check_wait()
+            self._gate.wait(timeout)
+            if not self._outcome:
+                raise TimeoutError
+        value, error, report = self._outcome["settled"]
+        if report is not None:
+            report.seen = True
+        return value, error
+
+    def _check_wait(self) -> None:
+        if self.done():
+            return
+        if on_timeline():
+            raise StateError("a callback of a promise can't wait for another: await that one too")
+        self._check_fork()
+
+    def _check_fork(self) -> None:
+        if os.getpid() != self._pid and not self.done():
+            raise StateError("the promise was made before a fork and never resolves in the child")
+
+    def __await__(self) -> Generator[Any, None, T]:
+        # An event loop on the timeline's thread, run by a callback, would wait for itself.
+        import asyncio  # 6 MB and 50 ms, for those who have it already
+
+        self._check_wait()
+        return asyncio.wrap_future(self).__await__()
+
+    # -- as a coroutine, for asyncio -----------------------------------------------------------
+    def send(self, value: Any) -> Any:
+        """One step of the running task, for asyncio's own use."""
+        return self._wait_of_task().send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """An error into the running task, for asyncio's own use."""
+        return self._wait_of_task().throw(*error)
+
+    def close(self) -> None:
+        """Nothing: what is awaited goes on (for asyncio's own use)."""
+
+    def _wait_of_task(self) -> Generator[Any, None, T]:
+        import asyncio
+
+        task = asyncio.current_task()
+        if task is None:
+            raise TypeError("a promise is a coroutine for asyncio's tasks only: await it")
+        if self._waits is None:
+            self._waits = weakref.WeakKeyDictionary()
+        wait = self._waits.get(task)
+        if wait is None:
+            wait = self._waits[task] = self.__await__()
+        return wait
+
+    # -- what it is not ------------------------------------------------------------------------
+    @property
+    def hint(self) -> str:
+        """For messages of who wanted the result itself."""
+        return f"{self._described()}: call .result() or await it first"
+
+    def _described(self) -> str:
+        return f"an MLPromise of {self._of}" if self._of else "an MLPromise"
+
+    if not TYPE_CHECKING:  # a type checker shall find none of these
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise AttributeError(f"no attribute {name!r}: this is {self.hint}", name=name, obj=self)
+
+        def __getitem__(self, key: Any) -> Any:
+            raise TypeError(f"this is {self.hint}")
+
+        def __array__(self, *arguments: Any, **options: Any) -> Any:
+            raise TypeError(f"this is {self.hint}")
+
+        def __enter__(self) -> Any:
+            raise TypeError(f"`with`: this is {self.hint}")
+
+        def __exit__(self, *error: object) -> None:
+            raise AssertionError("never entered")
+
+        async def __aenter__(self) -> Any:
+            raise TypeError(f"`async with`: this is {self._described()}: `async with await …`")
+
+        async def __aexit__(self, *error: object) -> None:
+            raise AssertionError("never entered")
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in _INTERNAL]
+
+    def __repr__(self) -> str:
+        of = f" of {self._of}" if self._of else ""
+        if not self.done():
+            return f"<MLPromise{of}: pending>"
+        result, error, _ = self._outcome["settled"]  # not looked at yet
+        if error is not None:
+            return f"<MLPromise{of}: rejected with {type(error).__name__}: {error}>"
+        return f"<MLPromise: {type(result).__name__ if self._bulky(result) else repr(result)}>"
+
+    @staticmethod
+    def _bulky(result: Any) -> bool:
+        return isinstance(result, (dict, list)) or hasattr(result, "__array_interface__")
+
+    def __copy__(self) -> Any:
+        raise TypeError(f"{self._described()} can't be copied: it is settled once, for all")
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.__copy__()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(f"{self._described()} can't be pickled: it belongs to this process")
+
+    @classmethod
+    def resolved(cls, value: T) -> MLPromise[T]:
+        """One that has ``value`` already."""
+        promise: MLPromise[T] = cls()
+        promise.resolve(value)
+        return promise
+
+    @classmethod
+    def rejected(cls, error: BaseException) -> MLPromise[T]:
+        """One that was rejected with ``error`` already."""
+        promise: MLPromise[T] = cls()
+        promise.reject(error)
+        return promise
+
+    def resolve(self, value: T) -> bool:
+        """Set the result unless settled already; whether it was set here."""
+        return self._settle(value, None)
+
+    def reject(self, error: BaseException) -> bool:
+        """Set the error unless settled already; whether it was set here."""
+        return self._settle(None, error)
+
+    def set_result(self, result: T) -> None:
+        """``resolve``, as executors call it."""
+        if not self.resolve(result):
+            raise InvalidStateError(f"{self._described()} is settled already")
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """``reject``, as executors call it."""
+        if exception is None or not self.reject(exception):
+            raise InvalidStateError(f"{self._described()} is settled already")
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """True: it has been running from the start."""
+        return True
+
+    def _settle(self, value: Any, error: BaseException | None) -> bool:
+        """Whether this was the first. Others than the main thread: what waits is told in several
+        steps."""
+        if error is not None and not isinstance(error, StateError):
+            # The end of its context or tensor nobody has to look at: asyncio doesn't report what
+            # was cancelled either.
+            report = _Unseen(error, self._described())
+        else:
+            report = None
+        outcome = (value, error, report)
+        if self._outcome.setdefault("settled", outcome) is not outcome:
+            if report is not None:
+                report.seen = True
+            return False
+        try:
+            self._gate.set()
+        except MemoryError:
+            self._gate.insist()
+        while True:
+            try:
+                entry = self._callbacks.popleft()
+            except IndexError:
+                break
+            try:
+                self._call(entry)
+            except BaseException:
+                # SystemExit and the like; the callbacks after it are called all the same.
+                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), None)))
+        self._tell_waiters()
+        return True
+
+    def _tell_waiters(self) -> None:
+        """Tell ``concurrent.futures.wait`` and ``as_completed``."""
+        # Held for moments, unless an interrupt in them has left it locked: then without.
+        if self._condition.acquire(blocking=False):
+            self._state = "FINISHED"
+            waiters = list(self._waiters)
+            self._condition.release()
+            if not waiters:
+                return
+        else:
+            waiters = None
+        # Their locks are Python's, which an interrupt can leave locked: not on this thread.
+        background.eventually(self._tell, "tell", waiters)
+
+    def _tell(self, waiters: list[Any] | None) -> None:
+        if waiters is None:
+            locked = self._condition.acquire(timeout=1.0)
+            self._state = "FINISHED"
+            waiters = list(self._waiters)
+            if locked:
+                self._condition.release()
+        for waiter in waiters:
+            if self._outcome["settled"][1] is None:
+                waiter.add_result(self)
+            else:
+                waiter.add_exception(self)
+
+
+class _Unseen:
+    """Reports a rejection when it goes before anyone has seen it. No destructor of the promise's
+    own: Python drops a KeyboardInterrupt that comes in one."""
+
+    __slots__ = ("_error", "_of", "seen")
+
+    def __init__(self, error: BaseException, of: str) -> None:
+        self._error, self._of = error, of
+        self.seen = False
+
+    def __del__(self) -> None:
+        if not self.seen and not sys.is_finalizing():
+            _log.error("%s was rejected and nobody looked", self._of, exc_info=self._error)
+
+
+def kind_of(value: Any) -> str:
+    """What was given in place of what is expected, for messages: its type, and how to come by the
+    result where it is a promise of that."""
+    return value.hint if isinstance(value, MLPromise) else type(value).__name__
+
+
+def follow(inner: MLPromise[Any], outer: MLPromise[Any]) -> None:
+    """Settle ``outer`` as ``inner`` is."""
+
+    def settled(done: Any) -> None:
+        error = done.exception()
+        if error is None:
+            outer.resolve(done.result())
+        else:
+            outer.reject(error)
+
+    inner.add_done_callback(settled)
