@@ -39,6 +39,7 @@ STAYS: tuple[Stay, ...] = (
         for name in ("reduce_max", "reduce_min")
     ),
     *(Stay(name, _NAN, ("float16", "float32")) for name in ("reduce_max", "reduce_min")),
+    Stay("sign", _NAN, ("float16",)),
     *(
         Stay(name, _SUMS, ("int32", "uint32", "int64", "uint64"))
         for name in ("reduce_sum", "reduce_product", "reduce_l1", "reduce_sum_square")

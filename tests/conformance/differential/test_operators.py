@@ -31,7 +31,7 @@ DRAWN = {"native": 0.25, "masked": 0.15, "portions": 0.15}
 FEW = 24
 #: Of operators with so many pipelines that their compilation would take minutes.
 SHARES = {
-    "attention": 0.2, "integer_matmul": 0.4, "quantized_matmul": 0.4, "quantized_conv2d": 0.2,
+    "attention": 0.2, "integer_matmul": 0.4, "quantized_matmul": 0.8, "quantized_conv2d": 0.2,
 }
 MASK = ("float16", "int8", "int16", "int64")
 

@@ -64,6 +64,7 @@ CASES = {
     ("clamp", "int64"): lambda: wrong("clamp", HALVES, min_value=1, max_value=100),
     ("relu", "int64"): lambda: wrong("relu", HALVES),
     ("sign", "int64"): lambda: wrong("sign", HALVES),
+    ("sign", "float16"): lambda: wrong("sign", NAN.astype("float16")),
     **{
         (name, data_type): lambda name=name, data_type=data_type: any(
             wrong(name, data.astype(data_type), axes=[axis])
