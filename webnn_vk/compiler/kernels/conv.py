@@ -26,19 +26,18 @@ from ..ops.lowering import QuantizedConvolution
 from ..types.data_types import DATA_TYPES, FLOAT_TYPES
 from . import common_epilogues, matmul, winograd, winograd_tiled
 from . import epilogue as fused
-from .choose import choose
 from .dispatch import Dispatch, Packed
 from .expression import used_features
 from .family import Family
 from .loads import as_texels, has_texels
-from .matmul import MATMUL, pack_panels
+from .matmul import MATMUL
 from .multi_binding import bound, dispatch
 from .node import KernelNode
 from .packing import is_weight, permuted
 from .product import Product
 from .product_dispatch import tile_bytes
 from .rows import check_iterations
-from .schedule import Schedule, Tuned
+from .schedule import Schedule
 
 _SIZES = ("N", "IC", "OC", "G", "H", "W", "OH", "OW")
 _PARAMS = {
@@ -129,19 +128,13 @@ class Conv(Family):
 
     name = "conv"
     fuses = True
+    weights = "filter"
 
     def problem(self, node: KernelNode) -> Geometry | Product:
         g = geometry(node)
         return _product(node, g) if _is_product(node, g) else g
 
-    def decides(self, problem: Geometry | Product) -> str:
-        return MATMUL.name if isinstance(problem, Product) else self.name
-
-    def candidates(
-        self, problem: Geometry | Product, profile: DeviceProfile
-    ) -> Sequence[Schedule]:
-        if isinstance(problem, Product):
-            return MATMUL.candidates(problem, profile)
+    def candidates(self, problem: Geometry, profile: DeviceProfile) -> Sequence[Schedule]:
         g = problem
         loads = ["storage"]
         if has_texels(profile) and g.data_types[0] == "float32" and g.zero_point is None:
@@ -184,26 +177,21 @@ class Conv(Family):
             return True
         return super().takes(node, operand)
 
-    def pack(self, node: KernelNode, profile: DeviceProfile, tuned: Tuned) -> KernelNode:
-        """Packs a constant filter: in panels where the convolution is a matrix product, else with
-        its dimensions permuted so that the channels loaded together lie side by side."""
-        problem, kernel = self.problem(node), node.operands["filter"]
-        if isinstance(problem, Product) and problem.operands[1] == "filter":
-            return pack_panels(self, node, profile, tuned)
-        if not is_weight(kernel):
-            return node
-        candidates = self.candidates(problem, profile)
-        schedule = choose(self.decides(problem), candidates, problem, profile, tuned)
+    def pack(
+        self, node: KernelNode, problem: Geometry | Product, schedule: Schedule,
+        profile: DeviceProfile,
+    ) -> KernelNode:
+        """Packs the filter: in panels where the convolution is a matrix product, else with its
+        dimensions permuted so that the channels loaded together lie side by side."""
+        if isinstance(problem, Product) and problem.operands[1] == self.weights:
+            return MATMUL.pack(node, problem, schedule, profile)
         if schedule.kernel in ("winograd", winograd_tiled.KERNEL, "conv_wide"):
             return node  # lowered, it binds the form that it can't do without
         return _permuted(node, _filter_order(problem, schedule))
 
     def lower(
-        self, node: KernelNode, problem: Geometry | Product, schedule: Schedule,
-        profile: DeviceProfile,
+        self, node: KernelNode, problem: Geometry, schedule: Schedule, profile: DeviceProfile
     ) -> list[Dispatch]:
-        if isinstance(problem, Product):
-            return MATMUL.lower(node, problem, schedule, profile)
         if schedule.kernel == "winograd":
             return winograd.lower(node, problem, schedule, profile)
         if schedule.kernel == winograd_tiled.KERNEL:

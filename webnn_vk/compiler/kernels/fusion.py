@@ -16,7 +16,7 @@ from ..ops.lowering import Elementwise, View
 from ..types.access import Access
 from ..types.data_types import DATA_TYPES, FLOAT_TYPES
 from .families import family_of
-from .heuristics import rules
+from .heuristics import device_class
 from .node import KernelGraph, KernelNode, Step, reads, writes
 
 # Longer chains make the driver's compile longer and win little.
@@ -117,7 +117,7 @@ class _Fusion:
         if isinstance(producer.lowering, Elementwise):
             return True
         words = DATA_TYPES[producer.out_type].size == 4
-        return words and rules(self.profile).stores_on_the_way
+        return words and device_class(self.profile).stores_extra_outputs
 
     def _may_move(self, producer: KernelNode) -> bool:
         """Whether nothing visited reads what a kernel stores."""
@@ -128,8 +128,8 @@ class _Fusion:
     ) -> KernelNode | None:
         """The producer with the node's operator as its last step, or None where that can't be. The
         node reads its result by these views."""
-        apart = self.graph.apart
-        if not apart.isdisjoint((*producer.sources, *node.sources)) or node.epilogue:
+        unfused = self.graph.unfused
+        if not unfused.isdisjoint((*producer.sources, *node.sources)) or node.epilogue:
             return None
         value = producer.output.value
         own = {access.value: steps for steps, access in producer.taps.items()} | {
@@ -188,12 +188,12 @@ class _Fusion:
             or not self._read_once(access.value)
             or access.value in {side.value for side in node.sides}
             or not (access.is_dense and access.shape == before.output.shape)
-            or not self.graph.apart.isdisjoint((*before.sources, *node.sources))
+            or not self.graph.unfused.isdisjoint((*before.sources, *node.sources))
             or not set(before.reads).isdisjoint(node.writes)
         ):
             return None
         size, data_type = access.size, access.data_type
-        if data_type not in FLOAT_TYPES or size < rules(profile).computes_from:
+        if data_type not in FLOAT_TYPES or size < device_class(profile).min_prologue_elements:
             return None
         made = (*before.results, *(step.output for step in before.epilogue))
         values = [*(value.descriptor for value in before.reads), *made]
@@ -225,7 +225,7 @@ class _Fusion:
                 or self._is_shared(other)
                 or not self._may_move(other)
                 or _reads_before_last(node, other.writes)
-                or not self.graph.apart.isdisjoint(other.sources)
+                or not self.graph.unfused.isdisjoint(other.sources)
             ):
                 continue
             value, count = other.output.value, len(before) + 1

@@ -15,7 +15,7 @@ from webnn_vk.codegen.spec import Constant, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide
 
-from .heuristics import rules
+from .heuristics import device_class
 from .rows import check_iterations, loop_budget
 from .schedule import Schedule
 
@@ -52,7 +52,7 @@ def schedules(p: Positions, profile: DeviceProfile) -> Sequence[Schedule]:
     """The one schedule there is: several elements per invocation, fewer where that would leave too
     few invocations to fill the device. Unsupported where one element takes too many iterations."""
     check_iterations(p.iterations, profile)
-    items = min(_ITEMS, p.outer * p.middle * p.inner // rules(profile).fill)
+    items = min(_ITEMS, p.outer * p.middle * p.inner // device_class(profile).min_invocations)
     budget = loop_budget(profile)
     if budget is not None:
         items = min(items, budget // (p.iterations + 1))

@@ -200,7 +200,7 @@ class KernelGraph:
     outputs: Mapping[str, Value]
     nodes: tuple[KernelNode | Node, ...]
     #: Nodes that must be kernels of their own: neither fused nor absorbed.
-    apart: frozenset[Node] = field(default=frozenset())
+    unfused: frozenset[Node] = field(default=frozenset())
     parts: Mapping[Value, Part] = field(default_factory=dict)
 
     @cached_property

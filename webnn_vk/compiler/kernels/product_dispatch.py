@@ -11,10 +11,11 @@ from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide, round_up
 
 from ..types.access import Access
 from ..types.data_types import DATA_TYPES
-from . import coopmat, coopmat2, heuristics, split_k
+from . import coopmat, coopmat2, split_k
 from . import epilogue as fused
 from .dispatch import Binding, Dispatch, Scratch, Unsupported, grid
 from .expression import used_features
+from .heuristics import device_class
 from .loads import as_texels
 from .node import KernelNode
 from .product import PARAMS, Piece, Product, parameters, spans
@@ -97,7 +98,7 @@ def in_parts(
             size = DATA_TYPES[access.data_type].size
             binding, bases[i] = _bind(access, p.starts[i], size, spans(p)[i], profile)
             bindings.append(binding)
-    lanes = heuristics.rules(profile).workgroup(p.batches * p.m * p.n)
+    lanes = device_class(profile).workgroup(p.batches * p.m * p.n)
     c_type = None if c is None else c.data_type
     return [
         replace(one, params={**one.params, **panels}),
@@ -147,7 +148,7 @@ def one_dispatch(
         bindings.append(Binding(scale.value))
     extra = fused.nothing(out_type) if isinstance(out, Scratch) else fused.build(node)
     if kernel == "matmul" and c is not None and not (p.quantized or isinstance(out, Scratch)):
-        if heuristics.rules(profile).merges_epilogues:
+        if device_class(profile).merges_epilogues:
             extra = fused.merged(node, extra, bindings[0])
     # Others of mixed types are in the pack without vectors alone.
     plain = p.quantized or data_type == out_type and c_type in (None, data_type)

@@ -13,8 +13,9 @@ from tests.conformance.differential.graphs import graphs
 from tests.support.cases.movements import MOVES, PERMUTATIONS, moving_graphs
 from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
 from tests.support.profiles import stored_profile
+from tests.support.running import plan
 from webnn_vk.compiler.ir import Emitter, Graph, Value
-from webnn_vk.compiler.kernels import KernelGraph, KernelNode, family_of, plan
+from webnn_vk.compiler.kernels import KernelGraph, KernelNode, family_of
 from webnn_vk.compiler.kernels.absorb import absorb, remove_dead
 from webnn_vk.compiler.kernels.fusion import fuse
 from webnn_vk.compiler.kernels.lower import kernelize

@@ -10,8 +10,9 @@ from tests.conformance.differential.graphs import assert_equal, graphs
 from tests.support.cases.random_chains import random_graphs
 from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
 from tests.support.profiles import stored_profile
+from tests.support.running import plan
 from webnn_vk.compiler.ir import Emitter, Graph
-from webnn_vk.compiler.kernels import KernelGraph, KernelNode, plan
+from webnn_vk.compiler.kernels import KernelGraph, KernelNode
 from webnn_vk.compiler.kernels.absorb import absorb
 from webnn_vk.compiler.kernels.fusion import MAX_STEPS, fuse
 from webnn_vk.compiler.kernels.lower import kernelize
