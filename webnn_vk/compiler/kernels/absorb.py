@@ -92,7 +92,7 @@ def _sides_through(
     node: KernelNode, origins: Mapping[Value, Access], limit: float
 ) -> KernelNode:
     """The node with what its fused steps read, read from as far back as its family takes it."""
-    if not any(access.value in origins for access in node.sides):
+    if not any(access.value in origins for access in node.side_inputs):
         return node
     epilogue = []
     for step in node.epilogue:
@@ -164,7 +164,7 @@ def _written_through(
         ):
             return None
         access = compose(access, Access.dense(producer.inputs[0]))
-    if access is None or producer.taps or not graph.unfused.isdisjoint(producer.sources):
+    if access is None or producer.extra_outputs or not graph.unfused.isdisjoint(producer.sources):
         return None
     if any(step.output.shape != producer.results[0].shape for step in producer.epilogue):
         return None  # elements in the order of another shape

@@ -132,18 +132,18 @@ class _Fusion:
         if not unfused.isdisjoint((*producer.sources, *node.sources)) or node.epilogue:
             return None
         value = producer.output.value
-        own = {access.value: steps for steps, access in producer.taps.items()} | {
+        own = {access.value: steps for steps, access in producer.extra_outputs.items()} | {
             views[0].output if views else value: None
         }
         operands = _operands(node, own)
         moved = [stored for stored in producer.writes if stored is not value or not views]
         if operands is None or any(self.visited[stored] for stored in moved):
             return None
-        taps = producer.taps
+        extra_outputs = producer.extra_outputs
         if self._is_shared(producer):
             if not self._stores(producer) or node.output.shape != value.shape:
                 return None
-            taps = {**taps, len(producer.epilogue): producer.output}
+            extra_outputs = {**extra_outputs, len(producer.epilogue): producer.output}
         step = Step(node.operator, operands, node.arguments, node.results[0], node.label)
         shape = producer.results[0].shape
         output = node.output
@@ -152,7 +152,7 @@ class _Fusion:
             outputs=(output if output.shape == shape else Access.dense(output.value, shape),),
             epilogue=(*producer.epilogue, step),
             sources=(*producer.sources, *node.sources),
-            taps=taps,
+            extra_outputs=extra_outputs,
         )
         return fused if _accepts(fused, step, self.profile) else None
 
@@ -184,9 +184,9 @@ class _Fusion:
             before is None
             or not isinstance(before.lowering, Elementwise)
             or before.lowering.blockwise
-            or before.taps
+            or before.extra_outputs
             or not self._read_once(access.value)
-            or access.value in {side.value for side in node.sides}
+            or access.value in {side.value for side in node.side_inputs}
             or not (access.is_dense and access.shape == before.output.shape)
             or not self.graph.unfused.isdisjoint((*before.sources, *node.sources))
             or not set(before.reads).isdisjoint(node.writes)
@@ -200,7 +200,7 @@ class _Fusion:
         operators = before.operator, *(step.operator for step in before.epilogue)
         flops = sum(operator.lowering.flops for operator in operators)
         # Absent operands are bound too, and the parameters.
-        buffers = len(before.reads) + len(node.operator.operands) + len(node.sides) + 3
+        buffers = len(before.reads) + len(node.operator.operands) + len(node.side_inputs) + 3
         limits = profile.max_storage_buffers_per_stage, profile.max_storage_buffers_per_set
         fits = (
             all(v.data_type == data_type for v in values)
@@ -229,7 +229,8 @@ class _Fusion:
             ):
                 continue
             value, count = other.output.value, len(before) + 1
-            own = {access.value: count + n for n, access in other.taps.items()} | {value: None}
+            moved = {count + n: access for n, access in other.extra_outputs.items()}
+            own = {access.value: n for n, access in moved.items()} | {value: None}
             operands = _operands(last, own, else_previous=count - 1)
             if operands is None or other.output.shape != node.output.shape:
                 continue
@@ -241,7 +242,7 @@ class _Fusion:
                 node,
                 epilogue=(*before, *steps, replace(last, operands=operands)),
                 sources=(*node.sources, *other.sources),
-                taps=node.taps | {count + n: access for n, access in other.taps.items()},
+                extra_outputs=node.extra_outputs | moved,
             )
             if all(_accepts(fused, step, self.profile) for step in (*steps, last)):
                 for value in set(other.reads) & set(node.reads):
@@ -320,7 +321,7 @@ def _accepts(fused: KernelNode, step: Step, profile: DeviceProfile) -> bool:
     ):
         return False
     # Beside the result, kernels may bind absent operands too, and the parameters.
-    buffers = len(fused.operator.operands) + len(fused.sides) + len(fused.taps) + 2
+    buffers = len(fused.operator.operands) + len(fused.side_inputs) + len(fused.extra_outputs) + 2
     if buffers > min(profile.max_storage_buffers_per_stage, profile.max_storage_buffers_per_set):
         return False
     # Only the element-wise family slices its side operands.
