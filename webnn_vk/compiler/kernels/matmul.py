@@ -28,7 +28,15 @@ from .loads import has_texels
 from .node import KernelNode
 from .packing import Panels
 from .product import Product, matrix, normalize, pieces
-from .product_dispatch import in_parts, one_dispatch, product_spec, tile_bytes, tile_shape, vectors
+from .product_dispatch import (
+    Tensors,
+    in_parts,
+    one_dispatch,
+    product_spec,
+    tile_bytes,
+    tile_shape,
+    vectors,
+)
 from .rows import loop_budget
 from .schedule import Schedule
 
@@ -156,7 +164,7 @@ class Matmul(Family):
         a, b = (node.operands[name] for name in problem.operands[:2])
         c = node.operand(problem.operands[2])
         if schedule.parts > 1:
-            return in_parts(problem, node, a, b, c, schedule, profile)
+            return in_parts(problem, node, Tensors(a, b, c, node.output), schedule, profile)
         itemsize = max(DATA_TYPES[a.data_type].size, DATA_TYPES[b.data_type].size)
         dispatches: list[Dispatch] = []
         scratch: list[Scratch] = []
@@ -180,7 +188,8 @@ class Matmul(Family):
                     out, piece = scratch[i % 2], replace(piece, product=part, out=0)
                 by_parts = len(group) > 1 and schedule.kernel in _BY_TILES
                 way = _DIRECT if by_parts else schedule
-                dispatches.append(one_dispatch(piece, node, a, b, addend, out, way, profile))
+                tensors = Tensors(a, b, addend, out)
+                dispatches.append(one_dispatch(piece, node, tensors, way, profile))
         return dispatches
 
     def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
