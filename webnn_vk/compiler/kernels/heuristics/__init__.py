@@ -6,14 +6,13 @@ their methods are named after the kernel families; each gets the legal candidate
 
 from __future__ import annotations
 
-from .device_classes import DEVICE_CLASSES, DeviceClass, GpuClass, device_class
+from .device_classes import DEVICE_CLASSES, GpuClass, device_class
 from .gpu import Gpu
 from .rules import Rules
 from .software import Software
 
 __all__ = [
     "DEVICE_CLASSES",
-    "DeviceClass",
     "Gpu",
     "GpuClass",
     "Rules",
