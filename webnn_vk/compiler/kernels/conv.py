@@ -115,7 +115,7 @@ def geometry(node: KernelNode) -> Geometry:
 
 
 def _is_whole(elements: np.ndarray | None) -> bool:
-    """Whether known elements are whole numbers, not all 0; few are looked at where they aren't."""
+    """Whether known elements are whole numbers, not all 0. Mostly the first few elements decide."""
     if elements is None or elements.dtype.kind != "f":
         return False
     flat = elements.reshape(-1)
@@ -326,8 +326,9 @@ def _filter_order(problem: Geometry | Product, schedule: Schedule) -> str:
 
 
 def _stores_rows(g: Geometry, profile: DeviceProfile) -> bool:
-    """Whether the depthwise kernel can go by rows of vectors: neighbours in both, whole tensors,
-    and nothing that can't be stored 4 at a time."""
+    """Whether the depthwise kernel can load and store rows in vectors: elements of a row are
+    neighbours in input and output, each tensor fits one binding, and 4 elements can be stored at
+    a time."""
     sizes = [DATA_TYPES[t].size for t in g.data_types]
     fits = all(
         n * h * w * size <= profile.max_storage_buffer_range
@@ -339,8 +340,8 @@ def _stores_rows(g: Geometry, profile: DeviceProfile) -> bool:
 
 
 def is_ragged(g: Geometry, load: str) -> bool:
-    """Whether the depthwise kernel goes by 4 outputs side by side where it can't by vectors: of
-    what is loaded by texels, one as fast as 4, it loads less so."""
+    """Whether the depthwise kernel computes 4 outputs side by side where it can't use vectors. With
+    texels, where loading one element takes as long as loading 4, this needs fewer loads."""
     return load == "texel" and g.xw == g.ys == 1
 
 

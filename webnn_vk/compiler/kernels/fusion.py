@@ -1,6 +1,6 @@
 """Element-wise fusion: an element-wise node joins the kernel that produces its operand, behind
-reshapes too. A result on the way that others read too is stored beside the last one, and chains
-that meet become one."""
+reshapes too. An intermediate result that other nodes read too is stored as an extra output, and
+chains that meet become one."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from .node import KernelGraph, KernelNode, Step, reads, writes
 
 # Longer chains make the driver's compile longer and win little.
 MAX_STEPS = 16
-# Operations on an element, counted each time that it is loaded, that cost no more than storing and
-# loading it.
+# This many operations on an element, counted each time that it is loaded, cost no more than storing
+# and loading it.
 MAX_FLOPS_BEFORE = 30
 
 
@@ -75,9 +75,9 @@ class _Fusion:
     def _joined(
         self, node: KernelNode
     ) -> Iterator[tuple[tuple[KernelNode | Node, ...], KernelNode]]:
-        """The kernels that ``node`` could be the last step of, and they become with it, the best
-        first: those whose result nothing else reads, with a kernel of their own, since joining them
-        saves a pass over the larger kernel's output."""
+        """The kernels that ``node`` could be the last step of, and what they become with it, the
+        best first. Kernels whose result nothing else reads come first; among these, kernels that
+        aren't element-wise, since joining them saves a pass over the larger kernel's output."""
         found: dict[KernelNode, tuple[Node, ...]] = {}
         for value in node.reads:
             views = self._views_before(value)
@@ -96,8 +96,8 @@ class _Fusion:
                 yield (producer, *found[producer]), fused
 
     def _views_before(self, value: Value) -> tuple[Node, ...]:
-        """The views that a value is of, the last one first; none where others read one of them or
-        what they are of."""
+        """The views that lead to a value, the last one first; none where other nodes read one of
+        the views or the value that they start from."""
         views = []
         while value in self.views and self._read_once(value):
             views.append(self.views[value])
@@ -112,8 +112,8 @@ class _Fusion:
         return self.readers[value] > 1 or value in self.graph.output_values
 
     def _stores(self, producer: KernelNode) -> bool:
-        """Whether a kernel stores the result that it has beside a later one. Those of other
-        families than the element-wise store element by element, whole words."""
+        """Whether a kernel can store its present result as an extra output. Kernels that aren't
+        element-wise store it element by element, in whole words."""
         if isinstance(producer.lowering, Elementwise):
             return True
         words = DATA_TYPES[producer.out_type].size == 4
@@ -126,8 +126,8 @@ class _Fusion:
     def _join(
         self, producer: KernelNode, node: KernelNode, views: tuple[Node, ...]
     ) -> KernelNode | None:
-        """The producer with the node's operator as its last step, or None where that can't be. The
-        node reads its result by these views."""
+        """The producer with the node's operator as its last step, or None where that isn't
+        possible. The node reads the producer's result through these views."""
         unfused = self.graph.unfused
         if not unfused.isdisjoint((*producer.sources, *node.sources)) or node.epilogue:
             return None
@@ -157,8 +157,8 @@ class _Fusion:
         return fused if _accepts(fused, step, self.profile) else None
 
     def compute_inputs(self) -> None:
-        """Has kernels that load each element once or a few times compute it from what the
-        element-wise kernel before them reads."""
+        """Moves element-wise kernels into the kernels after them that load each element once or a
+        few times: these compute the element where they load it."""
         found: dict[KernelNode, KernelNode] = {}
         for node in self.nodes:
             before = self._before(node) if isinstance(node, KernelNode) else None
@@ -174,7 +174,7 @@ class _Fusion:
         }
 
     def _before(self, node: KernelNode) -> KernelNode | None:
-        """The element-wise kernel whose work a kernel can do where it loads its operand."""
+        """The element-wise kernel that a kernel can compute where it loads its operand."""
         loads = family_of(node).input_loads
         if not loads:
             return None
@@ -211,8 +211,9 @@ class _Fusion:
         return before if fits else None
 
     def _met(self, node: KernelNode) -> Iterator[tuple[tuple[KernelNode, ...], KernelNode]]:
-        """The element-wise kernels whose results the last step of a fused one reads, as steps
-        before that. Kernels of other families would be compiled anew for each chain."""
+        """The element-wise kernels whose results the last step of a fused kernel reads, and the
+        kernel with them as steps before its last. Kernels of other families are left alone: each
+        chain would need another compiled kernel."""
         if not isinstance(node.lowering, Elementwise):
             return
         *before, last = node.epilogue
@@ -251,7 +252,7 @@ class _Fusion:
 
 
 def _reads_before_last(node: KernelNode, values: Iterable[Value]) -> bool:
-    """Whether a kernel reads one of the values in another step than its last."""
+    """Whether a kernel reads one of the values before its last step."""
     of_steps = (step.operands.values() for step in node.epilogue[:-1])
     read = {
         access.value for access in (*node.operands.values(), *itertools.chain(*of_steps))
@@ -263,9 +264,8 @@ def _reads_before_last(node: KernelNode, values: Iterable[Value]) -> bool:
 def _operands(
     node: KernelNode | Step, own: Mapping[Value, int | None], else_previous: int | None = None
 ) -> dict[str, Access | int | None] | None:
-    """The operands with what ``own`` has for the values that the kernel itself computes, and
-    ``else_previous`` where they were the result so far; None where a part of such a value is
-    read."""
+    """The operands, where values that the kernel itself computes are replaced as ``own`` says, and
+    the result so far by ``else_previous``; None where a part of such a value is read."""
     operands: dict[str, Access | int | None] = {}
     shape = node.output.shape
     for name, access in node.operands.items():
@@ -281,7 +281,7 @@ def _operands(
 
 
 def _shifted(step: Step, count: int) -> Step:
-    """A step that comes behind ``count`` others."""
+    """The step after ``count`` more steps have been put before it."""
     return replace(step, operands={
         name: access + count if isinstance(access, int) else access
         for name, access in step.operands.items()
@@ -289,8 +289,8 @@ def _shifted(step: Step, count: int) -> Step:
 
 
 def _fits(fused: KernelNode, step: Step) -> bool:
-    """Whether a step is applied to each element of a kernel's result where it lies, in another
-    shape maybe, and every operand is read by steps of one shape."""
+    """Whether a step applies to each element of a kernel's result in place, possibly in another
+    shape, and every operand is read by steps of one shape."""
     result = fused.results[0]
     if step.output.shape == result.shape and all(
         other.output.shape == result.shape for other in fused.epilogue
@@ -309,10 +309,10 @@ def _fits(fused: KernelNode, step: Step) -> bool:
 
 
 def _accepts(fused: KernelNode, step: Step, profile: DeviceProfile) -> bool:
-    """Whether the kernel of ``fused`` can apply the step, one of its own, to its result."""
+    """Whether the kernel of ``fused`` can apply ``step``, one of its steps, to its result."""
     if (
         not family_of(fused).fuses
-        # What the kernel stores can't be read by it in another way than as a result.
+        # The kernel can read what it stores only as a result.
         or not set(fused.reads).isdisjoint(fused.writes)
         or step.operator.lowering.blockwise
         or len(fused.results) != 1

@@ -1,9 +1,9 @@
 """Outputs seen as [outer, middle, inner], where the position along ``middle`` decides what is read.
 
-Pooling and resampling are such. An invocation computes a position's coordinates and weights once
-and uses them for several elements along the outer or the inner dimension, because the integer
-divisions for a position cost more than an element. Batch normalisation, with channels in the
-middle, goes the same way.
+Pooling and resampling are computed this way. An invocation computes a position's coordinates and
+weights once and uses them for several elements along the outer or the inner dimension, because the
+integer divisions for a position cost more than an element. Batch normalisation does the same, with
+channels in the middle.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ITEMS = 8
 
 @dataclass(frozen=True)
 class Positions:
-    """Sizes of the three dimensions; ``iterations``: those of the loops for one element."""
+    """Sizes of the three dimensions; ``iterations``: loop iterations for one element."""
 
     outer: int
     middle: int

@@ -200,7 +200,7 @@ class KernelGraph:
     inputs: Mapping[str, Value]
     outputs: Mapping[str, Value]
     nodes: tuple[KernelNode | Node, ...]
-    #: Nodes that must be kernels of their own: neither fused nor absorbed.
+    #: Nodes that must be kernels by themselves: neither fused nor absorbed.
     unfused: frozenset[Node] = field(default=frozenset())
     parts: Mapping[Value, Part] = field(default_factory=dict)
 

@@ -1,5 +1,5 @@
-"""GPUs of any vendor: what is preferred by the numbers of a `GpuClass`, none of which was measured
-on hardware. Tuned schedules outrank them."""
+"""Rules for GPUs of any vendor. They use the numbers of a `GpuClass`, none of which was measured on
+hardware. Tuned schedules outrank the rules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class Gpu(Rules):
         the device, since large tiles reuse more of what they load."""
         in_parts = [c for c in candidates if c.parts > 1]
         candidates = [c for c in candidates if c.parts == 1]
-        # Those of whole workgroups, where a device has them, rather than those of subgroups.
+        # Matrices of whole workgroups, where a device has them, are preferred to those of
+        # subgroups.
         by_matrices = [c for c in candidates if c.kernel == "matmul_coopmat2"] or [
             c for c in candidates if c.kernel == "matmul_coopmat"
         ]
@@ -40,8 +41,8 @@ class Gpu(Rules):
         return self._in_parts(self._filling(tiled, problem), in_parts, problem)
 
     def _in_parts(self, whole: Schedule, in_parts: Sequence[Schedule], problem: Any) -> Schedule:
-        """The tiling, its inner dimension cut into as few parts as fill the device where its tiles
-        fill less than half of it; parts that are too short cost more than they bring."""
+        """The tiling; where its tiles fill less than half of the device, with the inner dimension
+        cut into as few parts as fill it. Parts that are too short cost more than they save."""
         rows, columns = _sides(whole)
         tiles = problem.batches * ceil_divide(problem.m, rows) * ceil_divide(problem.n, columns)
         if 2 * tiles > self.device.product_tiles:
@@ -188,7 +189,7 @@ class Gpu(Rules):
         return min(filling, key=groups) if filling else max(wide, key=groups)
 
     def _tiling_cost(self, candidate: Schedule, problem: Any) -> tuple[int, float]:
-        """How many workgroups lack to fill the device; what is computed and read."""
+        """How many workgroups are missing to fill the device; the cost of computing and reading."""
         pixels = problem.N * problem.OH * problem.OW
         extents = (pixels, problem.OC) if problem.channels_last else (problem.OC, pixels)
         tiles, cost = self._computed(candidate, extents, problem.G)
@@ -212,9 +213,9 @@ class Gpu(Rules):
     def _winograd(
         self, direct: Schedule, candidates: Sequence[Schedule], problem: Any
     ) -> Schedule:
-        """What costs least of the direct way and Winograd's, in multiply-adds: what is computed on
-        a device that may be left idle in part, the filter from memory, once, and what the
-        transforms write and read."""
+        """The cheapest of the direct schedule and the Winograd schedules. Costs are in
+        multiply-adds: the computation, on a device that may be partly idle, the filter read once
+        from memory, and what the transforms write and read."""
         device, channels = self.device, problem.IC + problem.OC
         pixels = problem.N * problem.OH * problem.OW
 
