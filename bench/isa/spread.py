@@ -15,7 +15,7 @@ import numpy as np
 import webnn_vk
 from webnn_vk.compiler.ir import Graph
 from webnn_vk.compiler.kernels import KernelNode
-from webnn_vk.compiler.kernels.families import family_of
+from webnn_vk.compiler.kernels.families import solver_of
 from webnn_vk.compiler.kernels.schedule import NOTHING_TUNED, Tuned, problem_class
 from webnn_vk.compiler.program import Target, compile_program
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -63,11 +63,10 @@ def _schedules(graph: Graph, profile: DeviceProfile) -> Iterator[Tuned]:
     """For each schedule of `UNCHOSEN` that could compute the graph's only node, what has it
     chosen."""
     (node,) = map(KernelNode.of, graph.nodes)
-    family = family_of(node)
-    problem = family.problem(node)
-    for schedule in family.candidates(problem, profile):
+    solver, problem = solver_of(node)
+    for schedule in solver.candidates(problem, profile):
         if schedule.kernel in UNCHOSEN:
-            yield {(family.name, problem_class(problem)): schedule}
+            yield {(solver.name, problem_class(problem)): schedule}
 
 
 def _graphs(context: Any, problems: Any) -> Iterator[tuple[str, Graph]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from webnn_vk.compiler.kernels import KernelNode, Schedule, family_of
+from webnn_vk.compiler.kernels import KernelNode, KernelTarget, Schedule, packed, solver_of
 from webnn_vk.compiler.kernels.schedule import problem_class
 from webnn_vk.runtime.tuning import Entry, TunedStore, tuner
 
@@ -35,17 +35,15 @@ class Forced:
         profile = device.profile
         self.most = 1
         for node in nodes:
-            family = family_of(node)
-            problem = family.problem(node)
-            candidates = family.candidates(problem, profile)
+            solver, problem = solver_of(node)
+            candidates = solver.candidates(problem, profile)
             if len(candidates) < 2:
                 continue
             self.most = max(self.most, len(candidates))
             schedule: Schedule = candidates[self.pick(len(candidates))]
-            key = family.decides(problem), problem_class(problem)
-            packed = family.pack(node, profile, {key: schedule})
-            of_packed = family.problem(packed)
-            for name, text in {key, (family.decides(of_packed), problem_class(of_packed))}:
+            key = solver.name, problem_class(problem)
+            then, of_packed = solver_of(packed(node, KernelTarget(profile, {key: schedule})))
+            for name, text in {key, (then.name, problem_class(of_packed))}:
                 store.put(Entry(name, text, schedule, 0.0, 0.0, "forced"))
             self.counts[key[0], schedule.kernel, schedule.load] += 1
         return []

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from tests.support.kernels import compile_spec, driver
+from webnn_vk.compiler import kernels
 from webnn_vk.compiler.ir import Emitter, Node, Value
-from webnn_vk.compiler.kernels import KernelNode, Schedule, Scratch, family_of, plan
+from webnn_vk.compiler.kernels import KernelNode, KernelTarget, Schedule, Scratch, solver_of
 from webnn_vk.compiler.kernels.dispatch import Dispatch, Packed
 from webnn_vk.compiler.kernels.node import writes
+from webnn_vk.compiler.kernels.schedule import NOTHING_TUNED, Tuned
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import padded
@@ -56,15 +58,22 @@ def node_of(operator: str, *operands: Any, **arguments: Any) -> tuple[Node, dict
 
 def schedules_of(node: Node, profile: DeviceProfile) -> Sequence[Schedule]:
     """All schedules by which a device can compute a node."""
-    kernel = KernelNode.of(node)
-    family = family_of(kernel)
-    return family.candidates(family.problem(kernel), profile)
+    solver, problem = solver_of(KernelNode.of(node))
+    return solver.candidates(problem, profile)
+
+
+def plan(
+    node: Node | KernelNode, profile: DeviceProfile, tuned: Tuned = NOTHING_TUNED
+) -> list[Dispatch]:
+    """The dispatches that compute a node by itself; Unsupported where the device can't run it."""
+    kernel = KernelNode.of(node) if isinstance(node, Node) else node
+    return [*kernels.plan(kernel, KernelTarget(profile, tuned)).dispatches]
 
 
 def _by(schedule: Schedule, node: Node | KernelNode, profile: DeviceProfile) -> list[Dispatch]:
     kernel = KernelNode.of(node) if isinstance(node, Node) else node
-    family = family_of(kernel)
-    return family.lowered(kernel, family.problem(kernel), schedule, profile)
+    solver, problem = solver_of(kernel)
+    return solver.lowered(kernel, problem, schedule, profile)
 
 
 def run(

@@ -8,7 +8,7 @@ import pytest
 from tests.support.kernels import compile_spec
 from tests.support.matrices import fused_products
 from tests.support.profiles import stored_profile
-from tests.support.running import node_of
+from tests.support.running import node_of, plan
 from tests.support.spirv_validator import fault, validator
 from webnn_vk.codegen import spirv_check
 from webnn_vk.codegen.compiler import find_compiler, knows
@@ -17,7 +17,7 @@ from webnn_vk.codegen.render import render
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.spirv import capabilities
 from webnn_vk.codegen.store import MATRIX_EXTENSION
-from webnn_vk.compiler.kernels import MATRIX_FEATURES, catalogue, coopmat, plan
+from webnn_vk.compiler.kernels import MATRIX_FEATURES, catalogue, coopmat
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
 from webnn_vk.tools import pack
 

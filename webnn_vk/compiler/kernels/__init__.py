@@ -1,24 +1,22 @@
 """From a graph's nodes to compute dispatches on a device of a given profile.
 
-``lower_graph`` is the way through: nodes become ``KernelNode``s, element-wise ones are fused into
-others, movements absorbed into accesses, and each kernel's family chooses a schedule and makes
-dispatches. For the pack of precompiled shaders ``catalogue()`` lists the kernels of every unfused
-operator and data type, and ``common()`` fused ones that many models have.
+``lower_graph`` does all of it: nodes become ``KernelNode``s, element-wise nodes are fused into
+others, movements are absorbed into accesses, and ``plan`` chooses a schedule for each kernel and
+makes its dispatches. For the archive of precompiled shaders ``catalogue()`` lists the kernels of
+every unfused operator and data type, and ``common()`` fused kernels that many models have.
 """
 
 from __future__ import annotations
 
-from webnn_vk.driver.device_profile import DeviceProfile
-
-from ..ir import Node
 from .coopmat import FEATURES as MATRIX_FEATURES
 from .coopmat2 import FEATURES as MATRIX2_FEATURES
 from .dispatch import Binding, Dispatch, Packed, Packing, Refused, Scratch, Unsupported
-from .families import FAMILIES, catalogue, common, family_of
-from .lower import KERNEL_PASSES, kernel_nodes, lower_graph, packing_of
+from .families import FAMILIES, catalogue, common, family_of, solver_of
+from .lower import KERNEL_PASSES, kernel_nodes, lower_graph
 from .lowered import Alias, DeviceWork, HostWork, LoweredGraph
 from .node import KernelGraph, KernelNode
 from .packing import packing_called
+from .plan import KernelTarget, Plan, packed, packing_of, plan
 from .schedule import Schedule
 
 __all__ = [
@@ -33,9 +31,11 @@ __all__ = [
     "HostWork",
     "KernelGraph",
     "KernelNode",
+    "KernelTarget",
     "LoweredGraph",
     "Packed",
     "Packing",
+    "Plan",
     "Refused",
     "Schedule",
     "Scratch",
@@ -45,14 +45,9 @@ __all__ = [
     "family_of",
     "kernel_nodes",
     "lower_graph",
+    "packed",
     "packing_called",
     "packing_of",
     "plan",
+    "solver_of",
 ]
-
-
-def plan(node: Node | KernelNode, profile: DeviceProfile) -> list[Dispatch]:
-    """The dispatches that compute a node by itself; Unsupported where the device can't run it."""
-    if isinstance(node, Node):
-        node = KernelNode.of(node)
-    return family_of(node).plan(node, profile)

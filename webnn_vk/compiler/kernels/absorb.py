@@ -53,7 +53,7 @@ def _into_readers(graph: KernelGraph, limit: float) -> KernelGraph:
     origins: dict[Value, Access] = {}
     nodes: list[KernelNode | Node] = []
     for node in graph.nodes:
-        apart = isinstance(node, KernelNode) and not graph.apart.isdisjoint(node.sources)
+        apart = isinstance(node, KernelNode) and not graph.unfused.isdisjoint(node.sources)
         if isinstance(node, KernelNode) and not apart:
             node = _sides_through(_read_through(node, origins), origins, limit)
             if node.prologue is not None:
@@ -92,7 +92,7 @@ def _sides_through(
     node: KernelNode, origins: Mapping[Value, Access], limit: float
 ) -> KernelNode:
     """The node with what its fused steps read, read from as far back as its family takes it."""
-    if not any(access.value in origins for access in node.sides):
+    if not any(access.value in origins for access in node.side_inputs):
         return node
     epilogue = []
     for step in node.epilogue:
@@ -149,7 +149,7 @@ def _written_through(
 ) -> KernelNode | None:
     """The kernel before a movement, writing where the movement would have put its result; None
     unless nothing else needs the result where it was and the kernel's family stores so."""
-    if len(move.outputs) != 1 or not graph.apart.isdisjoint(move.sources):
+    if len(move.outputs) != 1 or not graph.unfused.isdisjoint(move.sources):
         return None
     access: Access | None = sources(move)[0]
     while access is not None:
@@ -164,7 +164,7 @@ def _written_through(
         ):
             return None
         access = compose(access, Access.dense(producer.inputs[0]))
-    if access is None or producer.taps or not graph.apart.isdisjoint(producer.sources):
+    if access is None or producer.extra_outputs or not graph.unfused.isdisjoint(producer.sources):
         return None
     if any(step.output.shape != producer.results[0].shape for step in producer.epilogue):
         return None  # elements in the order of another shape

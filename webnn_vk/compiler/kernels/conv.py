@@ -13,7 +13,7 @@ it. All accumulate in float32.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -26,19 +26,18 @@ from ..ops.lowering import QuantizedConvolution
 from ..types.data_types import DATA_TYPES, FLOAT_TYPES
 from . import common_epilogues, matmul, winograd, winograd_tiled
 from . import epilogue as fused
-from .choose import choose
 from .dispatch import Dispatch, Packed
 from .expression import used_features
 from .family import Family
 from .loads import as_texels, has_texels
-from .matmul import MATMUL, pack_panels
+from .matmul import MATMUL
 from .multi_binding import bound, dispatch
 from .node import KernelNode
 from .packing import is_weight, permuted
 from .product import Product
 from .product_dispatch import tile_bytes
 from .rows import check_iterations
-from .schedule import Schedule, Tuned
+from .schedule import Schedule
 
 _SIZES = ("N", "IC", "OC", "G", "H", "W", "OH", "OW")
 _PARAMS = {
@@ -116,7 +115,7 @@ def geometry(node: KernelNode) -> Geometry:
 
 
 def _is_whole(elements: np.ndarray | None) -> bool:
-    """Whether known elements are whole numbers, not all 0; few are looked at where they aren't."""
+    """Whether known elements are whole numbers, not all 0. Mostly the first few elements decide."""
     if elements is None or elements.dtype.kind != "f":
         return False
     flat = elements.reshape(-1)
@@ -129,19 +128,13 @@ class Conv(Family):
 
     name = "conv"
     fuses = True
+    weights = "filter"
 
     def problem(self, node: KernelNode) -> Geometry | Product:
         g = geometry(node)
         return _product(node, g) if _is_product(node, g) else g
 
-    def decides(self, problem: Geometry | Product) -> str:
-        return MATMUL.name if isinstance(problem, Product) else self.name
-
-    def candidates(
-        self, problem: Geometry | Product, profile: DeviceProfile
-    ) -> Sequence[Schedule]:
-        if isinstance(problem, Product):
-            return MATMUL.candidates(problem, profile)
+    def candidates(self, problem: Geometry, profile: DeviceProfile) -> Sequence[Schedule]:
         g = problem
         loads = ["storage"]
         if has_texels(profile) and g.data_types[0] == "float32" and g.zero_point is None:
@@ -184,30 +177,23 @@ class Conv(Family):
             return True
         return super().takes(node, operand)
 
-    def pack(self, node: KernelNode, profile: DeviceProfile, tuned: Tuned) -> KernelNode:
-        """Packs a constant filter: in panels where the convolution is a matrix product, else with
-        its dimensions permuted so that the channels loaded together lie side by side."""
-        problem, kernel = self.problem(node), node.operands["filter"]
-        if isinstance(problem, Product) and problem.operands[1] == "filter":
-            return pack_panels(self, node, profile, tuned)
-        if not is_weight(kernel):
-            return node
-        candidates = self.candidates(problem, profile)
-        schedule = choose(self.decides(problem), candidates, problem, profile, tuned)
-        if schedule.kernel in ("winograd", winograd_tiled.KERNEL, "conv_wide"):
+    def pack(
+        self, node: KernelNode, problem: Geometry | Product, schedule: Schedule,
+        profile: DeviceProfile,
+    ) -> KernelNode:
+        """Packs the filter: in panels where the convolution is a matrix product, else with its
+        dimensions permuted so that the channels loaded together lie side by side."""
+        if isinstance(problem, Product) and problem.operands[1] == self.weights:
+            return MATMUL.pack(node, problem, schedule, profile)
+        if schedule.kernel in (*_WINOGRAD, "conv_wide"):
             return node  # lowered, it binds the form that it can't do without
         return _permuted(node, _filter_order(problem, schedule))
 
     def lower(
-        self, node: KernelNode, problem: Geometry | Product, schedule: Schedule,
-        profile: DeviceProfile,
+        self, node: KernelNode, problem: Geometry, schedule: Schedule, profile: DeviceProfile
     ) -> list[Dispatch]:
-        if isinstance(problem, Product):
-            return MATMUL.lower(node, problem, schedule, profile)
-        if schedule.kernel == "winograd":
-            return winograd.lower(node, problem, schedule, profile)
-        if schedule.kernel == winograd_tiled.KERNEL:
-            return winograd_tiled.lower(node, problem, schedule, profile)
+        if schedule.kernel in _WINOGRAD:
+            return _WINOGRAD[schedule.kernel](node, problem, schedule, profile)
         if schedule.kernel == "conv_wide" and not _by_outputs(problem):
             node = _permuted(node, "hwio")
             problem = geometry(node)
@@ -221,48 +207,25 @@ class Conv(Family):
         bounds.append(bound("out", node.output, profile, "w"))
         extra = fused.build(node)
         whole = not any(b.constants for b in bounds)
-        if schedule.kernel == "conv_depthwise":
-            vector = whole and _stores_rows(g, profile)
-            ragged = not vector and is_ragged(g, schedule.load)
-            constants, groups = _depthwise_tiles(g, schedule, vector or ragged)
-        elif schedule.kernel == "conv_tiled":
-            vector = whole and g.channels_last and not g.IC % 4
-            constants, groups = dict(schedule.numbers), _tiled_groups(g, schedule)
-            constants["RAGGED"] = int(g.IC % schedule["BK"] != 0)
-        elif schedule.kernel == "conv_wide":
-            vector = whole and g.xc == 1 and not g.IC % 4
-            constants, groups = dict(schedule.numbers), _wide_groups(g, schedule)
-        else:
-            channels = g.IC, g.fg, g.fo, g.fw
-            vector = whole and g.xc == g.fc == 1 and not any(n % 4 for n in channels)
-            constants, groups = dict(schedule.numbers), _direct_groups(g, schedule)
+        launch = _LAUNCHES[schedule.kernel](g, schedule, whole, profile)
+        vector, ragged = launch.options["vector"], launch.options.get("ragged", False)
         check_iterations(g.KH * (1 + g.KW * (1 + g.IC / (4 if vector else 1))), profile)
-        options: dict[str, bool] = {"vector": vector}
-        if schedule.kernel == "conv_depthwise":
-            options["ragged"] = ragged
-        if schedule.kernel == "conv_tiled":
-            options |= {
-                "channels_last": g.channels_last,
-                "filter_vector": whole and g.fo == 1
-                and not any(n % 4 for n in (g.fg, g.fc, g.fw, g.OC)),
-                "out_vector": whole and DATA_TYPES[g.data_types[1]].size <= 4
-                and not (g.OC if g.channels_last else g.OH * g.OW) % 4,
-            }
         spec = _spec(
             schedule.kernel, tuple(b.buffer for b in bounds), g.transposed,
-            values["c"] is not None, options, profile.features, extra, schedule.load,
+            values["c"] is not None, launch.options, profile.features, extra, schedule.load,
             quantized=g.zero_point is not None,
         )
         numbers = dict(g.numbers)
         params = {name: numbers[name] for name in _PARAMS[schedule.kernel] + _STRIDES}
         if g.zero_point is not None:
             params["zero_point"] = g.zero_point
+        constants = dict(schedule.numbers) | launch.constants
         return [
             dispatch(
-                node, spec, bounds, extra, groups, params, constants, profile,
+                node, spec, bounds, extra, launch.groups, params, constants, profile,
                 kernel=schedule.kernel,
                 variant=f"{'transposed ' * g.transposed}{g.KH}x{g.KW}"
-                f"{' v' * vector}{' ragged' * options.get('ragged', False)}",
+                f"{' v' * vector}{' ragged' * ragged}",
                 flops=2 * node.results[0].size * g.IC * g.KH * g.KW,
             )
         ]
@@ -363,8 +326,9 @@ def _filter_order(problem: Geometry | Product, schedule: Schedule) -> str:
 
 
 def _stores_rows(g: Geometry, profile: DeviceProfile) -> bool:
-    """Whether the depthwise kernel can go by rows of vectors: neighbours in both, whole tensors,
-    and nothing that can't be stored 4 at a time."""
+    """Whether the depthwise kernel can load and store rows in vectors: elements of a row are
+    neighbours in input and output, each tensor fits one binding, and 4 elements can be stored at
+    a time."""
     sizes = [DATA_TYPES[t].size for t in g.data_types]
     fits = all(
         n * h * w * size <= profile.max_storage_buffer_range
@@ -376,8 +340,8 @@ def _stores_rows(g: Geometry, profile: DeviceProfile) -> bool:
 
 
 def is_ragged(g: Geometry, load: str) -> bool:
-    """Whether the depthwise kernel goes by 4 outputs side by side where it can't by vectors: of
-    what is loaded by texels, one as fast as 4, it loads less so."""
+    """Whether the depthwise kernel computes 4 outputs side by side where it can't use vectors. With
+    texels, where loading one element takes as long as loading 4, this needs fewer loads."""
     return load == "texel" and g.xw == g.ys == 1
 
 
@@ -391,21 +355,61 @@ def _unrolls(g: Geometry, tall: int, rows: bool, ragged: bool) -> bool:
     return loads <= _LOADS and tall * side * g.KH * g.KW <= _PRODUCTS
 
 
-def _depthwise_tiles(
-    g: Geometry, schedule: Schedule, rows: bool
-) -> tuple[dict[str, int], int]:
-    """Specialisation constants of the depthwise kernel and its number of workgroups; ``rows``: 4
-    outputs side by side an invocation."""
-    columns = ceil_divide(g.OW, 4) if rows else g.OW
+@dataclass(frozen=True)
+class _Launch:
+    """How a kernel is launched: its workgroups, its options, among which ``vector`` says whether
+    inputs are loaded 4 at a time, and specialisation constants beside the schedule's."""
+
+    groups: int
+    options: Mapping[str, bool]
+    constants: Mapping[str, int] = field(default_factory=dict)
+
+
+def _depthwise(g: Geometry, schedule: Schedule, whole: bool, profile: DeviceProfile) -> _Launch:
+    """By rows of vectors, or with 4 outputs side by side an invocation, where that can be."""
+    vector = whole and _stores_rows(g, profile)
+    ragged = not vector and is_ragged(g, schedule.load)
+    columns = ceil_divide(g.OW, 4) if vector or ragged else g.OW
     invocations = g.N * g.G * g.OC * ceil_divide(g.OH, schedule["TP"]) * columns
     numbers = dict(g.numbers)
-    constants = dict(schedule.numbers)
-    constants |= {n: numbers[n] for n in ("KH", "KW", "SH", "SW", "DH", "DW", "PW")}
-    return constants, ceil_divide(invocations, schedule["LX"])
+    return _Launch(
+        ceil_divide(invocations, schedule["LX"]),
+        {"vector": vector, "ragged": ragged},
+        {n: numbers[n] for n in ("KH", "KW", "SH", "SW", "DH", "DW", "PW")},
+    )
 
 
-def _direct_groups(g: Geometry, schedule: Schedule) -> int:
-    """Workgroups of the direct kernel: of a transposed convolution, of each phase of outputs."""
+def _tiled(g: Geometry, schedule: Schedule, whole: bool, profile: DeviceProfile) -> _Launch:
+    """As a product of pixels and channels where channels come last, else of channels and pixels."""
+    pixels = g.N * g.OH * g.OW
+    rows, columns = (pixels, g.OC) if g.channels_last else (g.OC, pixels)
+    row_tiles = ceil_divide(rows, schedule["LY"] * schedule["TM"])
+    options = {
+        "vector": whole and g.channels_last and not g.IC % 4,
+        "channels_last": g.channels_last,
+        "filter_vector": whole and g.fo == 1
+        and not any(n % 4 for n in (g.fg, g.fc, g.fw, g.OC)),
+        "out_vector": whole and DATA_TYPES[g.data_types[1]].size <= 4
+        and not (g.OC if g.channels_last else g.OH * g.OW) % 4,
+    }
+    return _Launch(
+        g.G * row_tiles * ceil_divide(columns, schedule["LX"] * schedule["TN"]),
+        options,
+        {"RAGGED": int(g.IC % schedule["BK"] != 0)},
+    )
+
+
+def _by_vectors(g: Geometry, schedule: Schedule, whole: bool, profile: DeviceProfile) -> _Launch:
+    """With vectors of output channels of the filter."""
+    pixel_tiles = ceil_divide(g.N * g.OH * g.OW, schedule["LX"] * schedule["TP"])
+    return _Launch(
+        g.G * ceil_divide(g.OC, schedule["TC"]) * pixel_tiles,
+        {"vector": whole and g.xc == 1 and not g.IC % 4},
+    )
+
+
+def _direct(g: Geometry, schedule: Schedule, whole: bool, profile: DeviceProfile) -> _Launch:
+    """A transposed convolution has workgroups for each phase of its outputs."""
     phases, rows, columns = 1, g.OH, g.OW
     if g.transposed:
         phases = min(g.SH, rows) * min(g.SW, columns)
@@ -414,30 +418,20 @@ def _direct_groups(g: Geometry, schedule: Schedule) -> int:
     lanes = schedule["LX"], schedule["LY"]
     channels, along = lanes if schedule["CHANNEL_LANES"] else lanes[::-1]
     channel_tiles = ceil_divide(g.OC, channels * schedule["TC"])
-    return phases * g.G * channel_tiles * ceil_divide(pixels, along * schedule["TP"])
-
-
-def _wide_groups(g: Geometry, schedule: Schedule) -> int:
-    """Workgroups of the kernel with vectors of output channels."""
-    pixels = g.N * g.OH * g.OW
-    return (
-        g.G * ceil_divide(g.OC, schedule["TC"])
-        * ceil_divide(pixels, schedule["LX"] * schedule["TP"])
+    numbers = g.IC, g.fg, g.fo, g.fw
+    return _Launch(
+        phases * g.G * channel_tiles * ceil_divide(pixels, along * schedule["TP"]),
+        {"vector": whole and g.xc == g.fc == 1 and not any(n % 4 for n in numbers)},
     )
 
 
-def _tiled_groups(g: Geometry, schedule: Schedule) -> int:
-    """Workgroups of the kernel with tiles."""
-    rows, columns = _tiled_extents(g)
-    row_tiles = ceil_divide(rows, schedule["LY"] * schedule["TM"])
-    return g.G * row_tiles * ceil_divide(columns, schedule["LX"] * schedule["TN"])
-
-
-def _tiled_extents(g: Geometry) -> tuple[int, int]:
-    """Rows and columns of a convolution as a product: pixels and channels where these come last,
-    else channels and pixels."""
-    pixels = g.N * g.OH * g.OW
-    return (pixels, g.OC) if g.channels_last else (g.OC, pixels)
+_LAUNCHES: Mapping[str, Callable[[Geometry, Schedule, bool, DeviceProfile], _Launch]] = {
+    "conv": _direct,
+    "conv_tiled": _tiled,
+    "conv_wide": _by_vectors,
+    "conv_depthwise": _depthwise,
+}
+_WINOGRAD = {"winograd": winograd.lower, winograd_tiled.KERNEL: winograd_tiled.lower}
 
 
 def _is_product(node: KernelNode, g: Geometry) -> bool:

@@ -1,8 +1,8 @@
 """What a schedule costs: a model of the time that a device takes, from the problem's and the
-schedule's numbers and a few figures about the device (``heuristics.seeds``).
+schedule's numbers and a few parameters of the device (``heuristics.device_classes``).
 
-A pure function over plain data. It is there to put candidates in an order, for the tuner to measure
-the first of them; its unit is that of the figures, nanoseconds where they were measured.
+A pure function over plain data. It puts candidates in order, so that the tuner measures the first
+of them. Its unit is the unit of the parameters: nanoseconds where they were measured.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from .schedule import Schedule
 
 
 @dataclass(frozen=True)
-class Figures:
-    """What a device takes for the pieces of work. Costs are those of one SIMD group of ``width``
-    invocations: a multiply-add, an element (4 bytes) loaded from a storage buffer, as a part of a
-    texel, from shared memory, stored; a barrier; the start of a workgroup. ``units``: workgroups
-    that run side by side. ``registers``: values that an invocation keeps without spilling.
+class CostParameters:
+    """What operations cost on a class of devices.
+
+    units: workgroups that run side by side. width: invocations of a SIMD group. registers: values
+    that an invocation keeps without spilling. The others are costs for one SIMD group: a
+    multiply-add; an element (4 bytes) loaded from a storage buffer, as a part of a texel, from
+    shared memory; an element stored; a barrier; the start of a workgroup.
     """
 
     units: int
@@ -62,28 +64,28 @@ class Work:
     registers: int = 1
 
 
-def estimate(problem: Any, schedule: Schedule, figures: Figures) -> float | None:
+def estimate(problem: Any, schedule: Schedule, device: CostParameters) -> float | None:
     """The modelled time of a schedule for a problem that it can compute; None where the model
     doesn't know the kernel."""
     describe = _DESCRIBE.get(schedule.kernel)
     if describe is None:
         return None
-    return sum(_time(work, schedule.load, figures) for work in describe(problem, schedule))
+    return sum(_time(work, schedule.load, device) for work in describe(problem, schedule))
 
 
-def _time(work: Work, load: str, figures: Figures) -> float:
+def _time(work: Work, load: str, device: CostParameters) -> float:
     one = (
-        work.multiply_adds * figures.multiply_add
-        + work.loads * figures.element(load)
-        + work.singles * figures.element(load, alone=True)
-        + work.shared * figures.shared
-        + work.stores * figures.store
-        + work.barriers * figures.barrier
+        work.multiply_adds * device.multiply_add
+        + work.loads * device.element(load)
+        + work.singles * device.element(load, alone=True)
+        + work.shared * device.shared
+        + work.stores * device.store
+        + work.barriers * device.barrier
     )
     # What doesn't fit in registers goes through memory at every use.
-    one *= max(1.0, work.registers / figures.registers)
-    waves = ceil_divide(work.groups, figures.units)
-    return waves * (figures.group + ceil_divide(work.invocations, figures.width) * one)
+    one *= max(1.0, work.registers / device.registers)
+    waves = ceil_divide(work.groups, device.units)
+    return waves * (device.group + ceil_divide(work.invocations, device.width) * one)
 
 
 # -- products -------------------------------------------------------------------------------------

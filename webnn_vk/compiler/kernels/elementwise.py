@@ -90,11 +90,11 @@ def _spec(
     capacity: int,
     features: frozenset[str],
     load: str = "storage",
-    taps: Sequence[tuple[int, str]] = (),
+    extra_outputs: Sequence[tuple[int, str]] = (),
     by_strides: Sequence[str] = (),
 ) -> KernelSpec:
-    """``taps``: statements whose results are stored too, and their data types. ``by_strides``: the
-    operands that are addressed so."""
+    """``extra_outputs``: statements whose results are stored too, and their data types.
+    ``by_strides``: the operands that are addressed by strides."""
     types = {o.name: o.access.data_type for o in operands}
     buffers = [
         Buffer(name, kind, width=width(kind), load=load if kind == "float32" else "storage")
@@ -102,11 +102,12 @@ def _spec(
     ]
     buffers.append(Buffer("out", out, "w", width=width(out)))
     buffers += [
-        Buffer(f"s{number}", kind, "w", width=width(kind)) for number, (_, kind) in enumerate(taps)
+        Buffer(f"s{number}", kind, "w", width=width(kind))
+        for number, (_, kind) in enumerate(extra_outputs)
     ]
     params = [Param("low"), Param("high")]
     constants = [Constant("ITEMS"), Constant("WHOLE", default=0)]
-    if _in_vectors(out, *(kind for _, kind in taps)):
+    if _in_vectors(out, *(kind for _, kind in extra_outputs)):
         constants.append(Constant("PARTIAL", default=0))
     broadcasting = [o.name for o in operands if o.broadcasts]
     if broadcasting:
@@ -120,8 +121,9 @@ def _spec(
         ("operands", tuple((o.name, o.broadcasts) for o in operands)),
         ("statements", chain.statements),
     ]
-    if taps:
-        options.append(("taps", tuple((f"s{i}", place) for i, (place, _) in enumerate(taps))))
+    if extra_outputs:
+        stored = enumerate(place for place, _ in extra_outputs)
+        options.append(("taps", tuple((f"s{i}", place) for i, place in stored)))
     if by_strides:
         options.append(("by_strides", tuple(by_strides)))
     if int64:
@@ -209,7 +211,7 @@ class ElementwiseFamily(Family):
         ]
         spec = _spec(
             chain, operands, out.data_type, capacity, profile.features, schedule.load,
-            [(steps, access.data_type) for steps, access in node.taps.items()], strided,
+            [(steps, access.data_type) for steps, access in node.extra_outputs.items()], strided,
         )
         check_bindings(spec.binding_count, node.title, profile)
         broadcasting = [o for o in operands if o.broadcasts]
@@ -229,7 +231,7 @@ class ElementwiseFamily(Family):
         dispatches = []
         per_group = 4 * schedule["LX"] * schedule["ITEMS"]
         limit = profile.max_storage_buffer_range
-        if node.taps and any(v.descriptor.byte_length > limit for v in node.writes):
+        if node.extra_outputs and any(v.descriptor.byte_length > limit for v in node.writes):
             raise Unsupported("several results that are larger than a binding")
         for start, stop, parts in slices(operands, out, dims, layouts, limit):
             begin = start // ALIGNMENT * ALIGNMENT
@@ -255,7 +257,7 @@ class ElementwiseFamily(Family):
                 for name in strided:
                     params[f"s_{name}"] = layout_of[name].strides + padding
             bindings = [_binding(o.access.value, w) for o, w in zip(operands, parts, strict=True)]
-            for stored in (node.output, *node.taps.values()):
+            for stored in (node.output, *node.extra_outputs.values()):
                 bindings.append(_binding(stored.value, Part(begin, None if last else stop)))
             share = (stop - start) / out.size
             moved = sum(v.descriptor.byte_length for v in (*node.reads, *node.writes))

@@ -59,7 +59,7 @@ def build(node: KernelNode, texels: int = 0) -> Epilogue:
     params: list[Param] = []
     values: dict[str, Any] = {}
     loads: list[tuple[str, str]] = []
-    names = {access: f"e{i}" for i, access in enumerate(node.sides)}
+    names = {access: f"e{i}" for i, access in enumerate(node.side_inputs)}
     # Reshapes may lie between the steps: what one reads belongs to elements of its own shape.
     shapes = {
         access: step.output.shape
@@ -94,7 +94,7 @@ def build(node: KernelNode, texels: int = 0) -> Epilogue:
         )
         came_out.append((current, step.output))
     stores: list[tuple[str, str]] = []
-    for number, (steps, access) in enumerate(node.taps.items()):
+    for number, (steps, access) in enumerate(node.extra_outputs.items()):
         buffers.append(Buffer(f"s{number}", access.data_type, "w"))
         bindings.append(Binding(access.value))
         stores.append((f"s{number}", came_out[steps][0]))
@@ -141,7 +141,7 @@ def merged(node: KernelNode, extra: Epilogue, other: Binding) -> Epilogue:
         or len(limits) > 1
         or not all(step.limits for step in limits)
         or loads != ((("e0", "i"),) if adds else ())
-        or node.taps
+        or node.extra_outputs
     ):
         return extra
     low, high = -math.inf, math.inf

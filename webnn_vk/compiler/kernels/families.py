@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
+from typing import Any
 
 from webnn_vk.codegen.spec import KernelSpec
 
@@ -21,7 +22,8 @@ from .node import KernelNode
 from .norm import Norm
 from .pad import Pad
 from .pool import PoolFamily
-from .reduce import ReduceFamily
+from .product import Product
+from .reduce import ReduceFamily, Reduction
 from .resample import ResampleFamily
 from .scan import Scan
 from .scatter import ScatterFamily
@@ -39,8 +41,20 @@ FAMILIES: Mapping[str, Family] = MappingProxyType({
 
 
 def family_of(node: KernelNode) -> Family:
-    """The family whose kernels compute a node."""
+    """The family that a node belongs to."""
     return FAMILIES[node.lowering.family]
+
+
+def solver_of(node: KernelNode) -> tuple[Family, Any]:
+    """The family whose kernels compute a node, and the problem that they solve. It is mostly the
+    node's family; but some convolutions are matrix products, and some poolings reductions."""
+    family = family_of(node)
+    problem = family.problem(node)
+    return FAMILIES[_SOLVERS.get(type(problem), family.name)], problem
+
+
+#: Families by the problems that nodes of other families can be, too.
+_SOLVERS = {Product: Matmul.name, Reduction: ReduceFamily.name}
 
 
 def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:

@@ -1,4 +1,5 @@
-"""The protocol of a kernel family: from a node to a problem, to a schedule, to dispatches."""
+"""The protocol of a kernel family: from a node to a problem, to candidates, to dispatches. ``plan``
+chooses among the candidates."""
 
 from __future__ import annotations
 
@@ -10,10 +11,9 @@ from webnn_vk.driver.device_profile import DeviceProfile
 
 from ..types.access import Access
 from . import prologue
-from .choose import choose, ranked
-from .dispatch import Dispatch, Unsupported
+from .dispatch import Dispatch
 from .node import KernelNode, Step
-from .schedule import NOTHING_TUNED, Schedule, Tuned
+from .schedule import Schedule
 
 
 class Family:
@@ -26,9 +26,11 @@ class Family:
     name: ClassVar[str]
     #: Whether the kernels apply element-wise steps to what they store.
     fuses: ClassVar[bool] = False
-    #: How often they load each element of the operand ``input`` about, where element-wise steps can
-    #: compute it then (``prologue``); 0: they can't.
+    #: About how often the kernels load each element of the operand ``input``, if element-wise steps
+    #: can compute it where it is loaded (``prologue``); 0: they can't.
     input_loads: ClassVar[int] = 0
+    #: The operand that ``pack`` packs where it is a constant; "": none.
+    weights: ClassVar[str] = ""
 
     def takes(self, node: KernelNode, operand: str) -> bool:
         """Whether the kernels can read this operand through its access. Unless a family says
@@ -53,14 +55,11 @@ class Family:
         where there are none, with the reason."""
         raise NotImplementedError
 
-    def decides(self, problem: Any) -> str:
-        """The name of the family whose candidates and rules a problem has: another one's where the
-        problem is one of that family."""
-        return self.name
-
-    def pack(self, node: KernelNode, profile: DeviceProfile, tuned: Tuned) -> KernelNode:
-        """The node with its constants packed as its kernel on this device reads them best; as it is
-        where packing gains nothing."""
+    def pack(
+        self, node: KernelNode, problem: Any, schedule: Schedule, profile: DeviceProfile
+    ) -> KernelNode:
+        """The node with its constant ``weights`` packed as its kernel by this schedule reads them
+        best; the node as it is where packing gains nothing."""
         return node
 
     def lower(
@@ -76,28 +75,6 @@ class Family:
     def common(self, features: frozenset[str]) -> Iterator[KernelSpec]:
         """Kernels with the fused steps that many models have, which the pack holds too."""
         return iter(())
-
-    def plan(
-        self, node: KernelNode, profile: DeviceProfile, tuned: Tuned = NOTHING_TUNED
-    ) -> list[Dispatch]:
-        """Problem, choice and dispatches of a node."""
-        return next(self.plans(node, profile, tuned))
-
-    def plans(
-        self, node: KernelNode, profile: DeviceProfile, tuned: Tuned = NOTHING_TUNED
-    ) -> Iterator[list[Dispatch]]:
-        """The dispatches of a node by the schedule that is chosen, then by the others, the best
-        first."""
-        problem = self.problem(node)
-        name, candidates = self.decides(problem), self.candidates(problem, profile)
-        chosen = choose(name, candidates, problem, profile, tuned)
-        yield self.lowered(node, problem, chosen, profile)
-        for schedule in ranked(name, candidates, problem, profile):
-            if schedule != chosen:
-                try:
-                    yield self.lowered(node, problem, schedule, profile)
-                except Unsupported:
-                    continue
 
     def lowered(
         self, node: KernelNode, problem: Any, schedule: Schedule, profile: DeviceProfile

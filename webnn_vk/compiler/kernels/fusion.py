@@ -1,6 +1,6 @@
 """Element-wise fusion: an element-wise node joins the kernel that produces its operand, behind
-reshapes too. A result on the way that others read too is stored beside the last one, and chains
-that meet become one."""
+reshapes too. An intermediate result that other nodes read too is stored as an extra output, and
+chains that meet become one."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..ops.lowering import Elementwise, View
 from ..types.access import Access
 from ..types.data_types import DATA_TYPES, FLOAT_TYPES
 from .families import family_of
-from .heuristics import rules
+from .heuristics import device_class
 from .node import KernelGraph, KernelNode, Step, reads, writes
 
 # Longer chains make the driver's compile longer and win little.
 MAX_STEPS = 16
-# Operations on an element, counted each time that it is loaded, that cost no more than storing and
-# loading it.
+# This many operations on an element, counted each time that it is loaded, cost no more than storing
+# and loading it.
 MAX_FLOPS_BEFORE = 30
 
 
@@ -75,9 +75,9 @@ class _Fusion:
     def _joined(
         self, node: KernelNode
     ) -> Iterator[tuple[tuple[KernelNode | Node, ...], KernelNode]]:
-        """The kernels that ``node`` could be the last step of, and they become with it, the best
-        first: those whose result nothing else reads, with a kernel of their own, since joining them
-        saves a pass over the larger kernel's output."""
+        """The kernels that ``node`` could be the last step of, and what they become with it, the
+        best first. Kernels whose result nothing else reads come first; among these, kernels that
+        aren't element-wise, since joining them saves a pass over the larger kernel's output."""
         found: dict[KernelNode, tuple[Node, ...]] = {}
         for value in node.reads:
             views = self._views_before(value)
@@ -96,8 +96,8 @@ class _Fusion:
                 yield (producer, *found[producer]), fused
 
     def _views_before(self, value: Value) -> tuple[Node, ...]:
-        """The views that a value is of, the last one first; none where others read one of them or
-        what they are of."""
+        """The views that lead to a value, the last one first; none where other nodes read one of
+        the views or the value that they start from."""
         views = []
         while value in self.views and self._read_once(value):
             views.append(self.views[value])
@@ -112,12 +112,12 @@ class _Fusion:
         return self.readers[value] > 1 or value in self.graph.output_values
 
     def _stores(self, producer: KernelNode) -> bool:
-        """Whether a kernel stores the result that it has beside a later one. Those of other
-        families than the element-wise store element by element, whole words."""
+        """Whether a kernel can store its present result as an extra output. Kernels that aren't
+        element-wise store it element by element, in whole words."""
         if isinstance(producer.lowering, Elementwise):
             return True
         words = DATA_TYPES[producer.out_type].size == 4
-        return words and rules(self.profile).stores_on_the_way
+        return words and device_class(self.profile).stores_extra_outputs
 
     def _may_move(self, producer: KernelNode) -> bool:
         """Whether nothing visited reads what a kernel stores."""
@@ -126,24 +126,24 @@ class _Fusion:
     def _join(
         self, producer: KernelNode, node: KernelNode, views: tuple[Node, ...]
     ) -> KernelNode | None:
-        """The producer with the node's operator as its last step, or None where that can't be. The
-        node reads its result by these views."""
-        apart = self.graph.apart
-        if not apart.isdisjoint((*producer.sources, *node.sources)) or node.epilogue:
+        """The producer with the node's operator as its last step, or None where that isn't
+        possible. The node reads the producer's result through these views."""
+        unfused = self.graph.unfused
+        if not unfused.isdisjoint((*producer.sources, *node.sources)) or node.epilogue:
             return None
         value = producer.output.value
-        own = {access.value: steps for steps, access in producer.taps.items()} | {
+        own = {access.value: steps for steps, access in producer.extra_outputs.items()} | {
             views[0].output if views else value: None
         }
         operands = _operands(node, own)
         moved = [stored for stored in producer.writes if stored is not value or not views]
         if operands is None or any(self.visited[stored] for stored in moved):
             return None
-        taps = producer.taps
+        extra_outputs = producer.extra_outputs
         if self._is_shared(producer):
             if not self._stores(producer) or node.output.shape != value.shape:
                 return None
-            taps = {**taps, len(producer.epilogue): producer.output}
+            extra_outputs = {**extra_outputs, len(producer.epilogue): producer.output}
         step = Step(node.operator, operands, node.arguments, node.results[0], node.label)
         shape = producer.results[0].shape
         output = node.output
@@ -152,13 +152,13 @@ class _Fusion:
             outputs=(output if output.shape == shape else Access.dense(output.value, shape),),
             epilogue=(*producer.epilogue, step),
             sources=(*producer.sources, *node.sources),
-            taps=taps,
+            extra_outputs=extra_outputs,
         )
         return fused if _accepts(fused, step, self.profile) else None
 
     def compute_inputs(self) -> None:
-        """Has kernels that load each element once or a few times compute it from what the
-        element-wise kernel before them reads."""
+        """Moves element-wise kernels into the kernels after them that load each element once or a
+        few times: these compute the element where they load it."""
         found: dict[KernelNode, KernelNode] = {}
         for node in self.nodes:
             before = self._before(node) if isinstance(node, KernelNode) else None
@@ -174,7 +174,7 @@ class _Fusion:
         }
 
     def _before(self, node: KernelNode) -> KernelNode | None:
-        """The element-wise kernel whose work a kernel can do where it loads its operand."""
+        """The element-wise kernel that a kernel can compute where it loads its operand."""
         loads = family_of(node).input_loads
         if not loads:
             return None
@@ -184,23 +184,23 @@ class _Fusion:
             before is None
             or not isinstance(before.lowering, Elementwise)
             or before.lowering.blockwise
-            or before.taps
+            or before.extra_outputs
             or not self._read_once(access.value)
-            or access.value in {side.value for side in node.sides}
+            or access.value in {side.value for side in node.side_inputs}
             or not (access.is_dense and access.shape == before.output.shape)
-            or not self.graph.apart.isdisjoint((*before.sources, *node.sources))
+            or not self.graph.unfused.isdisjoint((*before.sources, *node.sources))
             or not set(before.reads).isdisjoint(node.writes)
         ):
             return None
         size, data_type = access.size, access.data_type
-        if data_type not in FLOAT_TYPES or size < rules(profile).computes_from:
+        if data_type not in FLOAT_TYPES or size < device_class(profile).min_prologue_elements:
             return None
         made = (*before.results, *(step.output for step in before.epilogue))
         values = [*(value.descriptor for value in before.reads), *made]
         operators = before.operator, *(step.operator for step in before.epilogue)
         flops = sum(operator.lowering.flops for operator in operators)
         # Absent operands are bound too, and the parameters.
-        buffers = len(before.reads) + len(node.operator.operands) + len(node.sides) + 3
+        buffers = len(before.reads) + len(node.operator.operands) + len(node.side_inputs) + 3
         limits = profile.max_storage_buffers_per_stage, profile.max_storage_buffers_per_set
         fits = (
             all(v.data_type == data_type for v in values)
@@ -211,8 +211,9 @@ class _Fusion:
         return before if fits else None
 
     def _met(self, node: KernelNode) -> Iterator[tuple[tuple[KernelNode, ...], KernelNode]]:
-        """The element-wise kernels whose results the last step of a fused one reads, as steps
-        before that. Kernels of other families would be compiled anew for each chain."""
+        """The element-wise kernels whose results the last step of a fused kernel reads, and the
+        kernel with them as steps before its last. Kernels of other families are left alone: each
+        chain would need another compiled kernel."""
         if not isinstance(node.lowering, Elementwise):
             return
         *before, last = node.epilogue
@@ -225,11 +226,12 @@ class _Fusion:
                 or self._is_shared(other)
                 or not self._may_move(other)
                 or _reads_before_last(node, other.writes)
-                or not self.graph.apart.isdisjoint(other.sources)
+                or not self.graph.unfused.isdisjoint(other.sources)
             ):
                 continue
             value, count = other.output.value, len(before) + 1
-            own = {access.value: count + n for n, access in other.taps.items()} | {value: None}
+            moved = {count + n: access for n, access in other.extra_outputs.items()}
+            own = {access.value: n for n, access in moved.items()} | {value: None}
             operands = _operands(last, own, else_previous=count - 1)
             if operands is None or other.output.shape != node.output.shape:
                 continue
@@ -241,7 +243,7 @@ class _Fusion:
                 node,
                 epilogue=(*before, *steps, replace(last, operands=operands)),
                 sources=(*node.sources, *other.sources),
-                taps=node.taps | {count + n: access for n, access in other.taps.items()},
+                extra_outputs=node.extra_outputs | moved,
             )
             if all(_accepts(fused, step, self.profile) for step in (*steps, last)):
                 for value in set(other.reads) & set(node.reads):
@@ -250,7 +252,7 @@ class _Fusion:
 
 
 def _reads_before_last(node: KernelNode, values: Iterable[Value]) -> bool:
-    """Whether a kernel reads one of the values in another step than its last."""
+    """Whether a kernel reads one of the values before its last step."""
     of_steps = (step.operands.values() for step in node.epilogue[:-1])
     read = {
         access.value for access in (*node.operands.values(), *itertools.chain(*of_steps))
@@ -262,9 +264,8 @@ def _reads_before_last(node: KernelNode, values: Iterable[Value]) -> bool:
 def _operands(
     node: KernelNode | Step, own: Mapping[Value, int | None], else_previous: int | None = None
 ) -> dict[str, Access | int | None] | None:
-    """The operands with what ``own`` has for the values that the kernel itself computes, and
-    ``else_previous`` where they were the result so far; None where a part of such a value is
-    read."""
+    """The operands, where values that the kernel itself computes are replaced as ``own`` says, and
+    the result so far by ``else_previous``; None where a part of such a value is read."""
     operands: dict[str, Access | int | None] = {}
     shape = node.output.shape
     for name, access in node.operands.items():
@@ -280,7 +281,7 @@ def _operands(
 
 
 def _shifted(step: Step, count: int) -> Step:
-    """A step that comes behind ``count`` others."""
+    """The step after ``count`` more steps have been put before it."""
     return replace(step, operands={
         name: access + count if isinstance(access, int) else access
         for name, access in step.operands.items()
@@ -288,8 +289,8 @@ def _shifted(step: Step, count: int) -> Step:
 
 
 def _fits(fused: KernelNode, step: Step) -> bool:
-    """Whether a step is applied to each element of a kernel's result where it lies, in another
-    shape maybe, and every operand is read by steps of one shape."""
+    """Whether a step applies to each element of a kernel's result in place, possibly in another
+    shape, and every operand is read by steps of one shape."""
     result = fused.results[0]
     if step.output.shape == result.shape and all(
         other.output.shape == result.shape for other in fused.epilogue
@@ -308,10 +309,10 @@ def _fits(fused: KernelNode, step: Step) -> bool:
 
 
 def _accepts(fused: KernelNode, step: Step, profile: DeviceProfile) -> bool:
-    """Whether the kernel of ``fused`` can apply the step, one of its own, to its result."""
+    """Whether the kernel of ``fused`` can apply ``step``, one of its steps, to its result."""
     if (
         not family_of(fused).fuses
-        # What the kernel stores can't be read by it in another way than as a result.
+        # The kernel can read what it stores only as a result.
         or not set(fused.reads).isdisjoint(fused.writes)
         or step.operator.lowering.blockwise
         or len(fused.results) != 1
@@ -320,7 +321,7 @@ def _accepts(fused: KernelNode, step: Step, profile: DeviceProfile) -> bool:
     ):
         return False
     # Beside the result, kernels may bind absent operands too, and the parameters.
-    buffers = len(fused.operator.operands) + len(fused.sides) + len(fused.taps) + 2
+    buffers = len(fused.operator.operands) + len(fused.side_inputs) + len(fused.extra_outputs) + 2
     if buffers > min(profile.max_storage_buffers_per_stage, profile.max_storage_buffers_per_set):
         return False
     # Only the element-wise family slices its side operands.

@@ -61,7 +61,7 @@ class _Placing:
         return self._bases.get(value, value)
 
     def visit(self, node: KernelNode | Node) -> KernelNode | Node:
-        if not isinstance(node, KernelNode) or not self.graph.apart.isdisjoint(node.sources):
+        if not isinstance(node, KernelNode) or not self.graph.unfused.isdisjoint(node.sources):
             return node
         if isinstance(node.lowering, Move):
             found = self._taken(node)

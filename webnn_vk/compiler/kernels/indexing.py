@@ -1,9 +1,9 @@
 """Outputs seen as [outer, middle, inner], where the position along ``middle`` decides what is read.
 
-Pooling and resampling are such. An invocation computes a position's coordinates and weights once
-and uses them for several elements along the outer or the inner dimension, because the integer
-divisions for a position cost more than an element. Batch normalisation, with channels in the
-middle, goes the same way.
+Pooling and resampling are computed this way. An invocation computes a position's coordinates and
+weights once and uses them for several elements along the outer or the inner dimension, because the
+integer divisions for a position cost more than an element. Batch normalisation does the same, with
+channels in the middle.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from webnn_vk.codegen.spec import Constant, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide
 
-from .heuristics import rules
+from .heuristics import device_class
 from .rows import check_iterations, loop_budget
 from .schedule import Schedule
 
@@ -31,7 +31,7 @@ _ITEMS = 8
 
 @dataclass(frozen=True)
 class Positions:
-    """Sizes of the three dimensions; ``iterations``: those of the loops for one element."""
+    """Sizes of the three dimensions; ``iterations``: loop iterations for one element."""
 
     outer: int
     middle: int
@@ -52,7 +52,7 @@ def schedules(p: Positions, profile: DeviceProfile) -> Sequence[Schedule]:
     """The one schedule there is: several elements per invocation, fewer where that would leave too
     few invocations to fill the device. Unsupported where one element takes too many iterations."""
     check_iterations(p.iterations, profile)
-    items = min(_ITEMS, p.outer * p.middle * p.inner // rules(profile).fill)
+    items = min(_ITEMS, p.outer * p.middle * p.inner // device_class(profile).min_invocations)
     budget = loop_budget(profile)
     if budget is not None:
         items = min(items, budget // (p.iterations + 1))

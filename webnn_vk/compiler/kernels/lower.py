@@ -1,56 +1,53 @@
-"""The way from a graph of placed nodes to work on the device.
+"""From a graph of placed nodes to work on the device.
 
-Nodes become kernel nodes, passes fuse and absorb, each kernel is planned once. Where the GLSL
-compiler or the driver refused a kernel, the next schedules are tried. Where a kernel exceeds the
-device's limits or has no shader, its nodes are tried again as kernels of their own; a node that
-fails alone is computed on the CPU, with the reason in the report.
+Nodes become kernel nodes, passes fuse and absorb them, and each kernel is planned. Where a kernel
+can't be planned, because it exceeds the device's limits or none of its modules can be had, the
+graph is planned again with each of its nodes as a kernel by itself. A node that can't be planned by
+itself is decomposed or computed on the CPU, with the reason in the report.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-
-from webnn_vk.driver.device_profile import DeviceProfile
 
 from ..ir import Graph, Node
 from ..ops.lowering import View
 from ..passes import ORDER, Compilation, Pass, expand_nodes, run_passes
 from .absorb import absorb, remove_dead
-from .dispatch import Dispatch, KernelRefused, Packed, Unsupported
-from .families import family_of
+from .dispatch import KernelRefused, Unsupported
 from .fusion import fuse
 from .in_place import lie_in_place
 from .lowered import Alias, DeviceWork, HostWork, LoweredGraph
 from .node import KernelGraph, KernelNode
+from .plan import KernelTarget, Plan, packed, plan
+
+
+def _target(compilation: Compilation) -> KernelTarget:
+    profile = compilation.profile
+    assert profile is not None, "the CPU device has no kernels"
+    return KernelTarget(profile, compilation.tuned, compilation.available, compilation.refused)
 
 
 def _fuse(graph: KernelGraph, compilation: Compilation) -> KernelGraph:
-    if compilation.profile is None or not compilation.has_compiler:
-        return graph
-    return fuse(graph, compilation.profile)
+    return fuse(graph, _target(compilation).profile) if compilation.has_compiler else graph
 
 
 def _absorb(graph: KernelGraph, compilation: Compilation) -> KernelGraph:
-    profile = compilation.profile
-    return graph if profile is None else absorb(graph, profile.max_storage_buffer_range)
+    return absorb(graph, _target(compilation).profile.max_storage_buffer_range)
 
 
 def _pack(graph: KernelGraph, compilation: Compilation) -> KernelGraph:
-    profile = compilation.profile
-    if profile is None:
-        return graph
+    target = _target(compilation)
     return replace(graph, nodes=tuple(
-        family_of(node).pack(node, profile, compilation.tuned)
-        if isinstance(node, KernelNode) and graph.apart.isdisjoint(node.sources) else node
+        packed(node, target)
+        if isinstance(node, KernelNode) and graph.unfused.isdisjoint(node.sources) else node
         for node in graph.nodes
     ))
 
 
 def _in_place(graph: KernelGraph, compilation: Compilation) -> KernelGraph:
-    profile = compilation.profile
-    return graph if profile is None else lie_in_place(graph, profile)
+    return lie_in_place(graph, _target(compilation).profile)
 
 
 FUSE = Pass("fuse", _fuse)
@@ -61,66 +58,58 @@ IN_PLACE = Pass("in_place", _in_place)
 KERNEL_PASSES = (FUSE, ABSORB, PACK, IN_PLACE)
 
 
-#: Schedules of a kernel that are tried where those before were refused.
-MOST_SCHEDULES = 4
-
-
 @dataclass
-class _Retry:
-    """What an attempt has shown: nodes that have to be kernels of their own, nodes to take apart
-    again, nodes that the device can't compute, and why. ``refused``: why a node isn't computed by
-    the kernel that it was meant for, where that can't be had."""
+class _Attempt:
+    """What planning every kernel of a graph has shown: the plans, nodes that have to be kernels by
+    themselves, nodes to decompose, and nodes that the device can't compute, with the reasons.
+    ``refused``: why a node isn't computed by the kernel that was chosen first."""
 
-    apart: set[Node] = field(default_factory=set)
-    expanded: set[Node] = field(default_factory=set)
-    obstacles: dict[Node, str] = field(default_factory=dict)
+    plans: dict[KernelNode, Plan] = field(default_factory=dict)
+    unfused: set[Node] = field(default_factory=set)
+    decomposed: set[Node] = field(default_factory=set)
+    unsupported: dict[Node, str] = field(default_factory=dict)
     refused: dict[Node, str] = field(default_factory=dict)
 
 
 def lower_graph(graph: Graph, compilation: Compilation) -> LoweredGraph:
     """The work that computes a graph of placed nodes on the device of ``compilation``."""
-    kernel_graph, dispatches, refused = _settled(graph, compilation)
-    return _lowered(kernel_graph, dispatches, refused, compilation)
+    return _lowered(*_planned(graph, compilation), compilation)
 
 
 def kernel_nodes(graph: Graph, compilation: Compilation) -> list[KernelNode]:
-    """The kernels of a graph of placed nodes, before their constants are packed: each with all the
-    ways to compute it still open."""
+    """The kernels of a graph of placed nodes, before their constants are packed: any schedule can
+    still be chosen for each."""
     unpacked = replace(compilation, skip=compilation.skip | {PACK.name})
-    kernel_graph, _, _ = _settled(graph, unpacked)
+    kernel_graph, _ = _planned(graph, unpacked)
     return [node for node in kernel_graph.nodes if isinstance(node, KernelNode)]
 
 
-def _settled(
-    graph: Graph, compilation: Compilation
-) -> tuple[KernelGraph, dict[KernelNode, list[Dispatch]], dict[Node, str]]:
-    """The kernels of a graph, those that can be had, and their dispatches; which nodes have others
-    than were meant for them, since those were refused, and why."""
-    profile = compilation.profile
-    assert profile is not None, "the CPU device has no kernels"
-    apart: frozenset[Node] = frozenset()
+def _planned(graph: Graph, compilation: Compilation) -> tuple[KernelGraph, _Attempt]:
+    """The kernels of a graph, all of which can be had, and their plans."""
+    unfused: frozenset[Node] = frozenset()
     refused: dict[Node, str] = {}
     while True:
-        # Nodes keep their identity over attempts but for those that move to the CPU.
+        # Nodes keep their identity over attempts, except nodes that move to the CPU.
         ordered = run_passes((ORDER,), graph, compilation)
         kernel_graph = run_passes(
-            KERNEL_PASSES, kernelize(ordered, apart), compilation, clean=remove_dead
+            KERNEL_PASSES, kernelize(ordered, unfused), compilation, clean=remove_dead
         )
-        retry = _Retry(refused=refused)
-        dispatches = _plan(kernel_graph, profile, compilation, retry)
-        if not (retry.apart or retry.expanded or retry.obstacles):
-            return kernel_graph, dispatches, refused
-        apart |= retry.apart
-        graph = expand_nodes(graph, retry.expanded.__contains__)
+        attempt = _attempt(kernel_graph, _target(compilation), refused)
+        if not (attempt.unfused or attempt.decomposed or attempt.unsupported):
+            return kernel_graph, attempt
+        unfused |= attempt.unfused
+        refused = attempt.refused
+        graph = expand_nodes(graph, attempt.decomposed.__contains__)
         graph = replace(graph, nodes=tuple(
-            replace(node, device="cpu", reason=retry.obstacles[node])
-            if node in retry.obstacles else node
+            replace(node, device="cpu", reason=attempt.unsupported[node])
+            if node in attempt.unsupported else node
             for node in graph.nodes
         ))
 
 
-def kernelize(graph: Graph, apart: frozenset[Node] = frozenset()) -> KernelGraph:
-    """Each device node as a kernel of its own; views and CPU nodes as they are."""
+def kernelize(graph: Graph, unfused: frozenset[Node] = frozenset()) -> KernelGraph:
+    """Each device node as one kernel; views and CPU nodes as they are. ``unfused``: nodes that the
+    passes must leave so."""
     return KernelGraph(
         graph.inputs,
         graph.outputs,
@@ -128,96 +117,51 @@ def kernelize(graph: Graph, apart: frozenset[Node] = frozenset()) -> KernelGraph
             node if node.on_cpu or isinstance(node.operator.lowering, View) else KernelNode.of(node)
             for node in graph.nodes
         ),
-        apart,
+        unfused,
     )
 
 
-def _plan(
-    graph: KernelGraph, profile: DeviceProfile, compilation: Compilation, retry: _Retry
-) -> dict[KernelNode, list[Dispatch]]:
-    """The dispatches of each kernel, but for those that ``retry`` then names."""
-    dispatches: dict[KernelNode, list[Dispatch]] = {}
+def _attempt(
+    graph: KernelGraph, target: KernelTarget, refused: Mapping[Node, str]
+) -> _Attempt:
+    """Plans each kernel. ``refused``: what earlier attempts have shown."""
+    attempt = _Attempt(refused=dict(refused))
     for node in graph.nodes:
         if not isinstance(node, KernelNode):
             continue
         try:
-            dispatches[node], reason = _available(node, profile, compilation)
-            if reason:
-                retry.refused.update(dict.fromkeys(node.sources, reason))
+            attempt.plans[node] = made = plan(node, target)
+            if made.refusal:
+                attempt.refused.update(dict.fromkeys(node.sources, made.refusal))
         except Unsupported as error:
             if isinstance(error, KernelRefused):
-                retry.refused.update(dict.fromkeys(node.sources, str(error)))
+                attempt.refused.update(dict.fromkeys(node.sources, str(error)))
             if len(node.sources) > 1 or not _is_plain(node):
-                retry.apart.update(node.sources)
+                attempt.unfused.update(node.sources)
             elif hasattr(node.lowering, "expand"):
-                retry.expanded.update(node.sources)
+                attempt.decomposed.update(node.sources)
             else:
-                retry.obstacles[node.sources[0]] = str(error)
-    return dispatches
-
-
-def _available(
-    node: KernelNode, profile: DeviceProfile, compilation: Compilation
-) -> tuple[list[Dispatch], str]:
-    """A node's dispatches, such that their shaders and pipelines can be had, and why not by the
-    schedule that was chosen, where that was refused. Compilers that don't know cooperative matrices
-    make the others."""
-    refusal = ""
-    for way in _ways(profile):
-        plans = family_of(node).plans(node, way, compilation.tuned)
-        for planned in itertools.islice(plans, MOST_SCHEDULES):
-            needed = (*planned, *packing_of(planned, way))
-            refused = (dispatch.refusal(compilation.refused) for dispatch in needed)
-            reason = next(filter(None, refused), None)
-            if reason is not None:
-                refusal = refusal or reason
-                continue
-            missing = next((d.kernel for d in needed if not compilation.available(d.spec)), None)
-            if missing is None:
-                return planned, refusal
-            break
-    if refusal:
-        raise KernelRefused(refusal)
-    raise Unsupported(f"no shader for {missing} in the pack and no GLSL compiler")
-
-
-def _ways(profile: DeviceProfile) -> Iterator[DeviceProfile]:
-    yield profile
-    for feature in ("cooperative_matrix2", "cooperative_matrix"):
-        without = profile.masked([feature])
-        if without is not profile:
-            yield without
-            profile = without
-
-
-def packing_of(dispatches: Iterable[Dispatch], profile: DeviceProfile) -> Iterator[Dispatch]:
-    """The dispatches that pack, at set-up, what these read."""
-    values = (binding.value for dispatch in dispatches for binding in dispatch.bindings)
-    for packed in dict.fromkeys(value for value in values if isinstance(value, Packed)):
-        yield from packed.packing.pack(packed, profile)
+                attempt.unsupported[node.sources[0]] = str(error)
+    return attempt
 
 
 def _is_plain(node: KernelNode) -> bool:
-    """Whether a node is just its source's kernel, by dense accesses."""
+    """Whether a node is only its source's kernel, with dense accesses."""
     (source,) = node.sources
     accesses = zip(node.operands.values(), source.operands.values(), strict=True)
     return all(access.value is value for access, value in accesses)
 
 
-def _lowered(
-    graph: KernelGraph, dispatches: Mapping[KernelNode, list[Dispatch]],
-    refused: Mapping[Node, str], compilation: Compilation,
-) -> LoweredGraph:
+def _lowered(graph: KernelGraph, attempt: _Attempt, compilation: Compilation) -> LoweredGraph:
     works: list[DeviceWork | HostWork | Alias] = [
         Alias(value, part.whole, part.offset) for value, part in graph.parts.items()
     ]
     for node in graph.nodes:
         if isinstance(node, KernelNode):
+            dispatches = attempt.plans[node].dispatches
             # A movement whose elements are all in place is no work.
-            if dispatches[node]:
-                works.append(DeviceWork(
-                    node.titles, tuple(dispatches[node]), _reason(node, refused)
-                ))
+            if dispatches:
+                works.append(DeviceWork(node.titles, dispatches, _reason(node, attempt.refused)))
         elif node.on_cpu:
             works.append(HostWork(node, node.reason))
         else:

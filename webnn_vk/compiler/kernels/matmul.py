@@ -19,18 +19,26 @@ from webnn_vk.support.integers import round_up
 from ..ops.lowering import QuantizedProduct
 from ..types.access import Access, collapse
 from ..types.data_types import DATA_TYPES, FLOAT_TYPES
-from . import common_epilogues, coopmat, coopmat2, heuristics, split_k
+from . import common_epilogues, coopmat, coopmat2, split_k
 from . import epilogue as fused
-from .choose import choose
 from .dispatch import Dispatch, Packed, Scratch
 from .family import Family
+from .heuristics import device_class
 from .loads import has_texels
 from .node import KernelNode
-from .packing import Panels, is_weight
+from .packing import Panels
 from .product import Product, matrix, normalize, pieces
-from .product_dispatch import in_parts, one_dispatch, product_spec, tile_bytes, tile_shape, vectors
+from .product_dispatch import (
+    Tensors,
+    in_parts,
+    one_dispatch,
+    product_spec,
+    tile_bytes,
+    tile_shape,
+    vectors,
+)
 from .rows import loop_budget
-from .schedule import Schedule, Tuned
+from .schedule import Schedule
 
 _BY_TILES = ("matmul_tiled", coopmat.KERNEL, coopmat2.KERNEL)
 # Sums that go through a scratch buffer are rare: one kernel for them on every device.
@@ -42,6 +50,7 @@ class Matmul(Family):
 
     name = "matmul"
     fuses = True
+    weights = "b"
 
     def takes(self, node: KernelNode, operand: str) -> bool:
         access = node.operands[operand]
@@ -116,15 +125,37 @@ class Matmul(Family):
             and (tile < 8 or any(vectors(p, p.starts)))
         ]
         by_tiles = tiled + coopmat.schedules(p, profile) + coopmat2.schedules(p, profile)
-        cut = heuristics.rules(profile).cuts_products
+        cut = device_class(profile).cuts_products
         in_parts = split_k.schedules(p, by_tiles, profile) if cut else []
         return direct + by_tiles + in_parts + [
             Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", tm), ("TN", tn)), load)
             for load in _loads(p, profile)[1:] for tm, tn in ((4, 8), (8, 8), (16, 8))
         ]
 
-    def pack(self, node: KernelNode, profile: DeviceProfile, tuned: Tuned) -> KernelNode:
-        return pack_panels(self, node, profile, tuned)
+    def pack(
+        self, node: KernelNode, problem: Product, schedule: Schedule, profile: DeviceProfile
+    ) -> KernelNode:
+        """Packs b in panels as wide as the schedule's tiles, so that a workgroup reads contiguous
+        memory, unless b can't be packed so or packing gains nothing."""
+        p = problem
+        if any(p.b_batch) or p.n == 1 or p.block or schedule.kernel == "matvec":
+            return node
+        name = p.operands[1]
+        b = node.operands[name]
+        columns = tile_shape(p, schedule)[1]
+        size = round_up(p.n, columns) * p.k * DATA_TYPES[b.data_type].size
+        budget = loop_budget(profile)
+        if size > profile.max_storage_buffer_range or (budget is not None and p.k > budget):
+            return node  # b would be cut, which panels are not made for
+        if not p.b_transposed and p.ldb == p.n and p.n <= columns:
+            return node  # one panel already
+        rows, across = (1, p.ldb) if p.b_transposed else (p.ldb, 1)
+        panels = Packed(b.value, Panels(p.k, p.n, columns, rows, across, p.starts[1]))
+        # Where k and n step in the packed form, as the operand has its dimensions.
+        step = {rows: columns, across: 1}
+        sizes = zip(b.shape, b.strides, strict=True)
+        strides = tuple(step.get(s, 0) if n > 1 else 0 for n, s in sizes)
+        return replace(node, operands={**node.operands, name: Access(panels, b.shape, strides)})
 
     def lower(
         self, node: KernelNode, problem: Product, schedule: Schedule, profile: DeviceProfile
@@ -133,7 +164,7 @@ class Matmul(Family):
         a, b = (node.operands[name] for name in problem.operands[:2])
         c = node.operand(problem.operands[2])
         if schedule.parts > 1:
-            return in_parts(problem, node, a, b, c, schedule, profile)
+            return in_parts(problem, node, Tensors(a, b, c, node.output), schedule, profile)
         itemsize = max(DATA_TYPES[a.data_type].size, DATA_TYPES[b.data_type].size)
         dispatches: list[Dispatch] = []
         scratch: list[Scratch] = []
@@ -157,7 +188,8 @@ class Matmul(Family):
                     out, piece = scratch[i % 2], replace(piece, product=part, out=0)
                 by_parts = len(group) > 1 and schedule.kernel in _BY_TILES
                 way = _DIRECT if by_parts else schedule
-                dispatches.append(one_dispatch(piece, node, a, b, addend, out, way, profile))
+                tensors = Tensors(a, b, addend, out)
+                dispatches.append(one_dispatch(piece, node, tensors, way, profile))
         return dispatches
 
     def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
@@ -257,33 +289,3 @@ def panel_of(b: Access) -> int:
     """Columns of the panels in which b is packed; 0 where it is not packed."""
     packing = b.value.packing if isinstance(b.value, Packed) else None
     return packing.columns if isinstance(packing, Panels) else 0
-
-
-def pack_panels(
-    family: Family, node: KernelNode, profile: DeviceProfile, tuned: Tuned
-) -> KernelNode:
-    """The node with a constant b packed in panels as wide as the tiles that the device computes, so
-    that a workgroup reads contiguous memory. The node as it is where b can't be packed so, or where
-    packing gains nothing."""
-    p = family.problem(node)
-    assert isinstance(p, Product)
-    name = p.operands[1]
-    b = node.operands[name]
-    if not is_weight(b) or any(p.b_batch) or p.n == 1 or p.block:
-        return node
-    schedule = choose("matmul", MATMUL.candidates(p, profile), p, profile, tuned)
-    if schedule.kernel == "matvec":
-        return node
-    columns = tile_shape(p, schedule)[1]
-    size = round_up(p.n, columns) * p.k * DATA_TYPES[b.data_type].size
-    budget = loop_budget(profile)
-    if size > profile.max_storage_buffer_range or (budget is not None and p.k > budget):
-        return node  # b would be cut, which panels are not made for
-    if not p.b_transposed and p.ldb == p.n and p.n <= columns:
-        return node  # one panel already
-    rows, across = (1, p.ldb) if p.b_transposed else (p.ldb, 1)
-    packed = Packed(b.value, Panels(p.k, p.n, columns, rows, across, p.starts[1]))
-    # Where k and n step in the packed form, as the operand has its dimensions.
-    step = {rows: columns, across: 1}
-    strides = tuple(step.get(s, 0) if n > 1 else 0 for n, s in zip(b.shape, b.strides, strict=True))
-    return replace(node, operands={**node.operands, name: Access(packed, b.shape, strides)})

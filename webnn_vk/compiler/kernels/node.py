@@ -54,8 +54,8 @@ class KernelNode:
     label: str = ""
     #: Numbers of a movement's copies (`copy.moves`) whose elements lie where they belong already.
     in_place: frozenset[int] = frozenset()
-    #: Where results on the way are stored too, by the number of steps after which they come out.
-    taps: Mapping[int, Access] = field(default_factory=dict)
+    #: Where results before the last step are stored too, by the number of steps before them.
+    extra_outputs: Mapping[int, Access] = field(default_factory=dict)
     #: An element-wise kernel's work that computes the operand ``input`` where it is loaded.
     prologue: KernelNode | None = None
 
@@ -94,7 +94,7 @@ class KernelNode:
         return tuple(a for key, a in self.operands.items() if key.startswith(name + "["))
 
     @cached_property
-    def sides(self) -> tuple[Access, ...]:
+    def side_inputs(self) -> tuple[Access, ...]:
         """The distinct accesses that the epilogue reads, in order."""
         return tuple(
             dict.fromkeys(
@@ -108,7 +108,7 @@ class KernelNode:
     @property
     def reads(self) -> tuple[Value, ...]:
         """The values read, each once."""
-        values = [access.value for access in (*self.operands.values(), *self.sides)]
+        values = [access.value for access in (*self.operands.values(), *self.side_inputs)]
         if self.prologue is not None:
             computed = self.operands["input"].value
             values = [*self.prologue.reads, *(value for value in values if value is not computed)]
@@ -116,7 +116,7 @@ class KernelNode:
 
     @property
     def writes(self) -> tuple[Value, ...]:
-        return tuple(access.value for access in (*self.outputs, *self.taps.values()))
+        return tuple(access.value for access in (*self.outputs, *self.extra_outputs.values()))
 
     def described(self, steps: int) -> MLOperandDescriptor:
         """What has come out after so many steps."""
@@ -161,8 +161,9 @@ class KernelNode:
             arrays = step.operator.evaluate((step.output,), operands, step.arguments)
             came_out.append(arrays[0])
         stored = []
-        arrays = [*arrays, *(came_out[steps] for steps in self.taps)]
-        for access, array in zip((*self.outputs, *self.taps.values()), arrays, strict=True):
+        arrays = [*arrays, *(came_out[steps] for steps in self.extra_outputs)]
+        accesses = (*self.outputs, *self.extra_outputs.values())
+        for access, array in zip(accesses, arrays, strict=True):
             memory = np.zeros(access.value.shape, array.dtype)
             view(memory, access, writable=True)[...] = array.reshape(access.shape)
             stored.append(memory)
@@ -199,8 +200,8 @@ class KernelGraph:
     inputs: Mapping[str, Value]
     outputs: Mapping[str, Value]
     nodes: tuple[KernelNode | Node, ...]
-    #: Nodes that must be kernels of their own: neither fused nor absorbed.
-    apart: frozenset[Node] = field(default=frozenset())
+    #: Nodes that must be kernels by themselves: neither fused nor absorbed.
+    unfused: frozenset[Node] = field(default=frozenset())
     parts: Mapping[Value, Part] = field(default_factory=dict)
 
     @cached_property
@@ -256,13 +257,15 @@ class KernelGraph:
 
     @staticmethod
     def _verify_accesses(node: KernelNode) -> None:
-        for access in (*node.operands.values(), *node.sides, *node.outputs, *node.taps.values()):
+        for access in (
+            *node.operands.values(), *node.side_inputs, *node.outputs, *node.extra_outputs.values()
+        ):
             low, high = access.span
             if low < 0 or high > access.value.descriptor.size:
                 raise ValueError(f"{node.title}: {access} leaves {access.value.descriptor}")
         described = (node.epilogue[-1].output,) if node.epilogue else node.results
-        described += tuple(map(node.described, node.taps))
-        stored = (*node.outputs, *node.taps.values())
+        described += tuple(map(node.described, node.extra_outputs))
+        stored = (*node.outputs, *node.extra_outputs.values())
         for access, result in zip(stored, described, strict=True):
             if access.value.data_type != result.data_type or access.size != result.size:
                 raise ValueError(f"{node.title}: stores {result} through {access}")
@@ -330,7 +333,7 @@ def _line(node: KernelNode | Node, names: Mapping[Value, str]) -> str:
         f" |> {title}({', '.join(sides(step))})"
         for title, step in zip(own[1:], node.epilogue, strict=True)
     ]
-    steps += [f" stored after {count}: {named(a)}" for count, a in node.taps.items()]
+    steps += [f" stored after {count}: {named(a)}" for count, a in node.extra_outputs.items()]
     results = ", ".join(
         f"{named(a)}: {a.value.descriptor}" for a in node.outputs
     )

@@ -19,11 +19,10 @@ from .family import Family
 from .indexing import Positions
 from .multi_binding import bound, dispatch
 from .node import KernelNode
-from .reduce import ReduceFamily, Reduction
+from .reduce import Reduction
 from .schedule import Schedule
 
 _REDUCTIONS = {"average": ("sum", "mean"), "l2": ("square", "sqrt"), "max": ("order", "")}
-_REDUCE = ReduceFamily()
 
 # Taps that an invocation goes through at most, those in the padding included: drivers take a device
 # away whose shader runs for seconds. Larger windows are rare, and combined axis by axis on the CPU.
@@ -74,22 +73,12 @@ class PoolFamily(Family):
             arguments["strides"], arguments["dilations"], (padding[0], padding[2]),
         )
 
-    def decides(self, problem: Pooling | Reduction) -> str:
-        return _REDUCE.name if isinstance(problem, Reduction) else self.name
-
-    def candidates(
-        self, problem: Pooling | Reduction, profile: DeviceProfile
-    ) -> Sequence[Schedule]:
-        if isinstance(problem, Reduction):
-            return _REDUCE.candidates(problem, profile)
+    def candidates(self, problem: Pooling, profile: DeviceProfile) -> Sequence[Schedule]:
         return indexing.schedules(problem.positions, profile)
 
     def lower(
-        self, node: KernelNode, problem: Pooling | Reduction, schedule: Schedule,
-        profile: DeviceProfile,
+        self, node: KernelNode, problem: Pooling, schedule: Schedule, profile: DeviceProfile
     ) -> list[Dispatch]:
-        if isinstance(problem, Reduction):
-            return _REDUCE.lower(node, problem, schedule, profile)
         p, x = problem, node.operands["input"]
         # Positions before the input wrap around to beyond its end, never into it: the record has
         # seen to it that the extents that padding and windows reach are below 2³¹.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -11,10 +11,11 @@ from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide, round_up
 
 from ..types.access import Access
 from ..types.data_types import DATA_TYPES
-from . import coopmat, coopmat2, heuristics, split_k
+from . import coopmat, coopmat2, split_k
 from . import epilogue as fused
 from .dispatch import Binding, Dispatch, Scratch, Unsupported, grid
 from .expression import used_features
+from .heuristics import device_class
 from .loads import as_texels
 from .node import KernelNode
 from .product import PARAMS, Piece, Product, parameters, spans
@@ -31,12 +32,12 @@ _CONSTANTS = {
 
 
 def _bind(
-    target: Access | Scratch, start: int, itemsize: int, elements: int, profile: DeviceProfile,
+    target: Access | Scratch, start: int, elements: int, profile: DeviceProfile,
     whole: bool = False,
 ) -> tuple[Binding, int]:
-    """A binding that covers ``elements`` from ``start`` on, and the element it begins before; all
-    of the target where it may be ``whole``."""
-    value = target if isinstance(target, Scratch) else target.value
+    """A binding that covers ``elements`` from ``start`` on, and the position of the first of them
+    in it; all of the target where it may be ``whole``."""
+    value, itemsize = target if isinstance(target, Scratch) else target.value, _itemsize(target)
     if whole or _bytes(target) <= profile.max_storage_buffer_range:
         return Binding(value), start
     offset = start * itemsize
@@ -47,6 +48,10 @@ def _bind(
 
 def _type_of(target: Access | Scratch) -> str:
     return "float32" if isinstance(target, Scratch) else target.data_type
+
+
+def _itemsize(target: Access | Scratch) -> int:
+    return DATA_TYPES[_type_of(target)].size
 
 
 def _bytes(target: Access | Scratch) -> int:
@@ -72,33 +77,42 @@ def tile_shape(p: Product, schedule: Schedule) -> tuple[int, int]:
     return schedule["LY"] * schedule["TM"], schedule["LX"] * schedule["TN"]
 
 
+@dataclass(frozen=True)
+class Tensors:
+    """What a product reads and writes. ``c`` None: it has no addend."""
+
+    a: Access | Scratch
+    b: Access | Scratch
+    c: Access | Scratch | None
+    out: Access | Scratch
+
+
 def between(
     p: Product, node: KernelNode, a: Access | Scratch, b: Access | Scratch, out: Scratch,
     schedule: Schedule, profile: DeviceProfile,
 ) -> Dispatch:
-    """A product of float32 on the way of a node that is computed in several steps."""
-    return one_dispatch(Piece(p, *p.starts), node, a, b, None, out, schedule, profile)
+    """A float32 product that is one step of a node's computation."""
+    return one_dispatch(Piece(p, *p.starts), node, Tensors(a, b, None, out), schedule, profile)
 
 
 def in_parts(
-    p: Product, node: KernelNode, a: Access, b: Access, c: Access | None, schedule: Schedule,
-    profile: DeviceProfile,
+    p: Product, node: KernelNode, t: Tensors, schedule: Schedule, profile: DeviceProfile
 ) -> list[Dispatch]:
     """A product whose inner dimension is cut into parts, and their sum."""
     sums = Scratch(split_k.scratch_bytes(p, schedule.parts))
     part = split_k.partial(p, schedule.parts)
     one = one_dispatch(
-        Piece(part, *part.starts), node, a, b, None, sums, schedule.of_part, profile, aligned=True
+        Piece(part, *part.starts), node, Tensors(t.a, t.b, None, sums), schedule.of_part, profile,
+        aligned=True,
     )
     panels = {"b_panel": _panel_step(p, tile_shape(p, schedule)[1])}
     bindings, bases = [Binding(sums)], [0, 0, 0, 0]
-    for i, access in ((2, c), (3, node.output)):
-        if access is not None:
-            size = DATA_TYPES[access.data_type].size
-            binding, bases[i] = _bind(access, p.starts[i], size, spans(p)[i], profile)
+    for i, target in ((2, t.c), (3, t.out)):
+        if target is not None:
+            binding, bases[i] = _bind(target, p.starts[i], spans(p)[i], profile)
             bindings.append(binding)
-    lanes = heuristics.rules(profile).workgroup(p.batches * p.m * p.n)
-    c_type = None if c is None else c.data_type
+    lanes = device_class(profile).workgroup(p.batches * p.m * p.n)
+    c_type = None if t.c is None else _type_of(t.c)
     return [
         replace(one, params={**one.params, **panels}),
         split_k.summed(p, node, c_type, bindings, bases, lanes, profile),
@@ -106,85 +120,25 @@ def in_parts(
 
 
 def one_dispatch(
-    piece: Piece, node: KernelNode, a: Access | Scratch, b: Access | Scratch,
-    c: Access | Scratch | None, out: Access | Scratch, schedule: Schedule, profile: DeviceProfile,
+    piece: Piece, node: KernelNode, t: Tensors, schedule: Schedule, profile: DeviceProfile,
     aligned: bool = False,
 ) -> Dispatch:
-    """``aligned``: the kernels of mixed types by vectors are to be had too."""
-    p, kernel = piece.product, schedule.kernel
-    data_type = p.data_type
-    c_type = None if c is None else _type_of(c)
-    out_type = "float32" if isinstance(out, Scratch) else node.out_type
-    a_size, b_size = (DATA_TYPES[_type_of(operand)].size for operand in (a, b))
-    reach = spans(p)
-    # A part of what exceeds a storage buffer begins where it likes, which texels can't: they are of
-    # all of it.
-    most = profile.max_storage_buffer_range
-    room = {"float32": 4 * profile.max_texel_buffer_elements}
-    read = [target for target in (a, b, c) if target is not None]
-    texels = schedule.load == "texel" and all(
-        _bytes(target) <= room.get(_type_of(target), most) for target in read
-    )
-    bindings, bases = [], []
-    for target, start, size, elements in (
-        (a, piece.a, a_size, reach[0]),
-        (b, piece.b, b_size, reach[1]),
-        (c, piece.c, DATA_TYPES[c_type].size if c_type else 0, reach[2]),
-        (out, piece.out, DATA_TYPES[out_type].size, reach[3]),
-    ):
-        if target is None:
-            bases.append(0)
-            continue
-        whole = texels and target is not out
-        binding, base = _bind(target, start, size, elements, profile, whole)
-        bindings.append(binding)
-        bases.append(base)
-    scale = node.operand("scale")
-    if scale is not None:
-        weights = 0 if p.quantized == "a" else 1
-        if bindings[weights].size is not None or bases[weights]:
-            raise Unsupported("weights with scales of blocks that are larger than a binding")
-        bindings.append(Binding(scale.value))
-    extra = fused.nothing(out_type) if isinstance(out, Scratch) else fused.build(node)
-    if kernel == "matmul" and c is not None and not (p.quantized or isinstance(out, Scratch)):
-        if heuristics.rules(profile).merges_epilogues:
-            extra = fused.merged(node, extra, bindings[0])
-    # Others of mixed types are in the pack without vectors alone.
-    plain = p.quantized or data_type == out_type and c_type in (None, data_type)
-    aligned = aligned or plain or bool(node.epilogue)
-    if kernel == coopmat.KERNEL:
-        by_vectors = coopmat.vectors(p, bases) if aligned else (False,) * 3
-        a_vector, b_vector, _ = by_vectors
-        spec = coopmat.spec(
-            data_type, c_type, out_type, (p.a_transposed, p.b_transposed), by_vectors,
-            profile.features, extra,
-        )
-    elif kernel == coopmat2.KERNEL:
-        a_vector = b_vector = coopmat2.whole_vectors(p)
-        spec = coopmat2.spec(
-            c_type, out_type, (p.a_transposed, p.b_transposed), a_vector,
-            coopmat2.stores_tensor(p, bases[3], out_type, schedule, profile), profile.features,
-            extra,
-        )
-    else:
-        a_vector, b_vector = vectors(p, bases) if aligned else (False, False)
-        if kernel == "matvec":
-            b_vector = a_vector and (p.a_transposed or _divides(bases[1], *p.b_batch))
-            a_vector = b_vector
-        wide = kernel == "matmul_tiled" and a_vector and b_vector and _wide(p, bases, schedule)
-        spec = product_spec(
-            kernel, data_type, c_type, out_type, p.a_transposed, p.b_transposed, a_vector,
-            b_vector, profile.features, extra, texels=texels, wide=wide,
-            weights=(p.quantized, _type_of(a if p.quantized == "a" else b)), blocks=p.block > 0,
-        )
+    """``aligned``: operands of mixed types may be loaded in vectors too."""
+    p = piece.product
+    texels = schedule.load == "texel" and _are_texels(t, profile)
+    bindings, bases = _bindings(piece, node, t, texels, profile)
+    extra = _epilogue(p, node, t, schedule.kernel, bindings[0], profile)
+    # For mixed types the shader archive has only the scalar variant.
+    mixed = any(_type_of(other) != p.data_type for other in (t.c, t.out) if other is not None)
+    aligned = aligned or not mixed or bool(p.quantized or node.epilogue)
+    spec, widths = _spec(p, t, schedule, bases, aligned, texels, extra, profile)
     rows, columns = tile_shape(p, schedule)
     groups = p.batches * ceil_divide(p.m, rows) * ceil_divide(p.n, columns)
     params = {**parameters(p, bases), "b_panel": _panel_step(p, columns), **extra.values}
     if p.quantized:
         params["zero_point"] = p.zero_point
-    if scale is not None:
+    if p.block:
         params["block_bits"] = p.block.bit_length() - 1
-    widths = f"{'sv'[a_vector]}{'sv'[b_vector]}" + "x" * texels
     transposed = f"{'t' if p.a_transposed else 'n'}{'t' if p.b_transposed else 'n'}"
     return Dispatch(
         spec,
@@ -192,13 +146,92 @@ def one_dispatch(
         grid(groups, profile),
         params,
         dict(schedule.numbers),
-        kernel,
+        schedule.kernel,
         f"{transposed} {widths} {rows}x{columns}",
         2 * p.batches * p.m * p.n * p.k + extra.flops,
         p.batches * (
-            a_size * p.m * p.k + b_size * p.k * p.n + DATA_TYPES[out_type].size * p.m * p.n
+            _itemsize(t.a) * p.m * p.k + _itemsize(t.b) * p.k * p.n + _itemsize(t.out) * p.m * p.n
         ) + extra.bytes,
     )
+
+
+def _are_texels(t: Tensors, profile: DeviceProfile) -> bool:
+    """Whether all that is read can be. A part of a tensor larger than a storage buffer may begin at
+    any element, which texels can't: they are of the whole tensor."""
+    most = profile.max_storage_buffer_range
+    room = {"float32": 4 * profile.max_texel_buffer_elements}
+    return all(
+        _bytes(target) <= room.get(_type_of(target), most)
+        for target in (t.a, t.b, t.c) if target is not None
+    )
+
+
+def _bindings(
+    piece: Piece, node: KernelNode, t: Tensors, texels: bool, profile: DeviceProfile
+) -> tuple[list[Binding], list[int]]:
+    """What is bound for a, b, c, out and scales, and the first elements of the first four in
+    their bindings."""
+    p, bindings, bases = piece.product, [], [0, 0, 0, 0]
+    targets, starts = (t.a, t.b, t.c, t.out), (piece.a, piece.b, piece.c, piece.out)
+    for i, (target, start, elements) in enumerate(zip(targets, starts, spans(p), strict=True)):
+        if target is not None:
+            whole = texels and target is not t.out
+            binding, bases[i] = _bind(target, start, elements, profile, whole)
+            bindings.append(binding)
+    scale = node.operand("scale")
+    if scale is not None:
+        weights = 0 if p.quantized == "a" else 1
+        if bindings[weights].size is not None or bases[weights]:
+            raise Unsupported("weights with scales of blocks that are larger than a binding")
+        bindings.append(Binding(scale.value))
+    return bindings, bases
+
+
+def _epilogue(
+    p: Product, node: KernelNode, t: Tensors, kernel: str, unused: Binding, profile: DeviceProfile
+) -> fused.Epilogue:
+    """What is computed of the sums before they are stored. ``unused``: stands in for operands that
+    a merged epilogue doesn't read."""
+    if isinstance(t.out, Scratch):
+        return fused.nothing("float32")
+    extra = fused.build(node)
+    merges = kernel == "matmul" and t.c is not None and not p.quantized
+    if merges and device_class(profile).merges_epilogues:
+        return fused.merged(node, extra, unused)
+    return extra
+
+
+def _spec(
+    p: Product, t: Tensors, schedule: Schedule, bases: Sequence[int], aligned: bool, texels: bool,
+    extra: fused.Epilogue, profile: DeviceProfile,
+) -> tuple[KernelSpec, str]:
+    """The module, and how a and b are loaded as reports name it. ``aligned``: the module may load
+    vectors."""
+    kernel, features = schedule.kernel, profile.features
+    c_type = None if t.c is None else _type_of(t.c)
+    out_type = _type_of(t.out)
+    transposed = p.a_transposed, p.b_transposed
+    if kernel == coopmat.KERNEL:
+        by_vectors = coopmat.vectors(p, bases) if aligned else (False,) * 3
+        a_vector, b_vector, _ = by_vectors
+        spec = coopmat.spec(p.data_type, c_type, out_type, transposed, by_vectors, features, extra)
+    elif kernel == coopmat2.KERNEL:
+        a_vector = b_vector = coopmat2.whole_vectors(p)
+        stores = coopmat2.stores_tensor(p, bases[3], out_type, schedule, profile)
+        spec = coopmat2.spec(c_type, out_type, transposed, a_vector, stores, features, extra)
+    else:
+        a_vector, b_vector = vectors(p, bases) if aligned else (False, False)
+        if kernel == "matvec":
+            a_vector &= p.a_transposed or _divides(bases[1], *p.b_batch)
+            b_vector = a_vector
+        wide = kernel == "matmul_tiled" and a_vector and b_vector and _wide(p, bases, schedule)
+        spec = product_spec(
+            kernel, p.data_type, c_type, out_type, *transposed, a_vector, b_vector, features, extra,
+            texels=texels, wide=wide,
+            weights=(p.quantized, _type_of(t.a if p.quantized == "a" else t.b)),
+            blocks=p.block > 0,
+        )
+    return spec, f"{'sv'[a_vector]}{'sv'[b_vector]}" + "x" * texels
 
 
 def _panel_step(p: Product, columns: int) -> int:

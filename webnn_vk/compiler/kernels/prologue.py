@@ -50,7 +50,7 @@ def _applied(
     loaded = spec.buffers[at]
     assert loaded.portions == 1, "what is larger than a binding is computed apart"
     shape = before.output.shape
-    accesses = list(dict.fromkeys((*before.operands.values(), *before.sides)))
+    accesses = list(dict.fromkeys((*before.operands.values(), *before.side_inputs)))
     texels = texel_bytes(profile, loaded.load)
     buffers, params, values, loads = [], [], {}, []
     for number, access in enumerate(accesses):

@@ -15,7 +15,7 @@ from webnn_vk.support.integers import ceil_divide
 from ..types.access import strides
 from .choose import choose
 from .dispatch import Unsupported, workgroup
-from .heuristics import rules
+from .heuristics import device_class
 from .loads import texel_bytes
 from .schedule import Schedule
 
@@ -153,7 +153,7 @@ def chunked_schedules(problem: Rows, profile: DeviceProfile) -> list[Schedule]:
     budget = loop_budget(profile)
     rows, length = problem.rows, problem.length
     least = 1 if budget is None or length <= budget // 2 else ceil_divide(2 * length, budget)
-    wanted = max(least, rules(profile).chunks(rows, length))
+    wanted = max(least, device_class(profile).chunks(rows, length))
     return [
         schedule
         for chunks in sorted({least, wanted})
@@ -224,5 +224,5 @@ def launch(count: int, lanes: int, profile: DeviceProfile) -> tuple[int, int]:
     ``lanes`` is 1, one invocation per row."""
     if lanes > 1:
         return lanes, count
-    size = workgroup(profile, rules(profile).workgroup(count))
+    size = workgroup(profile, device_class(profile).workgroup(count))
     return size, ceil_divide(count, size)

@@ -1,8 +1,8 @@
-"""Matrix products with few outputs and a long inner dimension, cut into parts along it: every part
-is a batch of a product by one of the kernels with tiles, whose sums go to scratch memory, and a
-second dispatch adds them up. The order is fixed: results are the same at every run.
+"""Matrix products with few outputs and a long inner dimension, which is cut into parts.
 
-A schedule with several ``parts`` computes so.
+Each part is a batch of a product that one of the tiled kernels computes. The sums of the parts go
+to scratch memory, and a second dispatch adds them up. The order is fixed, so results are the same
+in every run. A schedule with several ``parts`` computes this way.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MOST_OUTPUTS = 1 << 18
 def schedules(
     p: Product, tilings: Sequence[Schedule], profile: DeviceProfile
 ) -> list[Schedule]:
-    """What the device could compute a product by, of these ways to compute a part of it."""
+    """The schedules by which the device could compute a product, given schedules for one part."""
     if len(p.batch) >= BATCH_RANK or p.data_type not in FLOAT_TYPES or p.block:
         return []  # scales of blocks are found by the position along all of the inner dimension
     outputs = p.batches * p.m * p.n
@@ -52,7 +52,7 @@ def schedules(
 
 
 def scratch_bytes(p: Product, count: int) -> int:
-    """What the sums of all parts take."""
+    """Bytes of the sums of all parts."""
     return 4 * count * p.batches * p.m * p.n
 
 
@@ -92,9 +92,9 @@ def summed(
     p: Product, node: KernelNode, c_type: str | None, bindings: Sequence[Binding],
     bases: Sequence[int], lanes: int, profile: DeviceProfile,
 ) -> Dispatch:
-    """The dispatch that adds up what the parts of a product came to, ``lanes`` invocations a
-    workgroup. ``bindings``: the sums, the addend if there is one, the output; ``bases``: the first
-    elements of a, b, c and out in their bindings."""
+    """The dispatch that adds up the parts of a product, with ``lanes`` invocations a workgroup.
+    ``bindings``: the sums, the addend if there is one, the output; ``bases``: the first elements of
+    a, b, c and out in their bindings."""
     (sums, *_), (*_, out_base) = bindings, bases
     assert isinstance(sums.value, Scratch)
     count = sums.value.size // scratch_bytes(p, 1)

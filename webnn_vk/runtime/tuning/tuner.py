@@ -15,10 +15,12 @@ from webnn_vk.codegen.store import ShaderUnavailable
 from webnn_vk.compiler.kernels import (
     Dispatch,
     KernelNode,
+    KernelTarget,
     Schedule,
     Unsupported,
-    family_of,
+    packed,
     packing_of,
+    solver_of,
 )
 from webnn_vk.compiler.kernels.choose import modelled, ranked
 from webnn_vk.compiler.kernels.node import view
@@ -161,13 +163,12 @@ def tune(
 def _problems(nodes: Iterable[KernelNode], device: DriverMemory) -> list[_Problem]:
     found: dict[tuple[str, str], _Problem] = {}
     for node in nodes:
-        family = family_of(node)
-        problem = family.problem(node)
-        key = family.decides(problem), problem_class(problem)
+        solver, problem = solver_of(node)
+        key = solver.name, problem_class(problem)
         if key in found:
             found[key].kernels += 1
             continue
-        candidates = family.candidates(problem, device.profile)
+        candidates = solver.candidates(problem, device.profile)
         if len(candidates) > 1:
             found[key] = _Problem(*key, problem, node, candidates)
     return list(found.values())
@@ -213,11 +214,9 @@ def _outcome(
     )
 
 
-def _packed(p: _Problem, schedule: Schedule, device: DriverMemory) -> tuple[KernelNode, Any]:
-    """The kernel with its constants packed as for a schedule, and its problem then."""
-    family = family_of(p.node)
-    node = family.pack(p.node, device.profile, {(p.family, p.text): schedule})
-    return node, family.problem(node)
+def _packed(p: _Problem, schedule: Schedule, device: DriverMemory) -> KernelNode:
+    """The kernel with its constants packed as a schedule reads them best."""
+    return packed(p.node, KernelTarget(device.profile, {(p.family, p.text): schedule}))
 
 
 def _entries(
@@ -225,9 +224,8 @@ def _entries(
 ) -> list[tuple[str, str, Schedule]]:
     """Under what a schedule is kept: the problem's class, and that of the problem which the kernel
     has once its constants are packed for it."""
-    _, packed = _packed(p, schedule, device)
-    name = family_of(p.node).decides(packed)
-    keys = dict.fromkeys(((p.family, p.text), (name, problem_class(packed))))
+    solver, problem = solver_of(_packed(p, schedule, device))
+    keys = dict.fromkeys(((p.family, p.text), (solver.name, problem_class(problem))))
     return [(family, text, schedule) for family, text in keys]
 
 
@@ -236,11 +234,11 @@ def _dispatches(
     available: Callable[[KernelSpec], bool],
 ) -> list[Dispatch]:
     """A kernel by a schedule, its constants packed for it. Unsupported where that can't be had."""
-    family, profile = family_of(p.node), device.profile
-    node, packed = _packed(p, schedule, device)
-    if schedule not in family.candidates(packed, profile):
+    profile, node = device.profile, _packed(p, schedule, device)
+    solver, problem = solver_of(node)
+    if schedule not in solver.candidates(problem, profile):
         raise Unsupported("not with its constants packed")
-    planned = family.lowered(node, packed, schedule, profile)
+    planned = solver.lowered(node, problem, schedule, profile)
     for dispatch in (*planned, *packing_of(planned, profile)):
         if not available(dispatch.spec):
             raise Unsupported(f"no shader for {dispatch.kernel}")
@@ -253,8 +251,8 @@ def _measure(
 ) -> tuple[tuple[Measured, ...], str]:
     """The schedules measured in turns, those alone whose results are the plain kernel's."""
     profile = device.profile
-    family = family_of(p.node)
-    plain = family.lowered(p.node, p.problem, p.candidates[0], profile)
+    solver, problem = solver_of(p.node)
+    plain = solver.lowered(p.node, problem, p.candidates[0], profile)
     size = max(1, sum(access.size for access in p.node.outputs))
     fan = max(1.0, sum(dispatch.flops for dispatch in plain) / (2 * size))
     bench = Workbench(device, p.node, fan)

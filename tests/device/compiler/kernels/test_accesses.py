@@ -10,9 +10,9 @@ import pytest
 from tests.support.comparing import assert_close, profile_for
 from tests.support.drivers import require_vulkan
 from tests.support.graphs import graph_of
-from tests.support.running import device_profile
+from tests.support.running import device_profile, plan
 from webnn_vk.compiler.ir import Emitter, Value
-from webnn_vk.compiler.kernels import KernelNode, plan
+from webnn_vk.compiler.kernels import KernelNode
 from webnn_vk.compiler.kernels.absorb import absorb
 from webnn_vk.compiler.kernels.fusion import fuse
 from webnn_vk.compiler.kernels.lower import kernelize

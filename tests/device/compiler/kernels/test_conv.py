@@ -9,8 +9,8 @@ from tests.support.cases.conv import OPERATORS, random_case
 from tests.support.comparing import WAYS, assert_close, profile_for, random_array
 from tests.support.drivers import require_vulkan
 from tests.support.profiles import stored_profile
-from tests.support.running import node_of
-from webnn_vk.compiler.kernels import KernelNode, Schedule, plan
+from tests.support.running import node_of, plan
+from webnn_vk.compiler.kernels import KernelNode, Schedule
 from webnn_vk.compiler.kernels.conv import Conv, geometry
 from webnn_vk.compiler.kernels.heuristics.gpu import Gpu
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor

@@ -11,8 +11,8 @@ import pytest
 from tests.support.comparing import random_array
 from tests.support.drivers import require_vulkan
 from tests.support.matrices import SHAPES, emulating
-from tests.support.running import device_profile, node_of, run, schedules_of
-from webnn_vk.compiler.kernels import coopmat, plan
+from tests.support.running import device_profile, node_of, plan, run, schedules_of
+from webnn_vk.compiler.kernels import coopmat
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES
 from webnn_vk.driver.device_profile import DeviceProfile
 

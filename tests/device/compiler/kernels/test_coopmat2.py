@@ -11,9 +11,16 @@ import pytest
 from tests.support.comparing import random_array
 from tests.support.drivers import require_vulkan
 from tests.support.matrices import emulating_flexible
-from tests.support.running import device_profile, node_of, run, schedules_of
+from tests.support.running import device_profile, node_of, plan, run, schedules_of
 from webnn_vk.compiler.ir import Emitter, Graph, Value
-from webnn_vk.compiler.kernels import KernelNode, Schedule, coopmat2, kernel_nodes, plan
+from webnn_vk.compiler.kernels import (
+    KernelNode,
+    KernelTarget,
+    Schedule,
+    coopmat2,
+    kernel_nodes,
+    packed,
+)
 from webnn_vk.compiler.kernels.matmul import MATMUL
 from webnn_vk.compiler.passes import Compilation
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
@@ -190,10 +197,10 @@ def test_weights_in_panels() -> None:
     profile = _gpu()
     x, w, c = (random_array(rng, "float16", s) for s in ((48, 40), (40, 72), (72,)))
     node, arrays = _fused(profile, x, w, c, lambda b, v, c: b.add(v, c))
-    packed = MATMUL.pack(node, profile, {})
-    (dispatch,) = plan(packed, profile)
+    panels = packed(node, KernelTarget(profile))
+    (dispatch,) = plan(panels, profile)
     assert dispatch.kernel == coopmat2.KERNEL and dispatch.params["b_panel"] == 32 * 40
-    ((plain,), (by_panels,)) = (run(n, arrays, profile) for n in (node, packed))
+    ((plain,), (by_panels,)) = (run(n, arrays, profile) for n in (node, panels))
     np.testing.assert_array_equal(by_panels, plain)
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from tests.support.cases.copy import OPERATORS, any_case
 from tests.support.moving import assert_every_bit_kept, assert_moved_in_parts
-from tests.support.running import assert_same_bits, device_profile, node_of, random_bits, run
-from webnn_vk.compiler.kernels import plan
+from tests.support.running import assert_same_bits, device_profile, node_of, plan, random_bits, run
 
 
 @pytest.mark.parametrize("masked", (False, True), ids=("native", "emulated"))

@@ -8,11 +8,10 @@ from hypothesis import given, settings
 
 from tests.support.cases.elementwise import MASKED, OPERATOR_NAMES, nodes, values
 from tests.support.contexts import open_context
-from tests.support.running import device_profile, node_of, run
+from tests.support.running import device_profile, node_of, plan, run
 from tests.support.ulp import assert_as_reference
 from webnn_vk import MLGraphBuilder
 from webnn_vk.compiler.ir import Node, Value
-from webnn_vk.compiler.kernels import plan
 
 # Where the reference rounds otherwise than the kernel, in units of the last place of float32.
 ULP = {

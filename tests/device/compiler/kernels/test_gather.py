@@ -7,8 +7,7 @@ import pytest
 
 from tests.support.cases.gather import OPERATORS, any_case, random_case, random_indices
 from tests.support.moving import assert_every_bit_kept, assert_moved_in_parts
-from tests.support.running import assert_same_bits, device_profile, node_of, random_bits, run
-from webnn_vk.compiler.kernels import plan
+from tests.support.running import assert_same_bits, device_profile, node_of, plan, random_bits, run
 from webnn_vk.compiler.ops.gather import INDEX_TYPES
 from webnn_vk.compiler.types.data_types import ALL_TYPES
 

@@ -11,9 +11,9 @@ import pytest
 from tests.support import kernels
 from tests.support.drivers import require_vulkan
 from tests.support.profiles import stored_profile
-from tests.support.running import device_profile, node_of, run
+from tests.support.running import device_profile, node_of, plan, run
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
-from webnn_vk.compiler.kernels import KernelNode, family_of
+from webnn_vk.compiler.kernels import KernelNode
 from webnn_vk.compiler.kernels.expression import HALF_CONVERSIONS
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 
@@ -85,7 +85,7 @@ def test_products_of_halves(promised):
     node, arrays = node_of("matmul", a, b)
     plain = device_profile(device_type="discrete")
     profile = plain.replace(features=plain.features | HALF_CONVERSIONS)
-    (dispatch,) = family_of(KernelNode.of(node)).plan(KernelNode.of(node), profile)
+    (dispatch,) = plan(node, profile)
     assert dispatch.spec.features >= HALF_CONVERSIONS
     (result,) = run(node, arrays, profile)
     np.testing.assert_array_equal(result, run(node, arrays, plain)[0])
@@ -95,7 +95,7 @@ def test_modules_with_their_modes_are_valid():
     given = MLOperandDescriptor("float16", (64, 64))
     kernel = KernelNode.of(node_of("matmul", given, given)[0])
     profile = stored_profile("amd_rdna3").masked(["cooperative_matrix"])
-    (dispatch,) = family_of(kernel).plan(kernel, profile)
+    (dispatch,) = plan(kernel, profile)
     assert dispatch.spec.features >= HALF_CONVERSIONS
     kernels.validate(kernels.compile_spec(dispatch.spec))
 
@@ -103,5 +103,5 @@ def test_modules_with_their_modes_are_valid():
 def test_kernels_that_wait_for_memory_are_the_same_on_all_devices():
     given = MLOperandDescriptor("float16", (64, 64))
     kernel = KernelNode.of(node_of("add", given, given)[0])
-    (dispatch,) = family_of(kernel).plan(kernel, stored_profile("amd_rdna3"))
+    (dispatch,) = plan(kernel, stored_profile("amd_rdna3"))
     assert not dispatch.spec.features & HALF_CONVERSIONS

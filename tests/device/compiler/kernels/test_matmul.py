@@ -9,8 +9,7 @@ from tests.support.cases.matmul import gemm_node, matmul_node
 from tests.support.comparing import WAYS, assert_close, profile_for, random_array
 from tests.support.drivers import require_vulkan
 from tests.support.profiles import stored_profile
-from tests.support.running import device_profile, node_of
-from webnn_vk.compiler.kernels import plan
+from tests.support.running import device_profile, node_of, plan
 from webnn_vk.compiler.kernels.dispatch import Scratch
 from webnn_vk.compiler.kernels.heuristics.gpu import Gpu
 from webnn_vk.compiler.kernels.matmul import MATMUL

@@ -8,8 +8,7 @@ import pytest
 from tests.support.cases.pool import POOLS, random_case
 from tests.support.comparing import WAYS, assert_close, profile_for, random_array
 from tests.support.drivers import require_vulkan
-from tests.support.running import node_of, run
-from webnn_vk.compiler.kernels import plan
+from tests.support.running import node_of, plan, run
 from webnn_vk.compiler.ops import OPERATORS
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from tests.support.comparing import WAYS, assert_close, profile_for, random_array
 from tests.support.drivers import require_vulkan
-from tests.support.running import node_of, run
-from webnn_vk.compiler.kernels import plan
+from tests.support.running import node_of, plan, run
 
 TYPES = ("float32", "float16", "uint8", "int8")
 

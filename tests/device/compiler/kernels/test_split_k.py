@@ -10,7 +10,14 @@ from tests.support.comparing import random_array
 from tests.support.drivers import require_vulkan
 from tests.support.forced import pretended_gpu
 from tests.support.running import device_profile, node_of, run, schedules_of
-from webnn_vk.compiler.kernels import KernelNode, Schedule, coopmat, family_of
+from webnn_vk.compiler.kernels import (
+    KernelNode,
+    KernelTarget,
+    Schedule,
+    coopmat,
+    packed,
+    solver_of,
+)
 from webnn_vk.compiler.kernels.schedule import problem_class
 from webnn_vk.driver.device_profile import DeviceProfile
 
@@ -92,10 +99,10 @@ def test_a_packed_weight() -> None:
     node, arrays = node_of("matmul", a, b)
     (expected,) = node.evaluate(arrays.get)
     kernel = KernelNode.of(node)
-    family = family_of(kernel)
-    plain = family.problem(kernel)
+    _, plain = solver_of(kernel)
     for schedule in _cut(node, profile, 2):
-        packed = family.pack(kernel, profile, {("matmul", problem_class(plain)): schedule})
-        assert family.problem(packed).panel
-        (computed,) = run(packed, arrays, profile, schedule)
+        tuned = {("matmul", problem_class(plain)): schedule}
+        panels = packed(kernel, KernelTarget(profile, tuned))
+        assert solver_of(panels)[1].panel
+        (computed,) = run(panels, arrays, profile, schedule)
         np.testing.assert_allclose(computed, expected, rtol=2e-4, atol=2e-4)

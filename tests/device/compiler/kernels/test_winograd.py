@@ -9,11 +9,11 @@ from tests.support.comparing import assert_close, profile_for, random_array
 from tests.support.contexts import open_context
 from tests.support.drivers import require_vulkan
 from tests.support.forced import pretended_gpu
-from tests.support.running import node_of, run
+from tests.support.running import node_of, plan, run
 from webnn_vk import MLGraphBuilder, MLOperandDescriptor
 from webnn_vk.api.graph_source import source_of
 from webnn_vk.compiler.ir import Node
-from webnn_vk.compiler.kernels import KernelNode, Schedule, plan
+from webnn_vk.compiler.kernels import KernelNode, Schedule
 from webnn_vk.compiler.kernels.conv import Conv, geometry
 from webnn_vk.compiler.kernels.heuristics.gpu import Gpu
 from webnn_vk.compiler.kernels.heuristics.rules import Rules

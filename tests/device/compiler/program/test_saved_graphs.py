@@ -163,7 +163,7 @@ from webnn_vk.tools.devices import open_context
 def refuse(*args, **named):
     raise AssertionError("this process compiles nothing")
 
-webnn_vk.api.build.compile_program = webnn_vk.compiler.kernels.plan = refuse
+webnn_vk.api.build.compile_program = webnn_vk.compiler.kernels.lower.plan = refuse
 webnn_vk.compiler.ir.graph.Graph.__init__ = webnn_vk.compiler.ir.graph.Node.__init__ = refuse
 webnn_vk.api.builder.MLGraphBuilder.__init__ = Compiler.compile = refuse
 device, folder = sys.argv[1:]

@@ -13,8 +13,9 @@ from tests.conformance.differential.graphs import graphs
 from tests.support.cases.movements import MOVES, PERMUTATIONS, moving_graphs
 from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
 from tests.support.profiles import stored_profile
+from tests.support.running import plan
 from webnn_vk.compiler.ir import Emitter, Graph, Value
-from webnn_vk.compiler.kernels import KernelGraph, KernelNode, family_of, plan
+from webnn_vk.compiler.kernels import KernelGraph, KernelNode, family_of
 from webnn_vk.compiler.kernels.absorb import absorb, remove_dead
 from webnn_vk.compiler.kernels.fusion import fuse
 from webnn_vk.compiler.kernels.lower import kernelize
@@ -157,7 +158,7 @@ def test_element_wise_operators_read_what_is_split_turned_and_sliced():
     done = absorbed(graph_of(emit, {"y": y}, a, b))
     (node,) = done.nodes
     assert node.titles == ("sigmoid", "mul", "sub")
-    accesses = [node.operands["input"], *node.sides]
+    accesses = [node.operands["input"], *node.side_inputs]
     assert [(x.value, x.strides, x.offset) for x in accesses] == [
         (a, (6, 1), 0), (a, (6, 1), 3), (b, (1, 9), 11)
     ]
@@ -182,7 +183,7 @@ def test_fused_steps_read_through_movements():
     y = emit.relu(emit.add(emit.matmul(a, b), emit.transpose(c)))
     graph = graph_of(emit, {"y": y}, a, b, c)
     (node,) = absorbed(graph).nodes
-    assert [(x.value, x.strides) for x in node.sides] == [(c, (1, 4))]
+    assert [(x.value, x.strides) for x in node.side_inputs] == [(c, (1, 4))]
     # What can't be bound whole is copied.
     small = absorb(fuse(kernelize(graph), PROFILE), limit=c.descriptor.byte_length - 4)
     assert copies(small) == ["transpose"]

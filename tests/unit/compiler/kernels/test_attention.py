@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.graphs import graph_input, graph_of
 from tests.support.profiles import NAMES, stored_profile
-from tests.support.running import node_of
+from tests.support.running import node_of, plan
 from webnn_vk.compiler.ir import Emitter
-from webnn_vk.compiler.kernels import FAMILIES, DeviceWork, lower_graph, plan
+from webnn_vk.compiler.kernels import FAMILIES, DeviceWork, lower_graph
 from webnn_vk.compiler.kernels.attention import shared_bytes, tiled_bytes
 from webnn_vk.compiler.passes import DEVICE_PASSES, Compilation, remove_dead_code, run_passes
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES

@@ -9,16 +9,20 @@ from typing import Any
 
 import pytest
 
-import webnn_vk.compiler.kernels
 from tests.support.golden import Golden
 from tests.support.profiles import NAMES, golden_name, stored_profile
-from tests.support.running import node_of
-from webnn_vk.compiler.kernels import FAMILIES, KernelNode, Schedule, Unsupported, family_of
-from webnn_vk.compiler.kernels.choose import choose
-from webnn_vk.compiler.kernels.heuristics import rules
-from webnn_vk.compiler.kernels.heuristics.gpu import Gpu
-from webnn_vk.compiler.kernels.heuristics.seeds import SEEDS
-from webnn_vk.compiler.kernels.heuristics.software import Software
+from tests.support.running import node_of, plan
+from webnn_vk.compiler import kernels
+from webnn_vk.compiler.kernels import (
+    FAMILIES,
+    KernelNode,
+    KernelTarget,
+    Schedule,
+    Unsupported,
+    solver_of,
+)
+from webnn_vk.compiler.kernels.choose import _RULES, choose
+from webnn_vk.compiler.kernels.heuristics import DEVICE_CLASSES, Gpu, Software, device_class
 from webnn_vk.compiler.kernels.schedule import problem_class
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -122,10 +126,7 @@ CASES = cases()
 
 
 def chosen(node: KernelNode, profile: DeviceProfile) -> Schedule:
-    family = family_of(node)
-    problem = family.problem(node)
-    candidates = family.candidates(problem, profile)
-    return choose(family.decides(problem), candidates, problem, profile)
+    return kernels.plan(node, KernelTarget(profile)).schedule
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -154,13 +155,12 @@ def test_what_is_chosen_is_a_candidate(name: str) -> None:
     profile = stored_profile(name)
     several = set()
     for case in CASES:
-        family = family_of(case.node)
-        problem = family.problem(case.node)
+        solver, problem = solver_of(case.node)
         hash(problem)
-        candidates = family.candidates(problem, profile)
+        candidates = solver.candidates(problem, profile)
         assert len(set(candidates)) == len(candidates), case.title
         assert chosen(case.node, profile) in candidates, case.title
-        several |= {family.name} if len(candidates) > 1 else set()
+        several |= {case.node.lowering.family} if len(candidates) > 1 else set()
     assert several >= {"matmul", "conv", "reduce", "softmax", "norm", "scan"}
 
 
@@ -169,10 +169,9 @@ def test_every_candidate_can_be_lowered(name: str) -> None:
     """A tuner may choose any of them: each has to keep to the device's limits."""
     profile = stored_profile(name)
     for case in CASES:
-        family = family_of(case.node)
-        problem = family.problem(case.node)
-        for schedule in family.candidates(problem, profile):
-            for dispatch in family.lower(case.node, problem, schedule, profile):
+        solver, problem = solver_of(case.node)
+        for schedule in solver.candidates(problem, profile):
+            for dispatch in solver.lower(case.node, problem, schedule, profile):
                 size = [dispatch.constants.get(axis, 1) for axis in ("LX", "LY", "LZ")]
                 what = f"{case.title}: {schedule}"
                 assert size[0] * size[1] * size[2] <= profile.max_workgroup_invocations, what
@@ -188,14 +187,13 @@ def test_what_was_tuned_outranks_the_heuristics(name: str) -> None:
     profile = stored_profile(name)
     asked = 0
     for case in CASES:
-        family = family_of(case.node)
-        problem = family.problem(case.node)
-        for schedule in family.candidates(problem, profile):
-            name = family.decides(problem)
+        solver, problem = solver_of(case.node)
+        for schedule in solver.candidates(problem, profile):
+            name = solver.name
             tuned = {(name, problem_class(problem)): schedule}
-            candidates = family.candidates(problem, profile)
+            candidates = solver.candidates(problem, profile)
             assert choose(name, candidates, problem, profile, tuned) == schedule
-            assert family.plan(case.node, profile, tuned)
+            assert kernels.plan(case.node, KernelTarget(profile, tuned)).schedule == schedule
             asked += schedule != chosen(case.node, profile)
     assert asked > 50
 
@@ -203,15 +201,15 @@ def test_what_was_tuned_outranks_the_heuristics(name: str) -> None:
 def _product() -> tuple[KernelNode, Any]:
     given = (MLOperandDescriptor("float32", (64, 64)),) * 2
     node = KernelNode.of(node_of("matmul", *given)[0])
-    return node, family_of(node).problem(node)
+    return node, solver_of(node)[1]
 
 
 def test_a_tuned_schedule_reaches_the_dispatch() -> None:
     node, problem = _product()
     profile = stored_profile("nvidia_h200")
-    (usual,) = family_of(node).plan(node, profile)
+    (usual,) = plan(node, profile)
     wanted = Schedule("matmul", (("LX", 8), ("LY", 8), ("TM", 4), ("TN", 4)))
-    (tuned,) = family_of(node).plan(node, profile, {("matmul", problem_class(problem)): wanted})
+    (tuned,) = plan(node, profile, {("matmul", problem_class(problem)): wanted})
     assert (usual.kernel, tuned.kernel) == ("matmul_tiled", "matmul")
     assert tuned.constants == dict(wanted.numbers)
 
@@ -220,7 +218,7 @@ def test_what_is_no_candidate_or_for_another_problem_is_ignored() -> None:
     node, problem = _product()
     profile = stored_profile("nvidia_h200")
     usual = chosen(node, profile)
-    candidates = family_of(node).candidates(problem, profile)
+    candidates = solver_of(node)[0].candidates(problem, profile)
     known = candidates[0]
     assert known != usual
     for tuned in (
@@ -238,20 +236,20 @@ def test_without_candidates_the_problem_is_named() -> None:
 
 
 # -- which rules
-def test_each_kind_of_device_has_its_rules() -> None:
-    kinds = {name: rules(stored_profile(name)).seed.name for name in NAMES}
-    assert kinds == {
+def test_each_class_of_devices_has_its_rules() -> None:
+    classes = {name: device_class(stored_profile(name)).name for name in NAMES}
+    assert classes == {
         "adreno_minimum": "adreno", "amd_rdna3": "amd", "intel_arc": "intel",
         "llvmpipe": "llvmpipe", "nvidia_h200": "nvidia",
     }
-    assert isinstance(rules(stored_profile("nvidia_h200")), Gpu)
-    assert isinstance(rules(stored_profile("llvmpipe")), Software)
+    assert isinstance(_RULES["nvidia"], Gpu)
+    assert isinstance(_RULES["llvmpipe"], Software)
     unknown = stored_profile("nvidia_h200").replace(vendor_id=0x1234)
-    assert rules(unknown).seed.name == "gpu"
-    assert rules(unknown.replace(device_type="cpu")).seed.name == "llvmpipe"
+    assert device_class(unknown).name == "gpu"
+    assert device_class(unknown.replace(device_type="cpu")).name == "llvmpipe"
     slow = stored_profile("llvmpipe").replace(slow_gathers=True)
-    assert rules(slow).seed.name == "llvmpipe-slow-gathers"
-    assert all(len(seed.source) > 40 for seed in SEEDS.values())
+    assert device_class(slow).name == "llvmpipe-slow-gathers"
+    assert all(len(device.source) > 40 for device in DEVICE_CLASSES.values())
 
 
 def test_schedules_are_plain_data() -> None:
@@ -277,7 +275,7 @@ def _mentions(path: Path) -> list[str]:
 
 
 def test_no_kernel_asks_for_an_operators_name_or_a_software_device() -> None:
-    folder = Path(webnn_vk.compiler.kernels.__file__).parent
+    folder = Path(kernels.__file__).parent
     modules = sorted(folder.rglob("*.py"))
     assert len(modules) > 30
     assert [place for path in modules for place in _mentions(path)] == []

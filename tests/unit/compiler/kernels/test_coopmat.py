@@ -10,9 +10,9 @@ import pytest
 from tests.support.cases.matmul import product_node
 from tests.support.matrices import shape
 from tests.support.profiles import NAMES, stored_profile
-from tests.support.running import node_of, schedules_of
+from tests.support.running import node_of, plan, schedules_of
 from webnn_vk.compiler.ir import Emitter, Graph, Value
-from webnn_vk.compiler.kernels import KernelNode, Schedule, catalogue, coopmat, lower_graph, plan
+from webnn_vk.compiler.kernels import KernelNode, Schedule, catalogue, coopmat, lower_graph
 from webnn_vk.compiler.kernels.dispatch import Dispatch
 from webnn_vk.compiler.kernels.matmul import MATMUL
 from webnn_vk.compiler.passes import Compilation

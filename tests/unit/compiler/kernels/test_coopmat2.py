@@ -10,7 +10,7 @@ import pytest
 from tests.support.cases.matmul import product_node
 from tests.support.matrices import flexible
 from tests.support.profiles import MATRICES2, NAMES, stored_profile
-from tests.support.running import schedules_of
+from tests.support.running import plan, schedules_of
 from webnn_vk.compiler.ir import Emitter, Graph, Value
 from webnn_vk.compiler.kernels import (
     KernelNode,
@@ -19,7 +19,6 @@ from webnn_vk.compiler.kernels import (
     coopmat,
     coopmat2,
     lower_graph,
-    plan,
 )
 from webnn_vk.compiler.kernels.coopmat_trial import tilings_of
 from webnn_vk.compiler.kernels.dispatch import Dispatch

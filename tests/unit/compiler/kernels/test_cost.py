@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.support.profiles import NAMES, stored_profile
 from tests.support.running import node_of
 from tests.unit.compiler.kernels.test_choose import CASES
-from webnn_vk.compiler.kernels import KernelNode, Schedule, Unsupported, family_of
+from webnn_vk.compiler.kernels import KernelNode, Schedule, Unsupported, solver_of
 from webnn_vk.compiler.kernels.choose import choose, modelled, ranked
-from webnn_vk.compiler.kernels.cost import KERNELS, Figures, estimate
-from webnn_vk.compiler.kernels.heuristics.seeds import SEEDS
+from webnn_vk.compiler.kernels.cost import KERNELS, CostParameters, estimate
+from webnn_vk.compiler.kernels.heuristics.device_classes import DEVICE_CLASSES
 from webnn_vk.compiler.kernels.product import Product
 from webnn_vk.compiler.kernels.rows import Rows
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
@@ -26,13 +26,15 @@ COSTS = st.floats(0.01, 200)
 
 
 @st.composite
-def figures(draw: st.DrawFn) -> Figures:
-    """A device of any kind."""
+def cost_parameters(draw: st.DrawFn) -> CostParameters:
+    """Any device."""
     costs = {name: draw(COSTS) for name in (
         "multiply_add", "storage", "texel", "shared", "store", "barrier", "group",
     )}
-    return Figures(units=draw(st.integers(1, 200)), width=draw(st.sampled_from([4, 8, 16, 32, 64])),
-                   registers=draw(st.integers(16, 1024)), **costs)
+    return CostParameters(
+        units=draw(st.integers(1, 200)), width=draw(st.sampled_from([4, 8, 16, 32, 64])),
+        registers=draw(st.integers(16, 1024)), **costs,
+    )
 
 
 @st.composite
@@ -67,10 +69,10 @@ TILES = [
 
 
 # -- more work is not cheaper
-@given(figures(), st.sampled_from(TILES), st.tuples(SIZES, SIZES, SIZES),
+@given(cost_parameters(), st.sampled_from(TILES), st.tuples(SIZES, SIZES, SIZES),
        st.tuples(*[st.integers(0, 500)] * 3))
 def test_products(
-    device: Figures, schedule: Schedule, sizes: tuple[int, ...], more: tuple[int, ...]
+    device: CostParameters, schedule: Schedule, sizes: tuple[int, ...], more: tuple[int, ...]
 ) -> None:
     small = estimate(product(*sizes), schedule, device)
     larger = [size + extra for size, extra in zip(sizes, more, strict=True)]
@@ -84,7 +86,7 @@ def convolution(channels: int, outputs: int, height: int, width: int) -> Any:
         (1, channels, height, width), (outputs, channels, 3, 3),
     )]
     node = KernelNode.of(node_of("conv2d", *given, padding=[1, 1, 1, 1])[0])
-    return family_of(node).problem(node)
+    return solver_of(node)[1]
 
 
 CONVOLUTIONS = [
@@ -99,20 +101,20 @@ CONVOLUTIONS = [
 
 
 @settings(max_examples=30)
-@given(figures(), st.sampled_from(CONVOLUTIONS), st.tuples(*[st.integers(1, 64)] * 4),
+@given(cost_parameters(), st.sampled_from(CONVOLUTIONS), st.tuples(*[st.integers(1, 64)] * 4),
        st.tuples(*[st.integers(0, 20)] * 4))
 def test_convolutions(
-    device: Figures, schedule: Schedule, sizes: tuple[int, ...], more: tuple[int, ...]
+    device: CostParameters, schedule: Schedule, sizes: tuple[int, ...], more: tuple[int, ...]
 ) -> None:
     larger = [size + extra for size, extra in zip(sizes, more, strict=True)]
     costs = [estimate(convolution(*s), schedule, device) for s in (sizes, larger)]
     assert 0 < costs[0] <= costs[1]
 
 
-@given(figures(), st.sampled_from([1, 32, 256]), st.tuples(SIZES, SIZES),
+@given(cost_parameters(), st.sampled_from([1, 32, 256]), st.tuples(SIZES, SIZES),
        st.tuples(*[st.integers(0, 500)] * 2))
 def test_rows(
-    device: Figures, lanes: int, sizes: tuple[int, int], more: tuple[int, int]
+    device: CostParameters, lanes: int, sizes: tuple[int, int], more: tuple[int, int]
 ) -> None:
     schedule = Schedule("group" if lanes > 1 else "invocation", (("lanes", lanes),))
     small = Rows(*sizes, contiguous=False)
@@ -120,9 +122,9 @@ def test_rows(
     assert 0 < estimate(small, schedule, device) <= estimate(large, schedule, device)
 
 
-@given(figures(), st.sampled_from(TILES), st.tuples(SIZES, SIZES, SIZES), st.data())
+@given(cost_parameters(), st.sampled_from(TILES), st.tuples(SIZES, SIZES, SIZES), st.data())
 def test_a_slower_device_is_not_faster(
-    device: Figures, schedule: Schedule, sizes: tuple[int, int, int], data: st.DataObject
+    device: CostParameters, schedule: Schedule, sizes: tuple[int, int, int], data: st.DataObject
 ) -> None:
     name = data.draw(st.sampled_from(["multiply_add", "storage", "texel", "shared", "group"]))
     slower = replace(device, **{name: 2 * getattr(device, name)})
@@ -134,7 +136,7 @@ def test_a_slower_device_is_not_faster(
 
 def test_what_the_terms_mean() -> None:
     """Two tiles of 8 × 64, one beside the other, by hand."""
-    device = Figures(units=1, width=8, registers=1024, multiply_add=1, storage=10, texel=2,
+    device = CostParameters(units=1, width=8, registers=1024, multiply_add=1, storage=10, texel=2,
                      shared=5, store=3, barrier=100, group=7)
     tile = Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", 8), ("TN", 8)))
     one = 7 + 100 * (64 * 1 + 16 * 10) + 64 * 3
@@ -148,12 +150,12 @@ def test_what_the_terms_mean() -> None:
 
 
 def test_a_kernel_that_it_does_not_know() -> None:
-    assert estimate(product(1, 1, 1), Schedule("unheard_of"), SEEDS["gpu"].figures) is None
+    assert estimate(product(1, 1, 1), Schedule("unheard_of"), DEVICE_CLASSES["gpu"].cost) is None
 
 
 def test_shared_gathers_decide_what_storage_costs() -> None:
     """The two kinds of CPU differ in what loads from storage buffers cost, in nothing else."""
-    slow, fast = (SEEDS[n].figures for n in ("llvmpipe-slow-gathers", "llvmpipe"))
+    slow, fast = (DEVICE_CLASSES[n].cost for n in ("llvmpipe-slow-gathers", "llvmpipe"))
     assert slow.storage > 5 * fast.storage and slow.texel == fast.texel
     assert replace(slow, storage=fast.storage, shared=fast.shared) == fast
 
@@ -164,9 +166,8 @@ def test_every_kernel_that_can_be_chosen_among_has_a_model(name: str) -> None:
     profile = stored_profile(name)
     asked = set()
     for case in CASES:
-        family = family_of(case.node)
-        problem = family.problem(case.node)
-        candidates = family.candidates(problem, profile)
+        solver, problem = solver_of(case.node)
+        candidates = solver.candidates(problem, profile)
         for schedule in candidates:
             if schedule.kernel in KERNELS:
                 cost = modelled(problem, schedule, profile)
@@ -181,11 +182,10 @@ def test_every_kernel_that_can_be_chosen_among_has_a_model(name: str) -> None:
 def test_candidates_in_order(profile: DeviceProfile, case: Any) -> None:
     """All of them and nothing else, what is chosen first, then the cheapest; each within the
     limits of the device."""
-    family = family_of(case.node)
-    problem = family.problem(case.node)
-    name = family.decides(problem)
+    solver, problem = solver_of(case.node)
+    name = solver.name
     try:
-        candidates = family.candidates(problem, profile)
+        candidates = solver.candidates(problem, profile)
     except Unsupported:
         return
     order = ranked(name, candidates, problem, profile)
@@ -196,7 +196,7 @@ def test_candidates_in_order(profile: DeviceProfile, case: Any) -> None:
     known = [cost for cost in costs if cost is not None]
     assert known == sorted(known) and costs[: len(known)] == known
     for schedule in order:
-        for dispatch in family.lower(case.node, problem, schedule, profile):
+        for dispatch in solver.lower(case.node, problem, schedule, profile):
             size = [dispatch.constants.get(axis, 1) for axis in ("LX", "LY", "LZ")]
             assert size[0] * size[1] * size[2] <= profile.max_workgroup_invocations
             limits = zip(size, profile.max_workgroup_size, strict=True)
@@ -211,9 +211,8 @@ def test_slow_gathers_put_texels_first() -> None:
     )
     given = (MLOperandDescriptor("float32", (128, 128)),) * 2
     node = KernelNode.of(node_of("matmul", *given)[0])
-    family = family_of(node)
-    problem = family.problem(node)
-    candidates = family.candidates(problem, profile)
+    solver, problem = solver_of(node)
+    candidates = solver.candidates(problem, profile)
     order = ranked("matmul", candidates, problem, profile.replace(slow_gathers=True))
     assert [s.load for s in order[:3]] == ["texel"] * 3
     costs = {

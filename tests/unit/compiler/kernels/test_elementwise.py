@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from tests.support.cases.elementwise import MASKED, OPERATOR_NAMES, nodes
 from tests.support.kernels import compile_spec
 from tests.support.profiles import NAMES, stored_profile
-from tests.support.running import node_of
+from tests.support.running import node_of, plan
 from webnn_vk.codegen.spirv import capabilities
 from webnn_vk.compiler.ir import Node, Value
-from webnn_vk.compiler.kernels import FAMILIES, Unsupported, plan
+from webnn_vk.compiler.kernels import FAMILIES, Unsupported
 from webnn_vk.compiler.kernels.addressing import Mode
 from webnn_vk.compiler.kernels.expression import reciprocal
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor

@@ -9,7 +9,7 @@ import pytest
 from tests.support.cases.epilogue import Chain
 from tests.support.graphs import graph_input, graph_of
 from tests.support.profiles import stored_profile
-from webnn_vk.compiler import kernels
+from tests.support.running import plan
 from webnn_vk.compiler.ir import Emitter, Graph
 from webnn_vk.compiler.kernels import FAMILIES, KernelGraph, KernelNode
 from webnn_vk.compiler.kernels.fusion import fuse
@@ -101,7 +101,7 @@ def test_fused_kernels_keep_to_the_descriptors(name: str) -> None:
         done = fuse(kernelize(graph), device)
         for node in done.nodes:
             assert isinstance(node, KernelNode)
-            for dispatch in kernels.plan(node, device):
+            for dispatch in plan(node, device):
                 assert dispatch.spec.binding_count <= limit, node.title
     assert len(done.nodes[0].epilogue) > 1
 

@@ -10,8 +10,9 @@ from tests.conformance.differential.graphs import assert_equal, graphs
 from tests.support.cases.random_chains import random_graphs
 from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
 from tests.support.profiles import stored_profile
+from tests.support.running import plan
 from webnn_vk.compiler.ir import Emitter, Graph
-from webnn_vk.compiler.kernels import KernelGraph, KernelNode, plan
+from webnn_vk.compiler.kernels import KernelGraph, KernelNode
 from webnn_vk.compiler.kernels.absorb import absorb
 from webnn_vk.compiler.kernels.fusion import MAX_STEPS, fuse
 from webnn_vk.compiler.kernels.lower import kernelize
@@ -46,7 +47,7 @@ def test_a_chain_joins_its_producer():
     assert node.titles == ("matmul", "add", "add [join]", "relu")
     assert node.sources == graph.nodes
     assert list(node.operands) == ["a", "b"]
-    assert [access.value for access in node.sides] == [bias, residual]
+    assert [access.value for access in node.side_inputs] == [bias, residual]
     # The result so far is the second operand of the second addition.
     assert [name for name, access in node.epilogue[1].operands.items() if access is None] == ["b"]
     feeds = random_feeds(graph)
@@ -93,7 +94,7 @@ def test_a_single_reader_and_no_output():
     # The first of two readers is fused, and what the other reads stored on the way; that comes
     # before the square root.
     assert titles(done) == ["exp + relu", "sqrt", "neg + add"]
-    assert list(done.nodes[0].taps) == [0] and len(done.nodes[0].writes) == 2
+    assert list(done.nodes[0].extra_outputs) == [0] and len(done.nodes[0].writes) == 2
 
 
 def test_nodes_apart_stay_apart():
@@ -178,7 +179,7 @@ def test_products_store_results_on_the_way_for_gpus_alone():
     graph = graph_of(emit, {"x": x, "y": emit.relu(x)}, a, b)
     assert titles(fused(graph)) == ["matmul + add", "relu"]
     gpu = fuse(kernelize(graph), stored_profile("nvidia_h200"))
-    assert titles(gpu) == ["matmul + add + relu"] and list(gpu.nodes[0].taps) == [1]
+    assert titles(gpu) == ["matmul + add + relu"] and list(gpu.nodes[0].extra_outputs) == [1]
     assert "stored after 1" in str(gpu)
     few = stored_profile("nvidia_h200").replace(max_storage_buffers_per_set=5)
     assert titles(fuse(kernelize(graph), few)) == ["matmul + add", "relu"]

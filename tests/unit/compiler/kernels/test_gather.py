@@ -7,8 +7,7 @@ import numpy as np
 from tests.support.cases.gather import OPERATORS, any_case
 from tests.support.moving import assert_plans_in_catalogue
 from tests.support.profiles import stored_profile
-from tests.support.running import node_of
-from webnn_vk.compiler.kernels import plan
+from tests.support.running import node_of, plan
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.support.profiles import stored_profile
-from tests.support.running import node_of
-from webnn_vk.compiler.kernels import Unsupported, plan
+from tests.support.running import node_of, plan
+from webnn_vk.compiler.kernels import Unsupported
 
 
 def test_what_is_too_long_is_refused() -> None:

@@ -19,12 +19,15 @@ from webnn_vk.compiler.kernels import (
     DeviceWork,
     HostWork,
     KernelNode,
+    KernelTarget,
     LoweredGraph,
+    Plan,
     Schedule,
-    family_of,
+    lower,
     lower_graph,
+    plan,
+    solver_of,
 )
-from webnn_vk.compiler.kernels.family import Family
 from webnn_vk.compiler.kernels.lower import kernelize
 from webnn_vk.compiler.kernels.schedule import problem_class
 from webnn_vk.compiler.passes import DEVICE_PASSES, Compilation, remove_dead_code, run_passes
@@ -152,13 +155,12 @@ def test_a_second_attempt_plans_each_kernel_once_more(monkeypatch: pytest.Monkey
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counter:
     """Counts the plans of each kernel node from now on."""
     planned: Counter = Counter()
-    plans = Family.plans
 
-    def counting(self: Family, node: KernelNode, *more: Any) -> Any:
+    def counting(node: KernelNode, target: KernelTarget) -> Plan:
         planned[node] += 1
-        return plans(self, node, *more)
+        return plan(node, target)
 
-    monkeypatch.setattr(Family, "plans", counting)
+    monkeypatch.setattr(lower, "plan", counting)
     return planned
 
 
@@ -204,7 +206,7 @@ def test_the_tuned_table_decides() -> None:
     graph = graph_of(emit, {"y": emit.matmul(a, b)}, a, b)
     profile = stored_profile("nvidia_h200")
     (node,) = kernelize(graph).nodes
-    key = ("matmul", problem_class(family_of(node).problem(node)))
+    key = ("matmul", problem_class(solver_of(node)[1]))
     wanted = Schedule("matmul", (("LX", 8), ("LY", 8), ("TM", 4), ("TN", 4)))
     kernels = [
         lowered(graph, profile=profile, tuned=tuned).works[0].dispatches[0].kernel

@@ -7,8 +7,8 @@ import pytest
 
 from tests.support.cases.norm import affine_node
 from tests.support.profiles import stored_profile
-from tests.support.running import node_of
-from webnn_vk.compiler.kernels import FAMILIES, plan
+from tests.support.running import node_of, plan
+from webnn_vk.compiler.kernels import FAMILIES
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from tests.support.cases.pool import POOLS, random_case
 from tests.support.profiles import stored_profile
-from tests.support.running import node_of
-from webnn_vk.compiler.kernels import Unsupported, catalogue, plan
+from tests.support.running import node_of, plan
+from webnn_vk.compiler.kernels import Unsupported, catalogue
 from webnn_vk.compiler.ops import OPERATORS
 
 

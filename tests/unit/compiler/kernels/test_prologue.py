@@ -9,8 +9,9 @@ import pytest
 from tests.support.cases.prologue import CASES, FAR, prologued
 from tests.support.graphs import graph_input, graph_of
 from tests.support.profiles import stored_profile
+from tests.support.running import plan
 from webnn_vk.compiler.ir import Emitter, Graph, Value
-from webnn_vk.compiler.kernels import KernelGraph, family_of, plan
+from webnn_vk.compiler.kernels import KernelGraph, family_of
 from webnn_vk.compiler.kernels.absorb import absorb
 from webnn_vk.compiler.kernels.fusion import fuse
 from webnn_vk.compiler.kernels.lower import kernelize

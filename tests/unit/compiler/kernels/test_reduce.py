@@ -7,8 +7,8 @@ import pytest
 
 from tests.support.comparing import random_array
 from tests.support.profiles import stored_profile
-from tests.support.running import node_of
-from webnn_vk.compiler.kernels import FAMILIES, catalogue, plan
+from tests.support.running import node_of, plan
+from webnn_vk.compiler.kernels import FAMILIES, catalogue
 from webnn_vk.compiler.ops import OPERATORS
 
 REDUCTIONS = sorted(n for n, op in OPERATORS.items() if n.startswith("reduce_"))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.profiles import stored_profile
 from webnn_vk.compiler.kernels import Unsupported
-from webnn_vk.compiler.kernels.heuristics import rules
+from webnn_vk.compiler.kernels.heuristics import device_class
 from webnn_vk.compiler.kernels.rows import (
     Rows,
     chunked_schedules,
@@ -79,8 +79,9 @@ def test_long_rows_stay_below_the_iterations_that_llvmpipe_makes() -> None:
 
 
 def test_few_long_rows_are_cut_into_chunks_that_fill_the_device() -> None:
-    gpu, software = stored_profile("nvidia_h200"), stored_profile("llvmpipe")
-    assert [rules(gpu).chunks(rows, 1 << 22) for rows in (1, 4, 512, 1000)] == [256, 128, 1, 1]
-    assert [rules(software).chunks(rows, 1 << 20) for rows in (1, 4, 512)] == [256, 64, 1]
-    chunks = {s["chunks"] for s in chunked_schedules(Rows(4, 1 << 22, True), gpu)}
+    profile = stored_profile("nvidia_h200")
+    gpu, software = device_class(profile), device_class(stored_profile("llvmpipe"))
+    assert [gpu.chunks(rows, 1 << 22) for rows in (1, 4, 512, 1000)] == [256, 128, 1, 1]
+    assert [software.chunks(rows, 1 << 20) for rows in (1, 4, 512)] == [256, 64, 1]
+    chunks = {s["chunks"] for s in chunked_schedules(Rows(4, 1 << 22, True), profile)}
     assert chunks == {1, 128}

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.support.profiles import stored_profile
-from tests.support.running import node_of
-from webnn_vk.compiler.kernels import FAMILIES, plan
+from tests.support.running import node_of, plan
+from webnn_vk.compiler.kernels import FAMILIES
 from webnn_vk.compiler.ops.reduction import ARITHMETIC_TYPES
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.support.profiles import NAMES, stored_profile
-from tests.support.running import node_of, schedules_of
+from tests.support.running import node_of, plan, schedules_of
 from webnn_vk.compiler.ir import Node
-from webnn_vk.compiler.kernels import KernelNode, catalogue, coopmat, plan
+from webnn_vk.compiler.kernels import KernelNode, catalogue, coopmat
 from webnn_vk.compiler.kernels.choose import ranked
 from webnn_vk.compiler.kernels.matmul import MATMUL
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor

@@ -1,5 +1,5 @@
-"""GPUs of any vendor: what is preferred by the numbers of a `GpuSeed`, none of which was measured
-on hardware. Tuned schedules outrank them."""
+"""Rules for GPUs of any vendor. They use the numbers of a `GpuClass`, none of which was measured on
+hardware. Tuned schedules outrank the rules."""
 
 from __future__ import annotations
 
@@ -11,19 +11,14 @@ from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide, round_up
 
 from ..schedule import Schedule
+from .device_classes import GpuClass
 from .rules import Rules
-from .seeds import GpuSeed
 
 
 class Gpu(Rules):
     """Preferences of a device with many cores and shared memory."""
 
-    seed: GpuSeed
-    cuts_products = True
-
-    def workgroup(self, count: int) -> int:
-        """Invocations per workgroup where ``count`` of them work independently."""
-        return 64
+    device: GpuClass
 
     def matmul(
         self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
@@ -32,7 +27,8 @@ class Gpu(Rules):
         the device, since large tiles reuse more of what they load."""
         in_parts = [c for c in candidates if c.parts > 1]
         candidates = [c for c in candidates if c.parts == 1]
-        # Those of whole workgroups, where a device has them, rather than those of subgroups.
+        # Matrices of whole workgroups, where a device has them, are preferred to those of
+        # subgroups.
         by_matrices = [c for c in candidates if c.kernel == "matmul_coopmat2"] or [
             c for c in candidates if c.kernel == "matmul_coopmat"
         ]
@@ -45,27 +41,27 @@ class Gpu(Rules):
         return self._in_parts(self._filling(tiled, problem), in_parts, problem)
 
     def _in_parts(self, whole: Schedule, in_parts: Sequence[Schedule], problem: Any) -> Schedule:
-        """The tiling, its inner dimension cut into as few parts as fill the device where its tiles
-        fill less than half of it; parts that are too short cost more than they bring."""
+        """The tiling; where its tiles fill less than half of the device, with the inner dimension
+        cut into as few parts as fill it. Parts that are too short cost more than they save."""
         rows, columns = _sides(whole)
         tiles = problem.batches * ceil_divide(problem.m, rows) * ceil_divide(problem.n, columns)
-        if 2 * tiles > self.seed.product_tiles:
+        if 2 * tiles > self.device.product_tiles:
             return whole
         best = whole
         for candidate in in_parts:
             if candidate.of_part == whole and (
-                problem.k // candidate.parts >= self.seed.shortest_part
+                problem.k // candidate.parts >= self.device.shortest_part
             ):
                 best = candidate
-                if tiles * candidate.parts >= self.seed.product_tiles:
+                if tiles * candidate.parts >= self.device.product_tiles:
                     break
         return best
 
     def _matrices_pay(self, problem: Any) -> bool:
         """Whether a product fills the smallest tile by cooperative matrices, on devices where these
         are faster."""
-        seed = self.seed
-        return seed.fast_matrices and min(problem.m, problem.n, problem.k) >= seed.matrix_side
+        device = self.device
+        return device.fast_matrices and min(problem.m, problem.n, problem.k) >= device.matrix_side
 
     def _filling(self, tiled: Sequence[Schedule], problem: Any) -> Schedule:
         """The largest of several tiles, given in order, of which enough are left."""
@@ -73,7 +69,7 @@ class Gpu(Rules):
         for candidate in tiled[1:]:
             rows, columns = _sides(candidate)
             tiles = ceil_divide(problem.m, rows) * ceil_divide(problem.n, columns)
-            if problem.batches * tiles >= self.seed.product_tiles:
+            if problem.batches * tiles >= self.device.product_tiles:
                 best = candidate
         return best
 
@@ -89,14 +85,14 @@ class Gpu(Rules):
             return candidates[-1]
         for candidate in reversed(tiled):
             rows = candidate["LY"] * candidate["TM"]
-            if problem.batches * ceil_divide(problem.rows, rows) >= self.seed.product_tiles:
+            if problem.batches * ceil_divide(problem.rows, rows) >= self.device.product_tiles:
                 return candidate
         best = None
         for candidate in candidates[:-1]:
             rows = candidate["LY"] * candidate["TM"]
             groups = problem.batches * ceil_divide(problem.rows, rows)
             rank = (
-                min(groups, self.seed.product_tiles), candidate["LX"] * candidate["LY"] > 32, rows
+                min(groups, self.device.product_tiles), candidate["LX"] * candidate["LY"] > 32, rows
             )
             if best is None or rank > best[0]:
                 best = rank, candidate
@@ -108,7 +104,7 @@ class Gpu(Rules):
         """Rows are shared by a workgroup unless they are short, or so many that one invocation
         each fills the device while neighbours read neighbouring elements."""
         candidates = [c for c in candidates if c.load == "storage"]
-        many = problem.rows >= self.seed.many_rows
+        many = problem.rows >= self.device.many_rows
         alone = problem.length < 32 or (many and not problem.contiguous) or (
             many and problem.length < 64
         )
@@ -129,7 +125,7 @@ class Gpu(Rules):
         candidates = [c for c in candidates if c.load == "storage" and c["LX"] >= 64]
         fitting = [
             c for c in candidates[1:]
-            if problem.in_order and problem.size >= self.seed.fill * 4 * c["ITEMS"]
+            if problem.in_order and problem.size >= self.device.min_invocations * 4 * c["ITEMS"]
         ]
         return (fitting or candidates)[0]
 
@@ -143,7 +139,7 @@ class Gpu(Rules):
         shared = [c for c in candidates if c.kernel == "subgroups"]
         if usual["lanes"] == 1 or not shared:
             return usual
-        rows, units = problem.rows, self.seed.product_tiles
+        rows, units = problem.rows, self.device.product_tiles
         vectors = rows.length // 4
 
         def rank(candidate: Schedule) -> tuple[int, bool, int]:
@@ -155,10 +151,6 @@ class Gpu(Rules):
 
         return min(shared, key=rank)
 
-    def chunks(self, rows: int, length: int) -> int:
-        """Into how many pieces each of few and very long rows is cut."""
-        return max(1, min(self.seed.row_groups // rows, length // self.seed.shortest_chunk))
-
     def conv(
         self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
     ) -> Schedule:
@@ -168,16 +160,16 @@ class Gpu(Rules):
         vectors of a constant filter. Else 16 x 8 invocations along whichever dimension, channels or
         pixels, lies side by side in memory."""
         depthwise = [c for c in candidates if c.kernel == "conv_depthwise"]
-        for tall in self.seed.depthwise_rows:
+        for tall in self.device.depthwise_rows:
             for candidate in depthwise:
                 if candidate["TP"] == tall:
                     return candidate
         tiled = [c for c in candidates if c.kernel == "conv_tiled" and problem.IC >= c["BK"]]
-        if tiled and problem.OC >= self.seed.tiled_channels:
+        if tiled and problem.OC >= self.device.tiled_channels:
             direct = min(tiled, key=lambda candidate: self._tiling_cost(candidate, problem))
             return self._winograd(direct, candidates, problem)
         wide = [c for c in candidates if c.kernel == "conv_wide" and c.load == "storage"]
-        if wide and problem.OC >= self.seed.tiled_channels:
+        if wide and problem.OC >= self.device.tiled_channels:
             return self._wide(wide, problem)
         channels = int(problem.channels_last and problem.OC >= 16)
         return next(
@@ -193,15 +185,15 @@ class Gpu(Rules):
         def groups(c: Schedule) -> int:
             return ceil_divide(pixels, c["LX"] * c["TP"]) * ceil_divide(problem.OC, c["TC"])
 
-        filling = [c for c in wide if groups(c) >= 4 * self.seed.product_tiles]
+        filling = [c for c in wide if groups(c) >= 4 * self.device.product_tiles]
         return min(filling, key=groups) if filling else max(wide, key=groups)
 
     def _tiling_cost(self, candidate: Schedule, problem: Any) -> tuple[int, float]:
-        """How many workgroups lack to fill the device; what is computed and read."""
+        """How many workgroups are missing to fill the device; the cost of computing and reading."""
         pixels = problem.N * problem.OH * problem.OW
         extents = (pixels, problem.OC) if problem.channels_last else (problem.OC, pixels)
         tiles, cost = self._computed(candidate, extents, problem.G)
-        return max(self.seed.product_tiles - tiles, 0), cost
+        return max(self.device.product_tiles - tiles, 0), cost
 
     def _computed(
         self, candidate: Schedule, extents: tuple[int, int], batches: int
@@ -213,18 +205,18 @@ class Gpu(Rules):
         tile = _sides(candidate)
         rows, columns = (ceil_divide(n, side) for n, side in zip(extents, tile, strict=True))
         tiles = batches * rows * columns
-        figures = self.seed.figures
-        shared = (1 / candidate["TM"] + 1 / candidate["TN"]) * figures.shared
-        reads = shared + (1 / tile[0] + 1 / tile[1]) * figures.storage
+        unit = self.device.cost
+        shared = (1 / candidate["TM"] + 1 / candidate["TN"]) * unit.shared
+        reads = shared + (1 / tile[0] + 1 / tile[1]) * unit.storage
         return tiles, tiles * tile[0] * tile[1] * (1 + reads)
 
     def _winograd(
         self, direct: Schedule, candidates: Sequence[Schedule], problem: Any
     ) -> Schedule:
-        """What costs least of the direct way and Winograd's, in multiply-adds: what is computed on
-        a device that may be left idle in part, the filter from memory, once, and what the
-        transforms write and read."""
-        seed, channels = self.seed, problem.IC + problem.OC
+        """The cheapest of the direct schedule and the Winograd schedules. Costs are in
+        multiply-adds: the computation, on a device that may be partly idle, the filter read once
+        from memory, and what the transforms write and read."""
+        device, channels = self.device, problem.IC + problem.OC
         pixels = problem.N * problem.OH * problem.OW
 
         def cost(candidate: Schedule) -> float:
@@ -233,22 +225,22 @@ class Gpu(Rules):
             if tile:
                 across = ceil_divide(problem.OH, tile) * ceil_divide(problem.OW, tile)
                 columns = problem.N * across
-                if 4 * points * columns * channels > seed.transformed_bytes or (
-                    4 * points * problem.IC * problem.OC > seed.filter_bytes
+                if 4 * points * columns * channels > device.transformed_bytes or (
+                    4 * points * problem.IC * problem.OC > device.filter_bytes
                 ):
                     return inf
             extents = (columns, problem.OC) if problem.channels_last else (problem.OC, columns)
             planes, steps = (points, 1) if tile else (1, problem.KH * problem.KW)
             groups, computed = self._computed(candidate, extents, planes * problem.G)
-            idle = max(1.0, seed.product_tiles / groups)
+            idle = max(1.0, device.product_tiles / groups)
             filters = planes * steps * problem.IC * problem.OC * problem.G
             moved = points * columns * channels if tile else 0
             deep = steps * round_up(problem.IC, candidate["BK"])
             return (
-                computed * deep * idle + filters * seed.first_read + moved * seed.there_and_back
+                computed * deep * idle + filters * device.first_read + moved * device.there_and_back
             )
 
-        if min(problem.IC, problem.OC) < seed.winograd_channels:
+        if min(problem.IC, problem.OC) < device.winograd_channels:
             return direct
         return min((direct, *(c for c in candidates if c.kernel == "winograd_tiled")), key=cost)
 

@@ -1,4 +1,4 @@
-"""What the rules for every kind of device have in common."""
+"""What the rules for every class of devices have in common."""
 
 from __future__ import annotations
 
@@ -10,40 +10,15 @@ from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide
 
 from ..schedule import Schedule
-from .seeds import Seed
+from .device_classes import DeviceClass
 
 
 class Rules:
-    """Preferences of a kind of device: a method per kernel family, which gets the legal candidates
-    and the problem and returns one of them."""
+    """Preferences of a class of devices: a method for each kernel family, which gets the legal
+    candidates and the problem and returns one candidate."""
 
-    #: Whether one kernel for several chains behind a product (``epilogue.merged``), a little slower
-    #: than each, is better than compiling each.
-    merges_epilogues = False
-    #: Whether kernels store results on the way to what is fused into them, element by element.
-    stores_on_the_way = True
-    #: Whether a product with few outputs leaves much of the device idle, so that cutting its inner
-    #: dimension into parts may be worth it (``split_k``).
-    cuts_products = False
-    #: From how many elements on kernels compute an operand where they load it, by a kernel compiled
-    #: for that, and don't have it stored by another one.
-    computes_from = 0
-
-    def __init__(self, seed: Seed) -> None:
-        self.seed = seed
-
-    @property
-    def fill(self) -> int:
-        """Invocations that keep the device busy."""
-        return self.seed.fill
-
-    def workgroup(self, count: int) -> int:
-        """Invocations per workgroup where ``count`` of them work each for itself."""
-        raise NotImplementedError
-
-    def chunks(self, rows: int, length: int) -> int:
-        """Into how many pieces each of few and very long rows is cut."""
-        raise NotImplementedError
+    def __init__(self, device: DeviceClass) -> None:
+        self.device = device
 
     def rows(
         self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
@@ -70,7 +45,7 @@ class Rules:
         for schedule in reversed(candidates):
             rows, columns = schedule["LY"] * schedule["TM"], schedule["LX"] * schedule["TN"]
             groups = ceil_divide(problem.m, rows) * ceil_divide(problem.n, columns)
-            if groups * schedule["LX"] * schedule["LY"] >= self.fill:
+            if groups * schedule["LX"] * schedule["LY"] >= self.device.min_invocations:
                 return schedule
         return candidates[0]
 

@@ -10,24 +10,15 @@ from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide
 
 from ..schedule import Schedule
+from .device_classes import SoftwareClass
 from .rules import Rules
-from .seeds import SoftwareSeed
 
 
 class Software(Rules):
     """Preferences of a device whose workgroup is a task of one core with 8-wide SIMD, and whose
     driver takes 100 ms and more to compile each distinct tile size."""
 
-    seed: SoftwareSeed
-    merges_epilogues = True
-    stores_on_the_way = False
-    # Another kernel to compile takes as long as storing this many once and a few more times.
-    computes_from = 1 << 20
-
-    def workgroup(self, count: int) -> int:
-        """Invocations per workgroup where ``count`` of them work independently: small enough that
-        few invocations still occupy all the cores."""
-        return 16 if count < 512 else 64
+    device: SoftwareClass
 
     def copy(
         self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
@@ -42,7 +33,7 @@ class Software(Rules):
         vectors for each invocation, as long as all cores have some."""
         candidates = [c for c in candidates if c.load == "texel"] or candidates
         small = [c for c in candidates if c["LX"] == 8]
-        many = [c for c in small if problem.size >= self.seed.fill * 4 * c["ITEMS"]]
+        many = [c for c in small if problem.size >= self.device.min_invocations * 4 * c["ITEMS"]]
         return max(many or small[:1], key=lambda c: c["ITEMS"])
 
     def matmul(
@@ -55,7 +46,7 @@ class Software(Rules):
         if vector:
             return min(vector, key=lambda c: (c.load != "texel", c["LX"] * c["LY"]))
         texels = [c for c in candidates if c.load == "texel"]
-        large = texels and problem.m * problem.n * problem.k >= self.seed.large_product
+        large = texels and problem.m * problem.n * problem.k >= self.device.large_product
         rows = 4 if problem.m <= 4 else 16 if large and problem.m > 8 else 8
         columns = 8 if problem.n > 32 or texels else 4
         return next(
@@ -78,10 +69,6 @@ class Software(Rules):
         wanted = 32 if problem.rows < 64 and problem.length >= 256 else 1
         return next((c for c in candidates if c["lanes"] >= wanted), candidates[-1])
 
-    def chunks(self, rows: int, length: int) -> int:
-        """Into how many pieces each of few and very long rows is cut."""
-        return max(1, min(self.seed.row_groups // rows, length // self.seed.shortest_chunk))
-
     def conv(
         self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
     ) -> Schedule:
@@ -89,27 +76,27 @@ class Software(Rules):
         pixels a workgroup."""
         candidates = _fastest_loads(candidates)
         depthwise = [c for c in candidates if c.kernel == "conv_depthwise"]
-        for tall in self.seed.depthwise_rows:
+        for tall in self.device.depthwise_rows:
             for candidate in depthwise:
                 if candidate["TP"] == tall:
                     return candidate
         winograd = [c for c in candidates if c.kernel == "winograd"]
         pixels = problem.N * problem.OH * problem.OW
         channels = min(problem.IC, problem.OC)
-        seed = self.seed
+        device = self.device
         # Where only small tiles are exact enough.
         small = not any(c["TILE"] == 4 for c in winograd) and (
-            channels < seed.small_tile_channels or pixels > seed.small_tile_pixels
+            channels < device.small_tile_channels or pixels > device.small_tile_pixels
         )
         if winograd and not small and (
-            channels >= seed.winograd_channels and pixels >= seed.winograd_pixels
+            channels >= device.winograd_channels and pixels >= device.winograd_pixels
         ):
             return self._winograd(winograd, problem)
         wide = [c for c in candidates if c.kernel == "conv_wide" and c.load == "texel"]
         if wide:
             work = pixels * problem.OC * problem.IC * problem.KH * problem.KW
-            tile = (16, 8) if work >= seed.large_convolution else (8, 8)
-            if work < seed.small_convolution:
+            tile = (16, 8) if work >= device.large_convolution else (8, 8)
+            if work < device.small_convolution:
                 tile = 8, 4
             return next(c for c in wide if (c["TC"], c["TP"]) == tile)
         channels = 8 if problem.OC > 4 else 4

@@ -1,37 +1,65 @@
-"""What is known about kinds of devices before anything is tuned: one table, each record with where
-its numbers come from. The rules (``gpu``, ``software``) and the cost model read them.
+"""What is known about classes of devices before anything is tuned: one table, in which each record
+says where its numbers come from. The rules (``gpu``, ``software``), the cost model and the kernel
+families read them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from webnn_vk.driver.device_profile import DeviceProfile
 
-from ..cost import Figures
+from ..cost import CostParameters
 
 
 @dataclass(frozen=True)
-class Seed:
-    """A kind of device: ``source`` says where the numbers come from, ``figures`` are the cost
-    model's. ``fill``: invocations that keep the device busy. ``depthwise_rows``: outputs below each
-    other that an invocation of a depthwise convolution computes, the preferred first."""
+class DeviceClass:
+    """A class of devices.
+
+    source: where the numbers come from. cost: the parameters of the cost model.
+    min_invocations: the least number of invocations that keep the device busy.
+    depthwise_rows: how many outputs below each other an invocation of a depthwise convolution
+    computes; the preferred number comes first.
+    row_groups, shortest_chunk: workgroups that few long rows are cut into, and the shortest piece
+    that is worth it, in elements.
+    """
 
     name: str
     source: str
-    figures: Figures
-    fill: int
+    cost: CostParameters
+    min_invocations: int
     depthwise_rows: tuple[int, ...]
+    row_groups: int
+    shortest_chunk: int
+
+    #: Whether one kernel for several chains behind a product (``epilogue.merged``), a little slower
+    #: than each, is better than compiling each.
+    merges_epilogues: ClassVar[bool] = False
+    #: Whether kernels store extra outputs for the steps fused into them, element by element.
+    stores_extra_outputs: ClassVar[bool] = True
+    #: Whether a product with few outputs leaves much of the device idle, so that cutting its inner
+    #: dimension into parts may be worth it (``split_k``).
+    cuts_products: ClassVar[bool] = False
+    #: The least number of elements of an operand that a kernel computes where it loads it. This
+    #: takes a kernel compiled for the purpose; smaller operands are stored by a kernel before.
+    min_prologue_elements: ClassVar[int] = 0
+
+    def workgroup(self, count: int) -> int:
+        """Invocations in a workgroup where ``count`` of them work independently."""
+        return 64
+
+    def chunks(self, rows: int, length: int) -> int:
+        """Into how many pieces each of few and very long rows is cut."""
+        return max(1, min(self.row_groups // rows, length // self.shortest_chunk))
 
 
 @dataclass(frozen=True)
-class GpuSeed(Seed):
+class GpuClass(DeviceClass):
     """A device with many cores and shared memory.
 
     product_tiles: tiles of a matrix product that keep it busy, about one for each multiprocessor.
     many_rows: rows from which on an invocation a row fills the device.
-    row_groups, shortest_chunk: workgroups that few long rows are cut into, and the shortest piece
-    worth it, in elements.
     tiled_channels: output channels from which on a convolution goes by tiles.
     fast_matrices: cooperative matrices are known to be faster than other kernels; matrix_side: the
     sizes of a product from which on they are used then.
@@ -45,8 +73,6 @@ class GpuSeed(Seed):
 
     product_tiles: int
     many_rows: int
-    row_groups: int
-    shortest_chunk: int
     tiled_channels: int
     fast_matrices: bool = False
     matrix_side: int = 32
@@ -57,9 +83,11 @@ class GpuSeed(Seed):
     filter_bytes: int = 1 << 25
     transformed_bytes: int = 1 << 28
 
+    cuts_products = True
+
 
 @dataclass(frozen=True)
-class SoftwareSeed(Seed):
+class SoftwareClass(DeviceClass):
     """A device whose workgroup is a task of one core with SIMD, and whose driver takes 100 ms and
     more to compile each distinct tile size.
 
@@ -75,7 +103,6 @@ class SoftwareSeed(Seed):
     longer than by 8, do: they take half the time to compile (0.25 s of a first start).
     large_product: multiply-adds from which on a tenth of the time is worth compiling 16 rows a
     tile, which takes a second more than 8.
-    row_groups, shortest_chunk: as in `GpuSeed`.
     """
 
     winograd_channels: int
@@ -85,11 +112,19 @@ class SoftwareSeed(Seed):
     small_convolution: int
     large_convolution: int
     large_product: int
-    row_groups: int
-    shortest_chunk: int
+
+    merges_epilogues = True
+    stores_extra_outputs = False
+    # Compiling another kernel takes as long as storing this many elements a few times.
+    min_prologue_elements = 1 << 20
+
+    def workgroup(self, count: int) -> int:
+        """Invocations in a workgroup where ``count`` of them work independently: small enough that
+        few invocations still occupy all the cores."""
+        return 16 if count < 512 else 64
 
 
-_GPU = GpuSeed(
+_GPU = GpuClass(
     "gpu",
     "Not measured on hardware: what webnn_vk began with (1ae5cd9), from what is published for such "
     "devices. The figures count an element read from shared memory as a multiply-add, which is how "
@@ -97,9 +132,11 @@ _GPU = GpuSeed(
     "measures. What memory costs is from published figures: 512 GB/s beside 11.5 T multiply-adds a "
     "second on an RX 6900 XT, 484 beside 6.3 on a Vega 64, 4800 beside 33 on an H200; its caches "
     "give two to four times as much.",
-    Figures(units=64, width=32, registers=128, multiply_add=1, storage=4, texel=4, shared=1,
-            store=4, barrier=8, group=0),
-    fill=1 << 16,  # 2 waves of 1024 on each of 32 multiprocessors
+    CostParameters(
+        units=64, width=32, registers=128, multiply_add=1, storage=4, texel=4, shared=1, store=4,
+        barrier=8, group=0,
+    ),
+    min_invocations=1 << 16,  # 2 waves of 1024 on each of 32 multiprocessors
     depthwise_rows=(4, 1),
     product_tiles=64,
     many_rows=8192,
@@ -108,16 +145,18 @@ _GPU = GpuSeed(
     tiled_channels=16,
 )
 
-_SLOW_GATHERS = SoftwareSeed(
+_SLOW_GATHERS = SoftwareClass(
     "llvmpipe-slow-gathers",
     "Thresholds measured on lavapipe (Mesa 22.3) at 1ae5cd9, on two cores. The figures are fitted "
     "to the CPU time of 277 schedules of 26 problems on an EPYC whose gathers are slow: 12 times "
     "as long for the same tile as by texels. They are right within a factor of 1.4 (root mean "
     "square); on these same problems the model's first choice took 3 % less time than the rules', "
     "which count in addition what the driver takes to compile a tile, and so choose.",
-    Figures(units=2, width=8, registers=1024, multiply_add=0.08, storage=62, texel=4, shared=75,
-            store=46, barrier=69, group=134),
-    fill=1024,
+    CostParameters(
+        units=2, width=8, registers=1024, multiply_add=0.08, storage=62, texel=4, shared=75,
+        store=46, barrier=69, group=134,
+    ),
+    min_invocations=1024,
     # Powers of 2 would leave a part of the usual 7, 14, 28 ... rows idle.
     depthwise_rows=(7, 4, 1),
     winograd_channels=16,
@@ -136,11 +175,11 @@ _FAST_GATHERS = replace(
     source="As for slow gathers, but for loads from storage buffers and shared memory: so that a "
     "matrix product by them takes 1.3 times as long as by texels. Derived, not fitted: from 23 to "
     "26 against 26 to 42 GFLOP/s, reported for such a CPU.",
-    figures=replace(_SLOW_GATHERS.figures, storage=5.3, shared=6.4),
+    cost=replace(_SLOW_GATHERS.cost, storage=5.3, shared=6.4),
 )
 
 #: By vendor, as long as nothing was measured: what others report of cooperative matrices.
-_VENDOR_SEEDS = [
+_VENDOR_CLASSES = [
     replace(_GPU, name=name, fast_matrices=fast, source=f"{_GPU.source} {reported}")
     for name, fast, reported in (
         ("nvidia", True, "Cooperative matrices: llama.cpp on an RTX 3090 (its issue 12767), 3 "
@@ -155,12 +194,12 @@ _VENDOR_SEEDS = [
     )
 ]
 
-#: Every kind of device, by the name that ``seed_name`` gives.
-SEEDS: dict[str, GpuSeed | SoftwareSeed] = {
-    seed.name: seed
-    for seed in (
+#: Every class of devices by its name.
+DEVICE_CLASSES: dict[str, GpuClass | SoftwareClass] = {
+    device.name: device
+    for device in (
         _GPU,
-        *_VENDOR_SEEDS,
+        *_VENDOR_CLASSES,
         _FAST_GATHERS,
         _SLOW_GATHERS,
     )
@@ -168,8 +207,8 @@ SEEDS: dict[str, GpuSeed | SoftwareSeed] = {
 _VENDORS = {0x10DE: "nvidia", 0x1002: "amd", 0x8086: "intel", 0x5143: "adreno"}
 
 
-def seed_name(profile: DeviceProfile) -> str:
-    """Which record of `SEEDS` a device has."""
+def device_class(profile: DeviceProfile) -> GpuClass | SoftwareClass:
+    """The class that a device belongs to."""
     if profile.device_type == "cpu":
-        return "llvmpipe-slow-gathers" if profile.slow_gathers else "llvmpipe"
-    return _VENDORS.get(profile.vendor_id, "gpu")
+        return DEVICE_CLASSES["llvmpipe-slow-gathers" if profile.slow_gathers else "llvmpipe"]
+    return DEVICE_CLASSES[_VENDORS.get(profile.vendor_id, "gpu")]
