@@ -18,7 +18,7 @@ from webnn_vk.support import background
 from webnn_vk.support.errors import sanitize
 from webnn_vk.support.promise import MLPromise
 
-from .ml_graph import MLGraph, check_graph, check_names, executable_of, unused_inputs
+from .ml_graph import MLGraph, check_graph, check_names, executable_of
 
 
 def checked_arrays(
@@ -38,7 +38,7 @@ def checked_arrays(
     # Asking an abstract class costs more than the rest.
     if type(inputs) is not dict:
         inputs = entries(inputs, f"{what}: inputs is a mapping of names to arrays")
-    check_names(inputs, expected, f"{what}: inputs", unused_inputs(graph))
+    check_names(inputs, expected, f"{what}: inputs", graph._unused)
     arrays = {}
     for name, descriptor in expected.items():
         array = inputs[name]

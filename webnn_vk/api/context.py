@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from webnn_vk import __version__
-from webnn_vk.compiler.ir import Graph
 from webnn_vk.compiler.program import Target
 from webnn_vk.compiler.program.saved_graphs import SavedGraphs, check_key
 from webnn_vk.compiler.types.buffers import as_bytes, writable_bytes
@@ -19,18 +18,18 @@ from webnn_vk.driver.device_info import DeviceInfo
 from webnn_vk.runtime import Fence, RunGraph, Timeline, Write
 from webnn_vk.runtime.context_state import ContextBase, ContextState, MLContextLostInfo
 from webnn_vk.runtime.tensor_state import Caller, TensorState, owned
-from webnn_vk.runtime.tuning import Tuner, prepared
+from webnn_vk.runtime.tuning import prepared
 from webnn_vk.support import background, forks
-from webnn_vk.support.errors import InvalidStateError, NotSupportedError, for_want_of
+from webnn_vk.support.errors import NotSupportedError, for_want_of
 from webnn_vk.support.mixins import AsyncManager, OneOfAKind, PublicDir
-from webnn_vk.support.promise import MLPromise
+from webnn_vk.support.promise import MLPromise, settle_in_background
 from webnn_vk.support.settings import Settings
 
-from .build import GraphParts, compiled, in_background, loaded, make_graph, write_graph
+from .build import in_background, load_graph, save_graph
 from .compute import checked_arrays, run_once
 from .create_tensor import checked_descriptor, make_tensor, shared_constant
 from .limits import op_support_limits
-from .ml_graph import MLGraph, check_graph, executable_of, match, unused_inputs
+from .ml_graph import MLGraph, check_graph, executable_of, match
 from .tensor import MLTensor
 from .tensor_export import exchange_for
 
@@ -67,10 +66,10 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         self._settings = settings
         self._accelerated = accelerated
         self._gpu_device = gpu_device
-        profile, tuned, self._tuner = prepared(
+        profile, tuned, self._state.tuner = prepared(
             timeline.device, settings.cache_folder, settings.tune
         )
-        self._target = Target(
+        self._state.target = Target(
             profile,
             available,
             has_compiler,
@@ -322,39 +321,17 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
             copies = {name: array.copy() for name, array in arrays.items()}
             promise = self._state.new_promise("outputs by name")
 
-            def run() -> None:
-                try:
-                    if at_once is not None:
-                        self._state.check()
-                        promise.resolve(at_once.compute(copies))
-                    else:
-                        promise.resolve(run_once(self._state, graph, copies, held.pop()))
-                except Exception as error:
-                    promise.reject(for_want_of(error, what))
+            def run() -> dict[str, np.ndarray]:
+                if at_once is not None:
+                    self._state.check()
+                    return at_once.compute(copies)
+                return run_once(self._state, graph, copies, held.pop())
 
-            if not background.start(run, "compute", refused=promise.reject):
-                promise.reject(InvalidStateError("the interpreter is exiting"))
-            return promise
-
-        return self._state.promised(start)
-
-    def _build(
-        self, graph: Graph, begun: Callable[[], None], undo: Callable[[], None]
-    ) -> MLPromise[MLGraph]:
-        # Emptied by the call: with the only reference go the constants' host copies.
-        graphs = [graph]
-        del graph
-
-        def prepare() -> GraphParts:
-            target = replace(self._target, watch=self._state.watch)
-            return compiled(
-                graphs.pop(), target, self._state.device, self._fall_back, self._tuner
+            return settle_in_background(
+                promise, run, "compute", lambda error: for_want_of(error, what)
             )
 
-        return self._state.promised(lambda: make_graph(self._state, prepare, "build", begun, undo))
-
-    def _fall_back(self, target: Target) -> None:
-        self._target = replace(target, watch=None)
+        return self._state.promised(start)
 
     # -- saved graphs --------------------------------------------------------------------------
     def save_graph(self, key: str, graph: MLGraph) -> MLPromise[None]:
@@ -370,14 +347,8 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         def save() -> MLPromise[None]:
             check_key(key, "save_graph")
             check_graph(graph, self._state, "save_graph")
-            state, executable, unused = self._state, executable_of(graph), unused_inputs(graph)
-            saved = self._saved()
-            return in_background(
-                state,
-                "None, once the graph is saved",
-                lambda: saved.save(key, lambda to: write_graph(state, executable, to), unused),
-                "save_graph",
-            )
+            executable = executable_of(graph, "save_graph")
+            return save_graph(self._state, self._saved(), key, executable, graph._unused)
 
         return background.shielded(self._state.promised, save)
 
@@ -390,8 +361,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
         def load() -> MLPromise[MLGraph]:
             check_key(key, "load_graph")
-            saved = self._saved()
-            return make_graph(self._state, lambda: loaded(saved, key), "load_graph")
+            return load_graph(self._state, self._saved(), key)
 
         return background.shielded(self._state.promised, load)
 
@@ -461,16 +431,3 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         """The point after all work queued so far (extension): its ``value`` on the timeline,
         ``done``, ``wait(timeout)`` in seconds. Returns at once; raises nothing."""
         return self._state.lane.fence()
-
-
-def tuner_of(context: MLContext) -> Tuner | None:
-    """Who measures the kernels of the graphs that a context builds (``Settings(tune=True)``)."""
-    return context._tuner
-
-
-def build_graph(
-    context: MLContext, graph: Graph, begun: Callable[[], None], undo: Callable[[], None]
-) -> MLPromise[MLGraph]:
-    """Compile a graph for a context: ``MLGraphBuilder.build``. One of the two is called when it has
-    ``begun``, or when there is no thread to do it on."""
-    return context._build(graph, begun, undo)

@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 
 from webnn_vk.compiler.types.data_types import ALL_TYPES, MLTensorDescriptor, shown
-from webnn_vk.runtime.context_state import context_state
 from webnn_vk.runtime.mapping import HostMapping
-from webnn_vk.runtime.tensor_state import tensor_state
 from webnn_vk.support import background
 from webnn_vk.support.errors import DOMException, reason
 from webnn_vk.support.promise import kind_of
@@ -52,8 +50,8 @@ def from_dlpack(
             tensor = context.create_tensor(descriptor).result()
         except TypeError as error:
             raise TypeError(f"from_dlpack: {error}") from error.__cause__
-        storage = tensor_state(tensor).storage_of("from_dlpack")
-        state = context_state(context)
+        storage = tensor._state.storage_of("from_dlpack")
+        state = context._state
 
         def fill(array: np.ndarray) -> None:
             with state.timeline.building():

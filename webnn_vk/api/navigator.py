@@ -28,8 +28,8 @@ from webnn_vk.runtime.device_selection import (
     open_device,
 )
 from webnn_vk.support import background
-from webnn_vk.support.errors import DOMException, InvalidStateError, NotSupportedError, for_want_of
-from webnn_vk.support.promise import MLPromise, kind_of
+from webnn_vk.support.errors import DOMException, NotSupportedError, for_want_of
+from webnn_vk.support.promise import MLPromise, kind_of, settle_in_background
 from webnn_vk.support.settings import DRIVERS, Settings
 from webnn_vk.support.warnings import asked_at
 from webnn_vk.support.warnings import say_once as _say_once
@@ -81,25 +81,21 @@ class ML:
             return MLPromise.rejected(
                 TypeError(f"driver: {shown(driver)} is not one of {', '.join(DRIVERS)}")
             )
-        promise: MLPromise[MLContext] = MLPromise("an MLContext")
         place = _place_of_call(inspect.currentframe())
 
-        def create() -> None:
+        def create() -> MLContext:
             asked_at.set(place)
-            try:
-                chosen = Settings.given(settings, driver=driver)
-                _check(chosen)
-                if gpu_device is not None:
-                    promise.resolve(_context_on(gpu_device, chosen))
-                    return
-                wanted = to_bool(accelerated, "create_context: accelerated")
-                promise.resolve(_create(chosen, power_preference, wanted))
-            except Exception as error:
-                promise.reject(for_want_of(error, "create_context"))
+            chosen = Settings.given(settings, driver=driver)
+            _check(chosen)
+            if gpu_device is not None:
+                return _context_on(gpu_device, chosen)
+            wanted = to_bool(accelerated, "create_context: accelerated")
+            return _create(chosen, power_preference, wanted)
 
-        if not background.start(create, "create", refused=promise.reject):
-            promise.reject(InvalidStateError("the interpreter is exiting"))
-        return promise
+        return settle_in_background(
+            MLPromise("an MLContext"), create, "create",
+            lambda error: for_want_of(error, "create_context"),
+        )
 
 
 ml = ML()

@@ -3,7 +3,7 @@ own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from webnn_vk.driver import DriverError, DriverUnavailable
@@ -14,7 +14,7 @@ from webnn_vk.runtime.tensor_state import Caller, TensorBase, tensor_state
 from webnn_vk.support import background
 from webnn_vk.support.errors import InvalidStateError, NotSupportedError
 from webnn_vk.support.mixins import OneOfAKind, PublicDir, html_table
-from webnn_vk.support.promise import MLPromise
+from webnn_vk.support.promise import MLPromise, settle_in_background
 from webnn_vk.support.settings import Settings
 
 from .buffer import GPUBuffer, integer
@@ -80,7 +80,7 @@ class GPUAdapter(PublicDir):
                 )
             return GPUDevice(self, open_device(self._physical, chosen), chosen)
 
-        return _promised(opened, "a GPUDevice")
+        return settle_in_background(MLPromise("a GPUDevice"), opened, "gpu")
 
     def __repr__(self) -> str:
         return f"<GPUAdapter {self.info}>"
@@ -309,22 +309,7 @@ def request_adapter(*, power_preference: str | None = None) -> MLPromise[GPUAdap
         assert index is not None  # "vulkan" names one or raises
         return GPUAdapter(devices[index])
 
-    return _promised(chosen, "a GPUAdapter")
-
-
-def _promised(function: Callable[[], Any], of: str) -> MLPromise[Any]:
-    """What ``function`` returns or raises, from a thread of its own."""
-    promise: MLPromise[Any] = MLPromise(of)
-
-    def run() -> None:
-        try:
-            promise.resolve(function())
-        except Exception as error:
-            promise.reject(error)
-
-    if not background.start(run, "gpu", refused=promise.reject):
-        promise.reject(InvalidStateError("the interpreter is exiting"))
-    return promise
+    return settle_in_background(MLPromise("a GPUAdapter"), chosen, "gpu")
 
 
 def _find_devices() -> Sequence[FoundDevice]:
