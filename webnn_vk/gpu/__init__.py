@@ -23,26 +23,9 @@ Names are loaded on first use (PEP 562): a context needs some of these modules a
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from webnn_vk.support import forks
-
-if TYPE_CHECKING:
-    from .adapter import GPUAdapter, GPUDevice, enumerate_adapters, request_adapter
-    from .buffer import GPUBuffer
-    from .device_state import GPUDeviceLostInfo
-    from .encoder import (
-        GPUBindGroup,
-        GPUBufferBinding,
-        GPUCommandBuffer,
-        GPUCommandEncoder,
-        GPUComputePass,
-    )
-    from .flags import GPUBufferUsage
-    from .query import GPUComputePassTimestampWrites, GPUQuerySet
-    from .queue import GPUQueue
-    from .semaphore import GPUSemaphore
-    from .shader import GPUComputePipeline, GPUShaderModule
 
 _MODULE_OF = {
     "GPUAdapter": "adapter",
@@ -65,26 +48,7 @@ _MODULE_OF = {
     "request_adapter": "adapter",
 }
 
-__all__ = [
-    "GPUAdapter",
-    "GPUBindGroup",
-    "GPUBuffer",
-    "GPUBufferBinding",
-    "GPUBufferUsage",
-    "GPUCommandBuffer",
-    "GPUCommandEncoder",
-    "GPUComputePass",
-    "GPUComputePassTimestampWrites",
-    "GPUComputePipeline",
-    "GPUDevice",
-    "GPUDeviceLostInfo",
-    "GPUQuerySet",
-    "GPUQueue",
-    "GPUSemaphore",
-    "GPUShaderModule",
-    "enumerate_adapters",
-    "request_adapter",
-]
+__all__ = [*_MODULE_OF]
 
 
 def __getattr__(name: str) -> Any:

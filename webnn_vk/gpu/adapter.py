@@ -21,10 +21,11 @@ from .buffer import GPUBuffer, integer
 from .device_state import DeviceState, GPUDeviceBase, GPUDeviceLostInfo
 from .encoder import GPUBindGroup, GPUCommandEncoder
 from .flags import SUPPORTED_USAGE, GPUBufferUsage
+from .label import named
 from .query import GPUQuerySet, missing, webgpu_features
 from .queue import GPUQueue, byte_view, write_bytes
 from .semaphore import GPUSemaphore
-from .shader import GPUComputePipeline, GPUShaderModule, named
+from .shader import GPUComputePipeline, GPUShaderModule
 
 POWER_PREFERENCES = ("low-power", "high-performance")
 
