@@ -27,11 +27,11 @@ from webnn_vk.support.settings import Settings
 
 from .build import in_background, load_graph, save_graph
 from .compute import checked_arrays, run_once
-from .create_tensor import checked_descriptor, make_tensor, shared_constant
+from .create_tensor import checked_descriptor, create_tensor, import_constant
 from .limits import op_support_limits
 from .ml_graph import MLGraph, check_graph, executable_of, match
 from .tensor import MLTensor
-from .tensor_export import exchange_for
+from .tensor_export import external_binding
 
 if TYPE_CHECKING:  # loaded when they are asked for: a model starts without them
     from webnn_vk.gpu.semaphore import GPUSemaphore
@@ -112,9 +112,16 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         def create() -> MLPromise[MLTensor]:
             what = "create_tensor"
             wanted = checked_descriptor(self._state, descriptor, what, MLTensorDescriptor)
+            external = None
             if wanted.importable_to_web_gpu:
-                return self._create_importable(wanted)
-            return make_tensor(self._state, wanted, None, constant=False)
+                if self._gpu_device is None:
+                    raise NotSupportedError(
+                        f"{what}: importable_to_web_gpu needs a context made on a GPUDevice, by "
+                        "ml.create_context(gpu_device); create_exportable_tensor takes one for "
+                        "others"
+                    )
+                external = external_binding(self._state, self._gpu_device)
+            return create_tensor(self._state, wanted, None, constant=False, external=external)
 
         if self._state.device.interruptible:
             return self._state.promised(create)
@@ -133,7 +140,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
             view = as_bytes(input_data, wanted, what)
             held = self._state.timeline.staging.hold(view.nbytes, what)
             plain = MLTensorDescriptor(wanted.data_type, wanted.shape)
-            return make_tensor(self._state, plain, view.copy(), constant=True, held=held)
+            return create_tensor(self._state, plain, view.copy(), constant=True, held=held)
 
         return background.shielded(self._state.promised, create)
 
@@ -151,7 +158,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         def create() -> MLPromise[MLTensor]:
             what = "import_constant_tensor"
             wanted = checked_descriptor(self._state, descriptor, what)
-            return MLPromise.resolved(shared_constant(self._state, wanted, buffer, what))
+            return MLPromise.resolved(import_constant(self._state, wanted, buffer, what))
 
         return background.shielded(self._state.promised, create)
 
@@ -216,8 +223,8 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
             what = "create_exportable_tensor"
             wanted = checked_descriptor(self._state, descriptor, what, MLTensorDescriptor)
             wanted = replace(wanted, importable_to_web_gpu=gpu_device is not None)
-            exchange = exchange_for(self._state, gpu_device)
-            return make_tensor(self._state, wanted, None, constant=False, exchange=exchange)
+            external = external_binding(self._state, gpu_device)
+            return create_tensor(self._state, wanted, None, constant=False, external=external)
 
         return background.shielded(self._state.promised, create)
 
@@ -233,15 +240,6 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         with forks.undisturbed():
             from webnn_vk.gpu.semaphore import GPUSemaphore
         return background.shielded(GPUSemaphore, self._state.lane, what)
-
-    def _create_importable(self, descriptor: MLTensorDescriptor) -> MLPromise[MLTensor]:
-        if self._gpu_device is None:
-            raise NotSupportedError(
-                "create_tensor: importable_to_web_gpu needs a context made on a GPUDevice, by "
-                "ml.create_context(gpu_device); create_exportable_tensor takes one for others"
-            )
-        exchange = exchange_for(self._state, self._gpu_device)
-        return make_tensor(self._state, descriptor, None, constant=False, exchange=exchange)
 
     def export_to_gpu(self, tensor: MLTensor) -> Any:
         """Lend an exportable tensor to its GPUDevice: the buffer with its memory, at once; the same

@@ -17,7 +17,7 @@ from webnn_vk.compiler.types.data_types import shown, to_bool
 from webnn_vk.driver import DriverError, DriverUnavailable
 from webnn_vk.driver.device_info import DeviceInfo
 from webnn_vk.driver.device_profile import check_feature
-from webnn_vk.gpu.device_state import GPUDeviceBase, device_state
+from webnn_vk.gpu.device_state import device_state
 from webnn_vk.runtime import CpuDevice, DriverDevice, Timeline, find_engine
 from webnn_vk.runtime.device_selection import (
     FoundDevice,
@@ -29,7 +29,7 @@ from webnn_vk.runtime.device_selection import (
 )
 from webnn_vk.support import background
 from webnn_vk.support.errors import DOMException, NotSupportedError, for_want_of
-from webnn_vk.support.promise import MLPromise, kind_of, settle_in_background
+from webnn_vk.support.promise import MLPromise, settle_in_background
 from webnn_vk.support.settings import DRIVERS, Settings
 from webnn_vk.support.warnings import asked_at
 from webnn_vk.support.warnings import say_once as _say_once
@@ -186,14 +186,6 @@ def _create(settings: Settings, power_preference: str, accelerated: bool) -> MLC
     return _context_over(opened.device, opened.choice.found.index, settings, accelerated)
 
 
-def _vulkan_context(
-    found: FoundDevice, settings: Settings, accelerated: bool, **options: Any
-) -> MLContext:
-    return _context_over(
-        open_device(found, settings), found.index, settings, accelerated, **options
-    )
-
-
 def _context_over(
     device: DriverDevice, index: int, settings: Settings, accelerated: bool, **options: Any
 ) -> MLContext:
@@ -205,13 +197,7 @@ def _context_over(
 def _context_on(gpu_device: Any, settings: Settings) -> MLContext:
     if wgpu.is_device(gpu_device):
         return _wgpu_context(gpu_device, settings)
-    if not isinstance(gpu_device, GPUDeviceBase):
-        raise TypeError(
-            f"create_context: a GPUDevice (of webnn_vk.gpu or wgpu) is expected, not "
-            f"{kind_of(gpu_device)}; options are given by keyword"
-        )
-    gpu = device_state(gpu_device)
-    gpu.check("create_context")
+    gpu = device_state(gpu_device, "create_context", "; options are given by keyword")
     index = gpu_device.adapter.info.index
     info = DeviceInfo.of(gpu.device.profile, index, chosen=partial(_is_default, index))
     return _gpu_context(gpu.timeline, info, settings, gpu_device=gpu_device)
@@ -226,7 +212,8 @@ def _wgpu_context(gpu_device: Any, settings: Settings) -> MLContext:
         raise NotSupportedError(str(error)) from error
     usable = [device for device in found if device.unusable is None]
     same = usable[wgpu.matching(gpu_device, [device.profile for device in usable])]
-    return _vulkan_context(same, settings, accelerated=True, gpu_device=gpu_device)
+    device = open_device(same, settings)
+    return _context_over(device, same.index, settings, accelerated=True, gpu_device=gpu_device)
 
 
 def _gpu_context(

@@ -71,8 +71,8 @@ class MLTensor(PublicDir, OneOfAKind, TensorBase, AsyncManager):
     @property
     def importable_to_web_gpu(self) -> bool:
         """Whether ``export_to_gpu`` can lend it to a GPUDevice (extension)."""
-        exchange = self._state.exchange
-        return exchange is not None and exchange.gpu_device is not None
+        external = self._state.external
+        return external is not None and external.gpu_device is not None
 
     def export_fd(self) -> TensorMemory:
         """The memory of an exportable tensor as an opaque file descriptor, which is the caller's

@@ -237,7 +237,7 @@ class GPUDevice(PublicDir, OneOfAKind, GPUDeviceBase):
                     f"import_external_buffer: an MLTensor is expected, not {type(tensor).__name__}"
                 )
             state = tensor_state(tensor)
-            if state.exchange is not None and state.exchange.gpu_device is not self:
+            if state.external is not None and state.external.gpu_device is not self:
                 raise TypeError(f"import_external_buffer: {tensor!r} is for another GPUDevice")
             export = state.export(caller)
             promise: MLPromise[GPUBuffer] = MLPromise.resolved(export.buffer)

@@ -15,7 +15,7 @@ from webnn_vk.runtime import DriverDevice, Timeline
 from webnn_vk.runtime.storage import DeviceLostError
 from webnn_vk.support import background
 from webnn_vk.support.errors import InvalidStateError, OperationError
-from webnn_vk.support.promise import MLPromise
+from webnn_vk.support.promise import MLPromise, kind_of
 from webnn_vk.support.settings import Settings
 
 
@@ -97,8 +97,15 @@ class GPUDeviceBase:
     _state: DeviceState
 
 
-def device_state(device: GPUDeviceBase) -> DeviceState:
-    """The state of a GPUDevice."""
+def device_state(device: Any, what: str, hint: str = "") -> DeviceState:
+    """The state of a GPUDevice. TypeError for anything else, with ``hint`` at the end of the
+    message; InvalidStateError when the device is lost. ``what`` names the call."""
+    if not isinstance(device, GPUDeviceBase):
+        raise TypeError(
+            f"{what}: a GPUDevice (of webnn_vk.gpu or wgpu) is expected, not "
+            f"{kind_of(device)}{hint}"
+        )
+    device._state.check(what)
     return device._state
 
 
