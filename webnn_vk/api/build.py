@@ -1,5 +1,4 @@
-"""Graphs of a context: made ready on a thread of their own from what was compiled or saved, and
-written as they stand."""
+"""Building, loading and saving the graphs of a context, each on a background thread."""
 
 from __future__ import annotations
 
@@ -42,9 +41,9 @@ from .ml_graph import MLGraph
 
 @dataclass
 class GraphParts:
-    """What a graph is made of. ``unused``: inputs that were described and that nothing reads;
-    ``modules``: the SPIR-V of the kernels, where it is at hand. ``without``: makes the graph of
-    other kernels than those that were refused, where that can be had."""
+    """The parts of a graph. ``unused``: inputs that were described and that nothing reads;
+    ``modules``: the SPIR-V of the kernels, if it is loaded already. ``without``: compiles the graph
+    again without the kernels that were refused, if it can be compiled again."""
 
     program: Program
     constants: Constants
@@ -198,7 +197,7 @@ def _make_graph(
     what: str,
     give_up: Callable[[], None] = lambda: None,
 ) -> MLPromise[MLGraph]:
-    """The graph of ``prepare()``, which runs on a thread of its own: other work on the timeline
+    """The graph of ``prepare()``, which runs on a background thread: other work on the timeline
     goes on meanwhile. ``what`` names the call in errors. ``give_up`` is called when the process can
     have no thread for it."""
     promise: MLPromise[MLGraph] = state.new_promise("an MLGraph")
@@ -247,11 +246,11 @@ def _make_graph(
 
 
 def load_executable(state: ContextState, parts: GraphParts) -> Executable:
-    """What runs, still to be set up; see ``Device.load``."""
+    """The executable, before its set-up; see ``Device.load``."""
     try:
         return state.device.load(parts.program, parts.constants, parts.modules)
     except MemoryError:
-        # Once what runs now is over, what was destroyed before is given back.
+        # Memory of destroyed objects is free once the work that runs now is done.
         state.lane.fence().wait()
         return state.device.load(parts.program, parts.constants, parts.modules)
 
@@ -259,7 +258,7 @@ def load_executable(state: ContextState, parts: GraphParts) -> Executable:
 def in_background(
     state: ContextState, of: str, call: Callable[[], Any], what: str = "call"
 ) -> MLPromise[Any]:
-    """A promise ``of`` the result of ``call()`` on a thread of its own."""
+    """A promise ``of`` the result of ``call()`` on a background thread."""
     promise = state.new_promise(of)
     return settle_in_background(promise, call, what, lambda error: _as_rejection(error, what))
 

@@ -55,8 +55,8 @@ class MLOperand(PublicDir, OneOfAKind, Arithmetic):
     ``< <= > >=``. A number on either side becomes a constant of the operand's data type. ``==`` and
     ``!=`` compare identity, and an operand has no truth value (TypeError)."""
 
-    # The builder holds the value, and lets go of it when the graph is built: operands that a
-    # program still has then keep neither constants nor nodes alive.
+    # The builder holds the value and drops it when the graph is built, so that operands that a
+    # program still has keep neither constants nor nodes alive.
     __slots__ = ("_builder", "_descriptor", "_number", "_title")
 
     def __init__(
@@ -109,13 +109,13 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
     def _begin(self) -> None:
         self._inputs: list[Value] = []
         self._nodes: list[Node] = []
-        # The values of the operands handed out, by their numbers.
+        # The values of the operands, by operand number.
         self._values: dict[int, Value] = {}
         self._numbers = itertools.count()
         # Constants by type, shape and a checksum of their bytes: equal ones are stored once.
         self._constants: dict[Any, list[Value]] = {}
-        # Of those who build, the first who gets in here does. (No locks: a signal handler may come
-        # between any two steps, and call in.)
+        # The claim of the first call that builds. (No locks: a signal handler may run between any
+        # two steps, and call the builder.)
         self._built: dict[str, object] = {}
 
     if TYPE_CHECKING:
@@ -412,14 +412,14 @@ def graph_of(outputs: Mapping[str, MLOperand]) -> Graph:
 
 
 def elements_of(value: Value) -> np.ndarray | None:
-    """The elements of a constant of a builder, those of a constant tensor read from its device."""
+    """The elements of a constant of a builder. A constant tensor is read from its device."""
     if isinstance(value, _TensorValue):
         return value.tensor.read("export").result()
     return value.data
 
 
 def is_computed(operand: MLOperand) -> bool:
-    """Whether an operator makes the operand; inputs and constants can't be outputs."""
+    """Whether an operator computes the operand; inputs and constants can't be outputs."""
     return operand._value.name is None and not operand._value.is_constant
 
 
@@ -439,7 +439,7 @@ _CONSTANT_FORMS = (
 
 
 def _equal_bytes(a: np.ndarray, b: np.ndarray) -> bool:
-    """Of two flat arrays of one length; a part at a time, as weights are large."""
+    """Compares two flat arrays of one length in parts, because weights are large."""
     part = 2**20
     return all(
         np.array_equal(a[start : start + part], b[start : start + part])

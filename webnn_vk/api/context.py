@@ -229,7 +229,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         return background.shielded(self._state.promised, create)
 
     def create_exportable_semaphore(self) -> GPUSemaphore:
-        """A semaphore that orders the context's work with that of CUDA, another device or process,
+        """A semaphore that orders the context's work with CUDA, another device or process,
         without waits by the host: the companion of ``tensor.export_fd()`` (extension).
 
         NotSupportedError on the CPU device and where the device has no VK_KHR_external_semaphore_fd
@@ -256,7 +256,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         caller = Caller()
         try:
             export = owned(tensor, self._state, "export_to_gpu").export(caller)
-            # No call behind this: what an interrupt loses from here on the caller has lost.
+            # No call follows: if an interrupt comes from here on, the caller loses the buffer.
             export.seen = True
             return export.buffer
         except BaseException:
@@ -273,7 +273,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         read."""
         context = self._state
         check_graph(graph, context, "dispatch")
-        # Asking an abstract class costs more than all that follows.
+        # An isinstance check against an abstract class costs more than all that follows.
         if type(inputs) is not dict:
             inputs = entries(inputs, _MAPPINGS)
         if type(outputs) is not dict:
@@ -297,7 +297,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         try:
             at_once, arrays = checked_arrays(self._state, graph, inputs, "compute")
             if at_once is not None:
-                # It changes nothing that an interrupt could leave half done.
+                # An interrupt can leave nothing half done here.
                 self._state.check()
                 return at_once.compute(arrays)
             return background.shielded(run_once, self._state, graph, arrays)
@@ -364,8 +364,8 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         return background.shielded(self._state.promised, load)
 
     def list_graphs(self) -> MLPromise[list[str]]:
-        """The keys of all saved graphs in the cache folder, sorted (extension); those of other
-        devices too. Rejects with NotSupportedError without a cache folder."""
+        """The keys of all saved graphs in the cache folder, sorted (extension), also
+        for other devices. Rejects with NotSupportedError without a cache folder."""
         return background.shielded(
             self._state.promised,
             lambda: in_background(self._state, "keys", self._saved().keys, "list_graphs"),
@@ -401,7 +401,8 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         in a process, how fast the device computes and reads memory, so that kernels can be compared
         with that. Each graph's first runs have their kernels timed, and as many further ones as
         cost little (below 5 % of the time of the work); the others are seen as a whole. ``every``:
-        those of one run in so many of each graph instead, its first among them; 1: of all.
+        instead time one run in every ``every`` runs of each graph, beginning with its first; 1: all
+        runs.
         InvalidStateError when the context is lost or profiled already, TypeError for another
         ``every``."""
         self._state.check()

@@ -1,4 +1,4 @@
-"""Tensors of a context: made in its order of work, or in memory that is there already."""
+"""Creating a context's tensors: in new memory, or in host memory that is imported."""
 
 from __future__ import annotations
 

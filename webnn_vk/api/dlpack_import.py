@@ -16,7 +16,7 @@ from .context import MLContext
 from .interop.dlpack import KDL_CPU
 from .tensor import MLTensor
 
-# What NumPy can look at: the CPU's memory, and what CUDA and ROCm share with it.
+# Memory that NumPy can read: the CPU's, and memory that CUDA and ROCm share with it.
 _HOST_TYPES = (KDL_CPU, 3, 11, 13)
 
 
@@ -88,7 +88,7 @@ def _array_of(x: Any) -> np.ndarray:
         where = x.__dlpack_device__()
         if where[0] in _HOST_TYPES:
             return np.from_dlpack(x)
-    except Exception as error:  # whatever the producer raises
+    except Exception as error:  # producers may raise anything
         documented = isinstance(error, (BufferError, DOMException))
         kind = type(error) if documented else TypeError
         raise kind(f"from_dlpack: {type(x).__name__}: {reason(error)}") from error

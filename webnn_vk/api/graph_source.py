@@ -23,8 +23,8 @@ from .ml_graph import MLGraph, executable_of
 def source_of(
     given: MLGraph | Mapping[str, MLOperand], what: str
 ) -> tuple[Graph, Callable[[Value], np.ndarray | None]]:
-    """The graph up to some operands of a builder, as they were called, or that of a built graph, as
-    it was compiled; and how to read the elements of its constants, one by one.
+    """The graph that some operands of a builder depend on, as it was described, or a built
+    graph as it was compiled; and a function that reads the elements of one constant.
 
     TypeError for anything else, InvalidStateError for a destroyed graph, OperationError where the
     file of a graph that was loaded describes none. Elements are read one constant at a time
@@ -84,8 +84,8 @@ def with_weights(built: MLGraph, what: str) -> Graph:
 def _unpacked(
     held: Sequence[tuple[Storage | np.ndarray, str]], value: Value, state: ContextState
 ) -> np.ndarray | None:
-    """A constant's elements from where they are: bytes or storages with their packings, of which
-    several may hold a part each."""
+    """A constant's elements, unpacked from bytes or storages with their packings. Each of several
+    may hold a part."""
     described = value.descriptor
     whole: np.ndarray | None = None
     for place, packing in held:
@@ -99,7 +99,7 @@ def _unpacked(
         if whole is None:
             whole = part
         else:
-            # What a part does not hold is 0 there.
+            # Elements outside of a part unpack to 0.
             mask = form.unpack(np.full_like(data, 255), packed).view(np.uint8) != 0
             whole.view(np.uint8)[mask] = part.view(np.uint8)[mask]
     return None if whole is None else whole.reshape(described.shape)

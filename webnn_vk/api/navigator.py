@@ -58,12 +58,12 @@ class ML:
 
         On a ``webnn_vk.gpu.GPUDevice`` the context's work and the device's are one order; the
         options about the choice of a device have no meaning there. For a ``wgpu.GPUDevice`` the
-        context is on the same hardware, with a timeline of its own.
+        context is on the same hardware, with a separate timeline.
 
         The best GPU by default; ``power_preference`` "low-power" prefers an integrated one,
         "high-performance" a discrete one, and outranks ``accelerated``; ``accelerated=False``
         takes the CPU device. A software Vulkan device is taken only when ``settings.device`` (or
-        ``WEBNN_VK_DEVICE``) names it. ``driver``: in place of that of the settings, see
+        ``WEBNN_VK_DEVICE``) names it. ``driver``: in place of the settings' driver, see
         ``Settings``. Rejects with TypeError for wrong options, ValueError for
         settings that can't be (an operator to force, a pass to skip, a feature to mask that is
         none; a variable of the environment with nonsense in it), NotSupportedError when the device
@@ -151,7 +151,8 @@ def _is_default(index: int | None) -> bool:
 
 
 def _check(settings: Settings) -> None:
-    """What settings say about other modules' names, and folders: before a device is looked for."""
+    """Check the settings' names of passes, operators and features, and their folders, before a
+    device is selected."""
 
     def check_mask(names: Collection[str]) -> None:
         for name in names:
@@ -237,7 +238,7 @@ def _gpu_context(
 
 
 def _without_compiler(device: str, has_pack: bool) -> str:
-    """What runs where then, in one line."""
+    """The warning that says what runs where without a compiler."""
     if has_pack:
         return (
             f"no GLSL compiler; {device} runs the precompiled shaders, without fusion, and the CPU "

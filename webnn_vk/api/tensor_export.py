@@ -53,7 +53,7 @@ class TensorMemory:
     device_uuid: bytes
 
     def close(self) -> None:
-        """Close the file descriptor; nobody imported it."""
+        """Close a file descriptor that was not imported."""
         os.close(self.fd)
 
 
@@ -113,17 +113,17 @@ class SameDevice:
             self._storage = None
 
     def end(self) -> None:
-        """The memory is no longer the GPU device's: calls there that have found the buffer alive
-        and queue their work only now fail."""
+        """Take the memory from the GPU device: calls that have found the buffer alive and queue
+        their work only now fail."""
         if self._storage is not None:
             self.gpu.lane.enqueue(Lend(self._storage))
 
     def lend(self) -> None:
-        """Order the GPU device's use behind the tensor's."""
+        """Order the GPU device's use after the tensor's."""
         self.gpu.lane.follow(self._lane)
 
     def take_back(self) -> None:
-        """Order the tensor's use behind the GPU device's."""
+        """Order the tensor's use after the GPU device's."""
         self._lane.follow(self.gpu.lane)
 
 
@@ -138,7 +138,7 @@ class _Side:
     semaphore: Any
 
     def not_acquired(self, error: Exception) -> None:
-        """What the memory holds can't be relied on."""
+        """Record that the contents of the memory are undefined."""
         self.storage.error = error
 
 
@@ -177,7 +177,7 @@ class TwoDevices(SameDevice):
         self._pass(self._gpu_side, self._context_side)
 
     def _pass(self, source: _Side, target: _Side) -> None:
-        """What ``target`` is given from now on comes behind all that ``source`` has been given."""
+        """Order all further work of ``target`` after all work that ``source`` has so far."""
         self._turn += 1
         through = _by_host if source.semaphore is None else partial(_by_semaphore, self._turn)
         # Neither the context's nor the GPUDevice's end may drop what the other waits for.
@@ -192,7 +192,7 @@ def _side(lane: Lane, storage: Storage, semaphore: Any) -> _Side:
 
 def _by_host(source: _Side, target: _Side, leave: Callable[[], None]) -> None:
     arrived = threading.Event()
-    # What the memory holds: the work of ``source`` may have failed.
+    # The work of ``source`` may have failed, and with it what the memory holds.
     errors: list[Exception | None] = []
 
     def reached() -> None:
@@ -222,11 +222,11 @@ def _by_semaphore(turn: int, source: _Side, target: _Side, leave: Callable[[], N
         target.storage.error = OperationError(
             f"the device that held the tensor's memory: {error}"
         )
-        # The target must not wait for what never comes.
+        # The target must not wait for a signal that never comes.
         stop_waits(target.semaphore, turn)
 
     def reached() -> None:
-        # Known too late for what the target has started meanwhile: no host takes part in this.
+        # Too late for work that the target has started meanwhile: the host takes no part in this.
         if source.storage.error is not None:
             target.storage.error = source.storage.error
         leave()

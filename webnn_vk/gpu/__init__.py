@@ -1,4 +1,4 @@
-"""Our Vulkan device as an object of its own: small, typed, named after WebGPU.
+"""A Vulkan device as an object: small, typed, named after WebGPU.
 
     adapter = webnn_vk.gpu.request_adapter().result()
     device = adapter.request_device().result()
@@ -17,7 +17,8 @@ WebGPU's rules are checked at the call that breaks them: TypeError for a wrong t
 what WebGPU's validation refuses, InvalidStateError for what was destroyed, OperationError when the
 device has no memory left.
 
-Names are loaded on first use (PEP 562): a context needs some of these modules and not the rest.
+Names are loaded on first use (PEP 562), because a context needs only some of these modules. Type
+checkers read ``__init__.pyi``, which is generated.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""``GPUAdapter``: a Vulkan device of this machine. ``GPUDevice``: an opened one as an object of its
-own."""
+"""``GPUAdapter``: a Vulkan device of this machine. ``GPUDevice``: an opened device."""
 
 from __future__ import annotations
 
@@ -219,7 +218,7 @@ class GPUDevice(PublicDir, OneOfAKind, GPUDeviceBase):
         return GPUQuerySet(self._state, type, count, label)
 
     def create_exportable_semaphore(self) -> GPUSemaphore:
-        """A semaphore to order the device's work with that of CUDA, another device or process, at
+        """A semaphore to order the device's work with CUDA, another device or process, at
         once. InvalidStateError when the device is lost, NotSupportedError where it has no
         VK_KHR_external_semaphore_fd for timeline semaphores."""
         what = "create_exportable_semaphore"

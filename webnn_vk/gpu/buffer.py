@@ -30,7 +30,7 @@ class GPUBuffer(PublicDir, OneOfAKind):
         returned: Callable[[GPUBuffer], None] | None = None,
     ) -> None:
         self._device = device
-        # One step takes it out.
+        # A list, because one atomic step takes the storage out.
         self._memory = [storage]
         self._returned = returned
         self._size = storage.size

@@ -1,4 +1,4 @@
-"""What a ``GPUDevice`` and everything made by it have in common: the opened device, the order of
+"""The state that a ``GPUDevice`` and all objects made by it share: the opened device, the order of
 work on it, and its end."""
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class DeviceState:
 
     @contextmanager
     def translated(self, what: str) -> Iterator[None]:
-        """The driver's errors as those of the API."""
+        """Raise the driver's errors as errors of the API."""
         try:
             yield
         except (MemoryError, OutOfDeviceMemory, OutOfHostMemory) as error:
@@ -79,7 +79,7 @@ class DeviceState:
         background.eventually(self.lane.leave, "close")
 
     def end(self, info: GPUDeviceLostInfo) -> None:
-        """Tell everyone that the device is lost, once; tensors get their memory back."""
+        """Report once that the device is lost; tensors get their memory back."""
         with self.lock:
             if not self.lost.resolve(info):
                 return
@@ -92,7 +92,7 @@ class DeviceState:
 
 
 class GPUDeviceBase:
-    """What other modules may know of a ``GPUDevice``."""
+    """The base of ``GPUDevice`` that other folders check for."""
 
     _state: DeviceState
 

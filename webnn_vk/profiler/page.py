@@ -1,4 +1,4 @@
-"""A profile as one page of HTML that needs nothing else: no network, no files beside it."""
+"""A profile as one self-contained HTML page: it needs no network and no other files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _graphs(
     for one in found.kernels:
         seconds[one.graph][one.line] += one.end - one.start
     for one, last in found.measured_hosts():
-        # Steps of the CPU are timed together: of several nobody knows which took how long.
+        # CPU steps are timed together, so the time of each of several is unknown.
         if one.line == last:
             seconds[one.graph][last] += one.end - one.start
     ran = [

@@ -1,4 +1,4 @@
-"""Scenes as SVG: a file of its own, or a part of a page."""
+"""Scenes as SVG: a file, or a part of a page."""
 
 from __future__ import annotations
 
