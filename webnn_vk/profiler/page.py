@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.resources
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 from .pictures import Picture, PicturesUnavailable, of_program
 from .pictures.page import drawn, filled, legend_html
+from .pictures.svg import resource
 from .report import ProfileReport, Recorded, duration, title_of
 
 #: Slices of the timeline that a page holds; of longer profiles the first.
@@ -27,13 +27,8 @@ def page(
 ) -> str:
     """The page's text. ``passes``: pictures of a graph before and after each pass."""
     data = {**contents(found, report), **_graphs(found, passes)}
-    return filled("profile", _text("page.html"), data, script=_text("page.js"),
-                  css=_text("page.css"))
-
-
-def _text(name: str) -> str:
-    place = importlib.resources.files("webnn_vk.profiler").joinpath(name)
-    return place.read_text(encoding="utf-8")
+    return filled("profile", resource("page.html"), data, script=resource("page.js"),
+                  css=resource("page.css"))
 
 
 def _graphs(

@@ -64,8 +64,13 @@ def style(dark: str) -> str:
 
 
 def script() -> str:
-    """What opens groups, for pages and files."""
-    place = importlib.resources.files("webnn_vk.profiler.pictures").joinpath("open.js")
+    """The script that opens groups, for pages and files."""
+    return resource("pictures/open.js")
+
+
+def resource(path: str) -> str:
+    """The text of a file in the profiler's folder."""
+    place = importlib.resources.files("webnn_vk.profiler").joinpath(path)
     return place.read_text(encoding="utf-8")
 
 
