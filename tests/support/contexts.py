@@ -33,13 +33,13 @@ def open_context(device: str | int = "vulkan", *, limits: Mapping[str, Any] | No
     chosen = replace(Settings.from_environment(), device=device, **settings)
     if limits is None:
         return ml.create_context(settings=chosen).result(PATIENCE)
-    from webnn_vk.api.navigator import _vulkan_context
-    from webnn_vk.runtime.device_selection import find_devices
+    from webnn_vk.api.navigator import _context_over
+    from webnn_vk.runtime.device_selection import find_devices, open_device
 
     find_devices(validate=chosen.validate)
     physical, _ = _physical(str(device))
     physical = replace(physical, profile=physical.profile.replace(**limits))
-    return _vulkan_context(physical, chosen, True)
+    return _context_over(open_device(physical, chosen), physical.index, chosen, True)
 
 
 def open_over(wrap: Callable[[Any], Any], **settings: Any) -> tuple[MLContext, Any]:

@@ -24,7 +24,9 @@ MINILM = sentence_encoder.Config(
 def capture(context: Any, build: Callable[[], Any]) -> Graph:
     """The graph that ``build`` gives to ``context``, not compiled."""
     captured: list[Graph] = []
-    with mock.patch.object(context, "_build", lambda graph, *callbacks: captured.append(graph)):
+    with mock.patch(
+        "webnn_vk.api.builder.build_graph", lambda state, take, give_up: captured.append(take())
+    ):
         build()
     (graph,) = captured
     return graph

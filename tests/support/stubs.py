@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import inspect
 from pathlib import Path
+from types import ModuleType
 
 import webnn_vk
 from webnn_vk.api.builder import MLGraphBuilder
@@ -241,9 +242,14 @@ def declarations(module: str) -> str:
     return f"{NOTE}# ruff: noqa: E501, I001\n\n{needed}{text}\n"
 
 
+def lazy_names(package: ModuleType) -> str:
+    """The imports of a package's lazy names."""
+    names = sorted(package._MODULE_OF.items(), key=lambda item: (item[1], item[0]))
+    return "".join(f"from .{module} import {name} as {name}\n" for name, module in names)
+
+
 def package_stub() -> str:
-    names = sorted(webnn_vk._MODULE_OF.items(), key=lambda item: (item[1], item[0]))
-    imports = "".join(f"from .{module} import {name} as {name}\n" for name, module in names)
+    imports = lazy_names(webnn_vk)
     return f"{NOTE}from . import gpu as gpu\n{imports}\n__version__: str\n"
 
 
@@ -251,6 +257,7 @@ def files() -> dict[Path, str]:
     return {
         PACKAGE / "api" / "builder.pyi": builder_stub(),
         PACKAGE / "__init__.pyi": package_stub(),
+        PACKAGE / "gpu" / "__init__.pyi": f"{NOTE}{lazy_names(webnn_vk.gpu)}",
         PACKAGE / "api" / "context.pyi": declarations("context"),
         PACKAGE / "api" / "tensor.pyi": declarations("tensor"),
         PACKAGE / "typing.py": typing_module(),

@@ -1,5 +1,4 @@
-"""Graphs of a context: made ready on a thread of their own from what was compiled or saved, and
-written as they stand."""
+"""Building, loading and saving the graphs of a context, each on a background thread."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from webnn_vk.compiler.program import (
 )
 from webnn_vk.compiler.program.after_setup import settled
 from webnn_vk.compiler.program.saved_graphs import SavedGraphs
-from webnn_vk.runtime import Device, Executable, Read, Run, Storage
+from webnn_vk.runtime import Executable, Read, Run, Storage
 from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.runtime.storage import (
     ComputesWrongly,
@@ -32,10 +31,8 @@ from webnn_vk.runtime.storage import (
     KernelsRefused,
     ShadersMissing,
 )
-from webnn_vk.runtime.tuning import Tuner
-from webnn_vk.support import background
 from webnn_vk.support.errors import DOMException, InvalidStateError, OperationError
-from webnn_vk.support.promise import MLPromise
+from webnn_vk.support.promise import MLPromise, settle_in_background, start_for
 from webnn_vk.support.settings import verify_passes
 from webnn_vk.support.warnings import say_once
 
@@ -44,9 +41,9 @@ from .ml_graph import MLGraph
 
 @dataclass
 class GraphParts:
-    """What a graph is made of. ``unused``: inputs that were described and that nothing reads;
-    ``modules``: the SPIR-V of the kernels, where it is at hand. ``without``: makes the graph of
-    other kernels than those that were refused, where that can be had."""
+    """The parts of a graph. ``unused``: inputs that were described and that nothing reads;
+    ``modules``: the SPIR-V of the kernels, if it is loaded already. ``without``: compiles the graph
+    again without the kernels that were refused, if it can be compiled again."""
 
     program: Program
     constants: Constants
@@ -55,147 +52,164 @@ class GraphParts:
     without: Callable[[KernelsRefused], GraphParts] | None = None
 
 
-def compiled(
-    graph: Graph, target: Target, device: Device, fall_back: Callable[[Target], None],
-    tuner: Tuner | None = None,
-) -> GraphParts:
-    """A graph compiled, to kernels that need no shader compiler where that fails, and to others
-    than those that the compiler or the driver refuses. ``fall_back`` gets the target to use from
-    now on where they always will. ``tuner``: measures the kernels first."""
+def build_graph(
+    state: ContextState, take: Callable[[], Graph], give_up: Callable[[], None]
+) -> MLPromise[MLGraph]:
+    """The graph that ``take()`` gives when its build begins, compiled for a context. ``give_up`` is
+    called instead when the process can have no thread to build it on."""
+
+    def prepare() -> GraphParts:
+        return _compiled(take(), replace(state.target, watch=state.watch), state)
+
+    return state.promised(lambda: _make_graph(state, prepare, "build", give_up))
+
+
+def _compiled(graph: Graph, target: Target, state: ContextState) -> GraphParts:
+    """A graph compiled, after the context's tuner has measured its kernels."""
     start = time.perf_counter()
-    if tuner is not None:
-        tuner(kernels_of(graph, target), target.available)
+    if state.tuner is not None:
+        state.tuner(kernels_of(graph, target), target.available)
     tuning = time.perf_counter() - start
-    parts = _tried(graph, target, device, fall_back)
-    if tuner is not None:
+    parts = _tried(graph, target, state)
+    if state.tuner is not None:
         parts.program.report.build_seconds["tune"] = tuning
     return parts
 
 
-def _tried(
-    graph: Graph, target: Target, device: Device, fall_back: Callable[[Target], None]
-) -> GraphParts:
+def _tried(graph: Graph, target: Target, state: ContextState) -> GraphParts:
     """A graph compiled to kernels that the device is not known to refuse or to get wrong."""
 
     def without(error: KernelsRefused) -> GraphParts:
-        return _tried(graph, _excluding(error, target, device, fall_back), device, fall_back)
+        return _tried(graph, _excluding(error, target, state), state)
 
     while True:
         try:
-            program, constants = _with_shaders(graph, target, device, fall_back)
-            device.try_out(program)
+            program, constants = _with_shaders(graph, target, state)
+            state.device.try_out(program)
             return GraphParts(program, constants, graph.unused, without=without)
         except KernelsRefused as error:
             if error.defect and verify_passes():
                 raise
-            target = _excluding(error, target, device, fall_back)
+            target = _excluding(error, target, state)
         except ComputesWrongly as error:
             say_once(
-                f"{error.feature} of {device.name} is left alone, since {error}; other kernels "
-                "compute in its place"
+                f"{error.feature} of {state.device.name} is left alone, since {error}; other "
+                "kernels compute in its place"
             )
             # Each time with a feature less.
-            target = replace(target, profile=target.profile.masked([error.feature]))
-            fall_back(target)
+            target = _fall_back(
+                state, replace(target, profile=target.profile.masked([error.feature]))
+            )
 
 
-def _excluding(
-    error: KernelsRefused, target: Target, device: Device, fall_back: Callable[[Target], None]
-) -> Target:
-    """The target without what was refused. The error itself where that was excluded already."""
-    if error.refused.keys() <= target.refused.keys():
-        raise error
-    say_once(
-        f"kernels that the GLSL compiler or the driver of {device.name} refuses are left out; "
-        "graph.report() names them, and what computes in their place"
-    )
-    target = replace(target, refused={**target.refused, **error.refused})
-    fall_back(target)
+def _fall_back(state: ContextState, target: Target) -> Target:
+    """``target``, which the context's graphs are compiled for from now on."""
+    state.target = replace(target, watch=None)
     return target
 
 
+def _excluding(error: KernelsRefused, target: Target, state: ContextState) -> Target:
+    """The target without the refused kernels. Raises the error if it excludes them already."""
+    if error.refused.keys() <= target.refused.keys():
+        raise error
+    say_once(
+        f"kernels that the GLSL compiler or the driver of {state.device.name} refuses are left "
+        "out; graph.report() names them, and what computes in their place"
+    )
+    return _fall_back(state, replace(target, refused={**target.refused, **error.refused}))
+
+
 def _with_shaders(
-    graph: Graph, target: Target, device: Device, fall_back: Callable[[Target], None]
+    graph: Graph, target: Target, state: ContextState
 ) -> tuple[Program, Constants]:
-    """The program, whose shaders are at hand, and its constants."""
+    """The program, whose shaders are at hand, and its constants. Where the shader compiler fails,
+    the program has precompiled kernels only."""
     program, constants = compile_program(graph, target)
     start = time.perf_counter()
     try:
-        device.find_shaders(program)
+        state.device.find_shaders(program)
     except ShadersMissing as error:
         say_once(
             f"{error}; graphs run unfused from precompiled shaders, and on the CPU where "
             "there are none"
         )
-        target = replace(target, has_compiler=False, available=device.available)
+        target = replace(target, has_compiler=False, available=state.device.available)
         if error.for_good:
-            fall_back(target)
+            _fall_back(state, target)
         program, constants = compile_program(graph, target)
     program.report.build_seconds["shaders"] = time.perf_counter() - start
     return program, constants
 
 
-def loaded(saved: SavedGraphs, key: str) -> GraphParts:
-    """A graph that was saved under a key; see ``SavedGraphs.load``. The device was tried out when
-    it was built: another, or another driver, would not get it."""
-    start = time.perf_counter()
-    parts, unused = saved.load(key)
-    parts.program.report.build_seconds["load"] = time.perf_counter() - start
-    return GraphParts(parts.program, parts.constants, unused, parts.modules)
+def load_graph(state: ContextState, saved: SavedGraphs, key: str) -> MLPromise[MLGraph]:
+    """The graph that was saved under a key; see ``SavedGraphs.load``. The device was tested when
+    the graph was built; another device or driver would not get it."""
+
+    def prepare() -> GraphParts:
+        start = time.perf_counter()
+        parts, unused = saved.load(key)
+        parts.program.report.build_seconds["load"] = time.perf_counter() - start
+        return GraphParts(parts.program, parts.constants, unused, parts.modules)
+
+    return _make_graph(state, prepare, "load_graph")
 
 
-def write_graph(state: ContextState, executable: Executable, folder: Path) -> None:
-    """Write a program that is set up, with its constants as they lie on the device. Each is read in
-    the context's order of work, one at a time."""
-    form = settled(executable.program)
-    contents = executable.contents()
+def save_graph(
+    state: ContextState,
+    saved: SavedGraphs,
+    key: str,
+    executable: Executable,
+    unused: frozenset[str],
+) -> MLPromise[None]:
+    """Save a graph that is set up. Its constants are read from the device in the context's order of
+    work, one at a time."""
 
-    def fetch(slot: int) -> np.ndarray:
-        held = contents[slot]
-        data = held if isinstance(held, np.ndarray) else _read(state, held)
-        return data[: sizes[slot]]
+    def write(folder: Path) -> None:
+        form = settled(executable.program)
+        contents = executable.contents()
 
-    described = zip(form.sources, form.program.constants, strict=True)
-    sizes = {slot: descriptor.byte_length for slot, descriptor in described}
-    constants = Constants(TensorStorage(slot) for slot in form.sources)
-    modules = {spec: executable.modules[spec] for spec in form.program.kernels}
-    serial.save(form.program, constants, folder, fetch, modules)
+        def fetch(slot: int) -> np.ndarray:
+            held = contents[slot]
+            data = held if isinstance(held, np.ndarray) else read_storage(state, held)
+            return data[: sizes[slot]]
+
+        described = zip(form.sources, form.program.constants, strict=True)
+        sizes = {slot: descriptor.byte_length for slot, descriptor in described}
+        constants = Constants(TensorStorage(slot) for slot in form.sources)
+        modules = {spec: executable.modules[spec] for spec in form.program.kernels}
+        serial.save(form.program, constants, folder, fetch, modules)
+
+    return in_background(
+        state, "None, once the graph is saved", lambda: saved.save(key, write, unused), "save_graph"
+    )
 
 
-def _read(state: ContextState, storage: Storage) -> np.ndarray:
-    promise: MLPromise[np.ndarray] = state.new_promise("the bytes of a weight")
+def read_storage(state: ContextState, storage: Storage) -> np.ndarray:
+    """The bytes of a constant, once the context's work before is done."""
+    promise: MLPromise[np.ndarray] = state.new_promise("a constant's bytes")
     state.lane.enqueue(Read(storage, promise.resolve, promise.reject))
     return promise.result()
 
 
-def _nothing() -> None:
-    pass
-
-
-def make_graph(
+def _make_graph(
     state: ContextState,
     prepare: Callable[[], GraphParts],
     what: str,
-    begun: Callable[[], None] = _nothing,
-    undo: Callable[[], None] = _nothing,
+    give_up: Callable[[], None] = lambda: None,
 ) -> MLPromise[MLGraph]:
-    """The graph of ``prepare()``, which runs on a thread of its own: other work on the timeline
-    goes on meanwhile. ``what`` names the call in errors. One of ``begun`` and ``undo`` is called:
-    when it has, or when there is no thread to do it on."""
-    # Emptied: what they refer to goes as early as it can.
-    starting = [begun]
-    del begun
+    """The graph of ``prepare()``, which runs on a background thread: other work on the timeline
+    goes on meanwhile. ``what`` names the call in errors. ``give_up`` is called when the process can
+    have no thread for it."""
     promise: MLPromise[MLGraph] = state.new_promise("an MLGraph")
 
     def failed(error: BaseException) -> None:
         promise.reject(_as_rejection(error, what))
 
     def refused(error: Exception) -> None:
-        undo()
+        give_up()
         promise.reject(error)
 
     def make() -> None:
-        starting.pop()()
         try:
             with state.timeline.building():
                 parts = prepare()
@@ -228,17 +242,15 @@ def make_graph(
         except BaseException as error:  # panics of libraries in Rust are no Exceptions
             failed(error)
 
-    if not background.start(make, what, refused=refused):
-        promise.reject(InvalidStateError("the interpreter is exiting"))
-    return promise
+    return start_for(promise, make, what, refused)
 
 
 def load_executable(state: ContextState, parts: GraphParts) -> Executable:
-    """What runs, still to be set up; see ``Device.load``."""
+    """The executable, before its set-up; see ``Device.load``."""
     try:
         return state.device.load(parts.program, parts.constants, parts.modules)
     except MemoryError:
-        # Once what runs now is over, what was destroyed before is given back.
+        # Memory of destroyed objects is free once the work that runs now is done.
         state.lane.fence().wait()
         return state.device.load(parts.program, parts.constants, parts.modules)
 
@@ -246,18 +258,9 @@ def load_executable(state: ContextState, parts: GraphParts) -> Executable:
 def in_background(
     state: ContextState, of: str, call: Callable[[], Any], what: str = "call"
 ) -> MLPromise[Any]:
-    """A promise ``of`` the result of ``call()`` on a thread of its own."""
+    """A promise ``of`` the result of ``call()`` on a background thread."""
     promise = state.new_promise(of)
-
-    def run() -> None:
-        try:
-            promise.resolve(call())
-        except BaseException as error:
-            promise.reject(_as_rejection(error, what))
-
-    if not background.start(run, what, refused=promise.reject):
-        promise.reject(InvalidStateError("the interpreter is exiting"))
-    return promise
+    return settle_in_background(promise, call, what, lambda error: _as_rejection(error, what))
 
 
 def _as_rejection(error: BaseException, what: str) -> Exception:

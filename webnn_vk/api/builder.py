@@ -11,6 +11,7 @@ import itertools
 import warnings
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,14 +35,14 @@ from webnn_vk.compiler.types.data_types import (
     to_descriptor,
 )
 from webnn_vk.runtime import CpuDevice
-from webnn_vk.runtime.context_state import context_state
 from webnn_vk.runtime.tensor_state import TensorState, owned
 from webnn_vk.support.errors import InvalidStateError, for_want_of, sanitize
 from webnn_vk.support.mixins import OneOfAKind, PublicDir
 from webnn_vk.support.mmap_array import own_copy
 from webnn_vk.support.promise import MLPromise, kind_of
 
-from .context import MLContext, build_graph
+from .build import build_graph
+from .context import MLContext
 from .ml_graph import MLGraph
 from .operand_arithmetic import Arithmetic
 from .tensor import MLTensor
@@ -54,8 +55,8 @@ class MLOperand(PublicDir, OneOfAKind, Arithmetic):
     ``< <= > >=``. A number on either side becomes a constant of the operand's data type. ``==`` and
     ``!=`` compare identity, and an operand has no truth value (TypeError)."""
 
-    # The builder holds the value, and lets go of it when the graph is built: operands that a
-    # program still has then keep neither constants nor nodes alive.
+    # The builder holds the value and drops it when the graph is built, so that operands that a
+    # program still has keep neither constants nor nodes alive.
     __slots__ = ("_builder", "_descriptor", "_number", "_title")
 
     def __init__(
@@ -108,13 +109,13 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
     def _begin(self) -> None:
         self._inputs: list[Value] = []
         self._nodes: list[Node] = []
-        # The values of the operands handed out, by their numbers.
+        # The values of the operands, by operand number.
         self._values: dict[int, Value] = {}
         self._numbers = itertools.count()
         # Constants by type, shape and a checksum of their bytes: equal ones are stored once.
         self._constants: dict[Any, list[Value]] = {}
-        # Of those who build, the first who gets in here does. (No locks: a signal handler may come
-        # between any two steps, and call in.)
+        # The claim of the first call that builds. (No locks: a signal handler may run between any
+        # two steps, and call the builder.)
         self._built: dict[str, object] = {}
 
     if TYPE_CHECKING:
@@ -217,7 +218,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
         return self._operand(value, "constant")
 
     def _constant_tensor(self, tensor: MLTensor) -> MLOperand:
-        state = owned(tensor, context_state(self._context), "constant")
+        state = owned(tensor, self._context._state, "constant")
         storage = state.use("constant")
         if not tensor.constant:
             raise TypeError(f"constant: {tensor!r} is not a constant tensor")
@@ -259,34 +260,36 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
         no output, an empty name, an input or a constant as output (use ``identity``), an operand of
         another builder or a destroyed constant tensor; InvalidStateError when built before or the
         context is lost; OperationError when the device can't carry it."""
-        claim = object()
-        # Who is first decides: the build, which takes what was collected, or who gives it up.
-        taken: dict[str, str] = {}
+        # Holds the graph until the build begins and takes it, or this call fails and drops it.
+        claim: list[Graph] = []
 
-        def begun() -> None:
-            if taken.setdefault("by", "build") == "build":
-                for collected in (self._nodes, self._values, self._inputs, self._constants):
-                    collected.clear()
+        def take() -> Graph:
+            graph = claim.pop()
+            for collected in (self._nodes, self._values, self._inputs, self._constants):
+                collected.clear()
+            return graph
 
-        def undo() -> None:
-            if taken.setdefault("by", "caller") == "caller" and self._built.get("by") is claim:
-                self._built.clear()
+        def give_up() -> None:
+            with suppress(IndexError):  # the build has begun
+                claim.pop()
+                if self._built.get("by") is claim:
+                    self._built.clear()
 
         try:
-            graph = self._graph(outputs)
+            claim.append(self._graph(outputs))
+            unused = claim[0].unused
             if self._built.setdefault("by", claim) is not claim:
                 self._check_can_build("build")
-            unused = graph.unused
-            promise = build_graph(self._context, graph, begun, undo)
+            promise = build_graph(self._context._state, take, give_up)
         except (TypeError, InvalidStateError) as error:
             return MLPromise.rejected(error)
         except BaseException as error:
-            # Interrupted, or out of memory: the builder is as it was, unless it has begun.
-            undo()
+            # After an interrupt, or out of memory, the builder can build again unless this build
+            # has begun.
+            give_up()
             if isinstance(error, MemoryError):
                 return MLPromise.rejected(for_want_of(error, "build"))
             raise
-        del graph
         if unused:
             names = ", ".join(sorted(repr(sanitize(name)) for name in unused))
             warnings.warn(
@@ -339,7 +342,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
 
     def __repr__(self) -> str:
         state = "built" if self._built else f"{len(self._nodes)} operators"
-        return f"<MLGraphBuilder on {context_state(self._context).device.name}: {state}>"
+        return f"<MLGraphBuilder on {self._context._state.device.name}: {state}>"
 
     # -- checks --------------------------------------------------------------------------------
     def _check_can_build(self, what: str) -> None:
@@ -354,10 +357,10 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
             raise TypeError(f"{what}: {descriptor}: {error}")
 
     def _byte_limit(self) -> int | None:
-        return context_state(self._context).device.max_tensor_byte_length
+        return self._context._state.device.max_tensor_byte_length
 
     def _on_host(self) -> bool:
-        return isinstance(context_state(self._context).device, CpuDevice)
+        return isinstance(self._context._state.device, CpuDevice)
 
 
 class ShapeBuilder(MLGraphBuilder):
@@ -409,14 +412,14 @@ def graph_of(outputs: Mapping[str, MLOperand]) -> Graph:
 
 
 def elements_of(value: Value) -> np.ndarray | None:
-    """The elements of a constant of a builder, those of a constant tensor read from its device."""
+    """The elements of a constant of a builder. A constant tensor is read from its device."""
     if isinstance(value, _TensorValue):
         return value.tensor.read("export").result()
     return value.data
 
 
 def is_computed(operand: MLOperand) -> bool:
-    """Whether an operator makes the operand; inputs and constants can't be outputs."""
+    """Whether an operator computes the operand; inputs and constants can't be outputs."""
     return operand._value.name is None and not operand._value.is_constant
 
 
@@ -436,7 +439,7 @@ _CONSTANT_FORMS = (
 
 
 def _equal_bytes(a: np.ndarray, b: np.ndarray) -> bool:
-    """Of two flat arrays of one length; a part at a time, as weights are large."""
+    """Compares two flat arrays of one length in parts, because weights are large."""
     part = 2**20
     return all(
         np.array_equal(a[start : start + part], b[start : start + part])

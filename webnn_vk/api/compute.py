@@ -18,27 +18,27 @@ from webnn_vk.support import background
 from webnn_vk.support.errors import sanitize
 from webnn_vk.support.promise import MLPromise
 
-from .ml_graph import MLGraph, check_graph, check_names, executable_of, unused_inputs
+from .ml_graph import MLGraph, check_graph, check_names, executable_of
 
 
 def checked_arrays(
     state: ContextState, graph: MLGraph, inputs: Mapping[str, Any], what: str
 ) -> tuple[CpuExecutable | None, dict[str, np.ndarray]]:
-    """Who computes at once, or None where the run has a place in the order of work, as all have
-    under a profile; and the inputs by name: their elements where they are computed with at
-    once, else bytes."""
+    """The executable to call directly, and the inputs by name as arrays of elements; or None and
+    the inputs as bytes where the run has to go through the context's order of work. Under a profile
+    all runs do."""
     check_graph(graph, state, what)
     executable = executable_of(graph, what)
     profiled = state.timeline.observer is not None
     at_once = None
     if isinstance(executable, CpuExecutable) and executable.at_once and not profiled:
-        # Nobody else sees what it works on.
+        # No other work uses its memory.
         at_once = executable
     expected = graph.inputs
-    # Asking an abstract class costs more than the rest.
+    # An isinstance check against an abstract class costs more than the rest.
     if type(inputs) is not dict:
         inputs = entries(inputs, f"{what}: inputs is a mapping of names to arrays")
-    check_names(inputs, expected, f"{what}: inputs", unused_inputs(graph))
+    check_names(inputs, expected, f"{what}: inputs", graph._unused)
     arrays = {}
     for name, descriptor in expected.items():
         array = inputs[name]
@@ -64,8 +64,8 @@ def run_once(
     if held is None:
         size = sum(view.nbytes for view in inputs.values())
         held = state.timeline.staging.hold(size, "compute")
-    # Memory of the call's own: nothing before uses it, so that the host may write to it at
-    # once, and nothing behind, so that it need not be zeroed nor copied before it is read.
+    # Only this call uses the memory: no earlier work, so the host may write to it at once, and no
+    # later work, so it need be neither zeroed nor copied before it is read.
     works: list[Work] = []
     workspace = executable.workspace
     sources, results = workspace and workspace.take() or ({}, {})
@@ -95,7 +95,7 @@ def run_once(
         works.append(Read(results[name], done, promise.reject, last=True))
     state.lane.enqueue(*works)
     del works
-    # (Of several that are rejected each is looked at.)
+    # Retrieve the errors of all promises, also where several are rejected.
     errors = [promise.exception() for promise in promises.values()]
     if workspace is not None and not any(errors):
         workspace.keep((sources, results))
@@ -104,7 +104,7 @@ def run_once(
 
 
 def _writing(state: ContextState, storage: Storage, view: np.ndarray, held: Held) -> Write:
-    """The work that writes a copy of ``view``, taken now."""
+    """The work that writes a copy of ``view``. The copy is made now."""
     staged = None
     if view.nbytes > SMALL_BYTES:
         staged = background.shielded(state.stage, view)

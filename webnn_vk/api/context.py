@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from webnn_vk import __version__
-from webnn_vk.compiler.ir import Graph
 from webnn_vk.compiler.program import Target
 from webnn_vk.compiler.program.saved_graphs import SavedGraphs, check_key
 from webnn_vk.compiler.types.buffers import as_bytes, writable_bytes
@@ -19,20 +18,20 @@ from webnn_vk.driver.device_info import DeviceInfo
 from webnn_vk.runtime import Fence, RunGraph, Timeline, Write
 from webnn_vk.runtime.context_state import ContextBase, ContextState, MLContextLostInfo
 from webnn_vk.runtime.tensor_state import Caller, TensorState, owned
-from webnn_vk.runtime.tuning import Tuner, prepared
+from webnn_vk.runtime.tuning import prepared
 from webnn_vk.support import background, forks
-from webnn_vk.support.errors import InvalidStateError, NotSupportedError, for_want_of
+from webnn_vk.support.errors import NotSupportedError, for_want_of
 from webnn_vk.support.mixins import AsyncManager, OneOfAKind, PublicDir
-from webnn_vk.support.promise import MLPromise
+from webnn_vk.support.promise import MLPromise, settle_in_background
 from webnn_vk.support.settings import Settings
 
-from .build import GraphParts, compiled, in_background, loaded, make_graph, write_graph
+from .build import in_background, load_graph, save_graph
 from .compute import checked_arrays, run_once
-from .create_tensor import checked_descriptor, make_tensor, shared_constant
+from .create_tensor import checked_descriptor, create_tensor, import_constant
 from .limits import op_support_limits
-from .ml_graph import MLGraph, check_graph, executable_of, match, unused_inputs
+from .ml_graph import MLGraph, check_graph, executable_of, match
 from .tensor import MLTensor
-from .tensor_export import exchange_for
+from .tensor_export import external_binding
 
 if TYPE_CHECKING:  # loaded when they are asked for: a model starts without them
     from webnn_vk.gpu.semaphore import GPUSemaphore
@@ -67,10 +66,10 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         self._settings = settings
         self._accelerated = accelerated
         self._gpu_device = gpu_device
-        profile, tuned, self._tuner = prepared(
+        profile, tuned, self._state.tuner = prepared(
             timeline.device, settings.cache_folder, settings.tune
         )
-        self._target = Target(
+        self._state.target = Target(
             profile,
             available,
             has_compiler,
@@ -113,9 +112,16 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         def create() -> MLPromise[MLTensor]:
             what = "create_tensor"
             wanted = checked_descriptor(self._state, descriptor, what, MLTensorDescriptor)
+            external = None
             if wanted.importable_to_web_gpu:
-                return self._create_importable(wanted)
-            return make_tensor(self._state, wanted, None, constant=False)
+                if self._gpu_device is None:
+                    raise NotSupportedError(
+                        f"{what}: importable_to_web_gpu needs a context made on a GPUDevice, by "
+                        "ml.create_context(gpu_device); create_exportable_tensor takes one for "
+                        "others"
+                    )
+                external = external_binding(self._state, self._gpu_device)
+            return create_tensor(self._state, wanted, None, constant=False, external=external)
 
         if self._state.device.interruptible:
             return self._state.promised(create)
@@ -134,7 +140,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
             view = as_bytes(input_data, wanted, what)
             held = self._state.timeline.staging.hold(view.nbytes, what)
             plain = MLTensorDescriptor(wanted.data_type, wanted.shape)
-            return make_tensor(self._state, plain, view.copy(), constant=True, held=held)
+            return create_tensor(self._state, plain, view.copy(), constant=True, held=held)
 
         return background.shielded(self._state.promised, create)
 
@@ -152,7 +158,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         def create() -> MLPromise[MLTensor]:
             what = "import_constant_tensor"
             wanted = checked_descriptor(self._state, descriptor, what)
-            return MLPromise.resolved(shared_constant(self._state, wanted, buffer, what))
+            return MLPromise.resolved(import_constant(self._state, wanted, buffer, what))
 
         return background.shielded(self._state.promised, create)
 
@@ -217,13 +223,13 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
             what = "create_exportable_tensor"
             wanted = checked_descriptor(self._state, descriptor, what, MLTensorDescriptor)
             wanted = replace(wanted, importable_to_web_gpu=gpu_device is not None)
-            exchange = exchange_for(self._state, gpu_device)
-            return make_tensor(self._state, wanted, None, constant=False, exchange=exchange)
+            external = external_binding(self._state, gpu_device)
+            return create_tensor(self._state, wanted, None, constant=False, external=external)
 
         return background.shielded(self._state.promised, create)
 
     def create_exportable_semaphore(self) -> GPUSemaphore:
-        """A semaphore that orders the context's work with that of CUDA, another device or process,
+        """A semaphore that orders the context's work with CUDA, another device or process,
         without waits by the host: the companion of ``tensor.export_fd()`` (extension).
 
         NotSupportedError on the CPU device and where the device has no VK_KHR_external_semaphore_fd
@@ -234,15 +240,6 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         with forks.undisturbed():
             from webnn_vk.gpu.semaphore import GPUSemaphore
         return background.shielded(GPUSemaphore, self._state.lane, what)
-
-    def _create_importable(self, descriptor: MLTensorDescriptor) -> MLPromise[MLTensor]:
-        if self._gpu_device is None:
-            raise NotSupportedError(
-                "create_tensor: importable_to_web_gpu needs a context made on a GPUDevice, by "
-                "ml.create_context(gpu_device); create_exportable_tensor takes one for others"
-            )
-        exchange = exchange_for(self._state, self._gpu_device)
-        return make_tensor(self._state, descriptor, None, constant=False, exchange=exchange)
 
     def export_to_gpu(self, tensor: MLTensor) -> Any:
         """Lend an exportable tensor to its GPUDevice: the buffer with its memory, at once; the same
@@ -259,7 +256,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         caller = Caller()
         try:
             export = owned(tensor, self._state, "export_to_gpu").export(caller)
-            # No call behind this: what an interrupt loses from here on the caller has lost.
+            # No call follows: if an interrupt comes from here on, the caller loses the buffer.
             export.seen = True
             return export.buffer
         except BaseException:
@@ -276,7 +273,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         read."""
         context = self._state
         check_graph(graph, context, "dispatch")
-        # Asking an abstract class costs more than all that follows.
+        # An isinstance check against an abstract class costs more than all that follows.
         if type(inputs) is not dict:
             inputs = entries(inputs, _MAPPINGS)
         if type(outputs) is not dict:
@@ -300,7 +297,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         try:
             at_once, arrays = checked_arrays(self._state, graph, inputs, "compute")
             if at_once is not None:
-                # It changes nothing that an interrupt could leave half done.
+                # An interrupt can leave nothing half done here.
                 self._state.check()
                 return at_once.compute(arrays)
             return background.shielded(run_once, self._state, graph, arrays)
@@ -322,39 +319,17 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
             copies = {name: array.copy() for name, array in arrays.items()}
             promise = self._state.new_promise("outputs by name")
 
-            def run() -> None:
-                try:
-                    if at_once is not None:
-                        self._state.check()
-                        promise.resolve(at_once.compute(copies))
-                    else:
-                        promise.resolve(run_once(self._state, graph, copies, held.pop()))
-                except Exception as error:
-                    promise.reject(for_want_of(error, what))
+            def run() -> dict[str, np.ndarray]:
+                if at_once is not None:
+                    self._state.check()
+                    return at_once.compute(copies)
+                return run_once(self._state, graph, copies, held.pop())
 
-            if not background.start(run, "compute", refused=promise.reject):
-                promise.reject(InvalidStateError("the interpreter is exiting"))
-            return promise
-
-        return self._state.promised(start)
-
-    def _build(
-        self, graph: Graph, begun: Callable[[], None], undo: Callable[[], None]
-    ) -> MLPromise[MLGraph]:
-        # Emptied by the call: with the only reference go the constants' host copies.
-        graphs = [graph]
-        del graph
-
-        def prepare() -> GraphParts:
-            target = replace(self._target, watch=self._state.watch)
-            return compiled(
-                graphs.pop(), target, self._state.device, self._fall_back, self._tuner
+            return settle_in_background(
+                promise, run, "compute", lambda error: for_want_of(error, what)
             )
 
-        return self._state.promised(lambda: make_graph(self._state, prepare, "build", begun, undo))
-
-    def _fall_back(self, target: Target) -> None:
-        self._target = replace(target, watch=None)
+        return self._state.promised(start)
 
     # -- saved graphs --------------------------------------------------------------------------
     def save_graph(self, key: str, graph: MLGraph) -> MLPromise[None]:
@@ -370,14 +345,8 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         def save() -> MLPromise[None]:
             check_key(key, "save_graph")
             check_graph(graph, self._state, "save_graph")
-            state, executable, unused = self._state, executable_of(graph), unused_inputs(graph)
-            saved = self._saved()
-            return in_background(
-                state,
-                "None, once the graph is saved",
-                lambda: saved.save(key, lambda to: write_graph(state, executable, to), unused),
-                "save_graph",
-            )
+            executable = executable_of(graph, "save_graph")
+            return save_graph(self._state, self._saved(), key, executable, graph._unused)
 
         return background.shielded(self._state.promised, save)
 
@@ -390,14 +359,13 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
         def load() -> MLPromise[MLGraph]:
             check_key(key, "load_graph")
-            saved = self._saved()
-            return make_graph(self._state, lambda: loaded(saved, key), "load_graph")
+            return load_graph(self._state, self._saved(), key)
 
         return background.shielded(self._state.promised, load)
 
     def list_graphs(self) -> MLPromise[list[str]]:
-        """The keys of all saved graphs in the cache folder, sorted (extension); those of other
-        devices too. Rejects with NotSupportedError without a cache folder."""
+        """The keys of all saved graphs in the cache folder, sorted (extension), also
+        for other devices. Rejects with NotSupportedError without a cache folder."""
         return background.shielded(
             self._state.promised,
             lambda: in_background(self._state, "keys", self._saved().keys, "list_graphs"),
@@ -433,7 +401,8 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         in a process, how fast the device computes and reads memory, so that kernels can be compared
         with that. Each graph's first runs have their kernels timed, and as many further ones as
         cost little (below 5 % of the time of the work); the others are seen as a whole. ``every``:
-        those of one run in so many of each graph instead, its first among them; 1: of all.
+        instead time one run in every ``every`` runs of each graph, beginning with its first; 1: all
+        runs.
         InvalidStateError when the context is lost or profiled already, TypeError for another
         ``every``."""
         self._state.check()
@@ -461,16 +430,3 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         """The point after all work queued so far (extension): its ``value`` on the timeline,
         ``done``, ``wait(timeout)`` in seconds. Returns at once; raises nothing."""
         return self._state.lane.fence()
-
-
-def tuner_of(context: MLContext) -> Tuner | None:
-    """Who measures the kernels of the graphs that a context builds (``Settings(tune=True)``)."""
-    return context._tuner
-
-
-def build_graph(
-    context: MLContext, graph: Graph, begun: Callable[[], None], undo: Callable[[], None]
-) -> MLPromise[MLGraph]:
-    """Compile a graph for a context: ``MLGraphBuilder.build``. One of the two is called when it has
-    ``begun``, or when there is no thread to do it on."""
-    return context._build(graph, begun, undo)

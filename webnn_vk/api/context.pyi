@@ -6,12 +6,10 @@ from webnn_vk.typing import MLTensorDescriptorDict
 from collections.abc import Callable, Mapping
 from typing import Any
 import numpy as np
-from webnn_vk.compiler.ir import Graph
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.driver.device_info import DeviceInfo
 from webnn_vk.runtime import Fence, Timeline
 from webnn_vk.runtime.context_state import ContextBase, MLContextLostInfo
-from webnn_vk.runtime.tuning import Tuner
 from webnn_vk.support.mixins import AsyncManager, OneOfAKind, PublicDir
 from webnn_vk.support.promise import MLPromise
 from webnn_vk.support.settings import Settings
@@ -75,10 +73,5 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
     def __repr__(self) -> str: ...
 
-    def fence(self) -> Fence: ...
-
-def tuner_of(context: MLContext) -> Tuner | None:
-    ...
-
-def build_graph(context: MLContext, graph: Graph, begun: Callable[[], None], undo: Callable[[], None]) -> MLPromise[MLGraph]:
-    ...
+    def fence(self) -> Fence:
+        ...

@@ -1,4 +1,4 @@
-"""Tensors of a context: made in its order of work, or in memory that is there already."""
+"""Creating a context's tensors: in new memory, or in host memory that is imported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from webnn_vk.runtime import Run, Write
 from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.runtime.staging import Held
 from webnn_vk.runtime.storage import DeviceLostError
-from webnn_vk.runtime.tensor_state import Exchange, TensorState
+from webnn_vk.runtime.tensor_state import ExternalBinding, TensorState
 from webnn_vk.support.errors import InvalidStateError, UnknownError
 from webnn_vk.support.promise import MLPromise
 
@@ -38,21 +38,21 @@ def checked_descriptor(
     return wanted
 
 
-def make_tensor(
+def create_tensor(
     context: ContextState,
     descriptor: MLTensorDescriptor,
     data: np.ndarray | None,
     *,
     constant: bool,
-    exchange: Exchange | None = None,
+    external: ExternalBinding | None = None,
     held: Held | None = None,
 ) -> MLPromise[MLTensor]:
     """A tensor with ``data``, zeros for None, once it has its place in the order of work.
     ``held``: the share of the staging memory that the data takes until it is written."""
     promise = context.new_promise(f"an MLTensor {descriptor}")
-    exportable = exchange is not None and exchange.external
+    exportable = external is not None and external.exportable
     storage, works = context.new_storage(descriptor.byte_length, exportable)
-    state = TensorState(context, descriptor, storage, constant=constant, exchange=exchange)
+    state = TensorState(context, descriptor, storage, constant=constant, external=external)
     context.register(state)
     tensor = MLTensor(state)
 
@@ -60,8 +60,8 @@ def make_tensor(
         if storage.error is not None:
             failed(storage.error)
             return
-        if exchange is not None:
-            exchange.connect(storage)
+        if external is not None:
+            external.connect(storage)
         promise.resolve(tensor)
 
     def failed(error: Exception) -> None:
@@ -74,7 +74,7 @@ def make_tensor(
     return promise
 
 
-def shared_constant(
+def import_constant(
     context: ContextState, descriptor: MLOperandDescriptor, buffer: Any, what: str
 ) -> MLTensor:
     """A constant tensor that is ``buffer`` itself. Raises as ``interop.host_memory.share``, and

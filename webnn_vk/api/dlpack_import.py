@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 
 from webnn_vk.compiler.types.data_types import ALL_TYPES, MLTensorDescriptor, shown
-from webnn_vk.runtime.context_state import context_state
 from webnn_vk.runtime.mapping import HostMapping
-from webnn_vk.runtime.tensor_state import tensor_state
 from webnn_vk.support import background
 from webnn_vk.support.errors import DOMException, reason
 from webnn_vk.support.promise import kind_of
@@ -18,7 +16,7 @@ from .context import MLContext
 from .interop.dlpack import KDL_CPU
 from .tensor import MLTensor
 
-# What NumPy can look at: the CPU's memory, and what CUDA and ROCm share with it.
+# Memory that NumPy can read: the CPU's, and memory that CUDA and ROCm share with it.
 _HOST_TYPES = (KDL_CPU, 3, 11, 13)
 
 
@@ -52,8 +50,8 @@ def from_dlpack(
             tensor = context.create_tensor(descriptor).result()
         except TypeError as error:
             raise TypeError(f"from_dlpack: {error}") from error.__cause__
-        storage = tensor_state(tensor).storage_of("from_dlpack")
-        state = context_state(context)
+        storage = tensor._state.storage_of("from_dlpack")
+        state = context._state
 
         def fill(array: np.ndarray) -> None:
             with state.timeline.building():
@@ -90,7 +88,7 @@ def _array_of(x: Any) -> np.ndarray:
         where = x.__dlpack_device__()
         if where[0] in _HOST_TYPES:
             return np.from_dlpack(x)
-    except Exception as error:  # whatever the producer raises
+    except Exception as error:  # producers may raise anything
         documented = isinstance(error, (BufferError, DOMException))
         kind = type(error) if documented else TypeError
         raise kind(f"from_dlpack: {type(x).__name__}: {reason(error)}") from error

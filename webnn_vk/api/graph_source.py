@@ -1,4 +1,4 @@
-"""Graphs as they were described or compiled, with their weights, for those who write them down."""
+"""Graphs as they were described or compiled, with their weights: what exporters write."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ import numpy as np
 from webnn_vk.compiler.ir import Graph, Value
 from webnn_vk.compiler.kernels import packing_called
 from webnn_vk.compiler.program.compiled import compiled_graph, places
-from webnn_vk.runtime import Lane, Read, Storage
+from webnn_vk.runtime import Storage
+from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.support.errors import NotSupportedError, OperationError
-from webnn_vk.support.promise import MLPromise, kind_of
+from webnn_vk.support.promise import kind_of
 
+from .build import read_storage
 from .builder import MLOperand, elements_of, graph_of
-from .ml_graph import MLGraph, context_of, executable_of
+from .ml_graph import MLGraph, executable_of
 
 
 def source_of(
     given: MLGraph | Mapping[str, MLOperand], what: str
 ) -> tuple[Graph, Callable[[Value], np.ndarray | None]]:
-    """The graph up to some operands of a builder, as they were called, or that of a built graph, as
-    it was compiled; and how to read the elements of its constants, one by one.
+    """The graph that some operands of a builder depend on, as it was described, or a built
+    graph as it was compiled; and a function that reads the elements of one constant.
 
     TypeError for anything else, InvalidStateError for a destroyed graph, OperationError where the
     file of a graph that was loaded describes none. Elements are read one constant at a time
@@ -43,7 +45,6 @@ def source_of(
         raise OperationError(f"{what}: the graph's text can't be read: {error}") from error
     if graph is None:
         raise NotSupportedError(f"{what}: nothing says which operators the graph was compiled of")
-    lane = context_of(given).lane
     contents, where = executable.contents(), places(program)
 
     def elements(value: Value) -> np.ndarray | None:
@@ -51,7 +52,7 @@ def source_of(
             return value.data
         held = [(contents[slot], packing) for slot, packing in where[value.source]]
         try:
-            return _read_back(held, value, lane)
+            return _unpacked(held, value, given._context)
         except (ValueError, TypeError, IndexError) as error:
             raise OperationError(
                 f"{what}: a constant {value.descriptor} can't be unpacked: {error}"
@@ -80,15 +81,15 @@ def with_weights(built: MLGraph, what: str) -> Graph:
     return Graph(graph.inputs, outputs, nodes)
 
 
-def _read_back(
-    held: Sequence[tuple[Storage | np.ndarray, str]], value: Value, lane: Lane
+def _unpacked(
+    held: Sequence[tuple[Storage | np.ndarray, str]], value: Value, state: ContextState
 ) -> np.ndarray | None:
-    """A constant's elements from where they are: bytes or storages with their packings, of which
-    several may hold a part each."""
+    """A constant's elements, unpacked from bytes or storages with their packings. Each of several
+    may hold a part."""
     described = value.descriptor
     whole: np.ndarray | None = None
     for place, packing in held:
-        data = place if isinstance(place, np.ndarray) else _bytes_of(place, lane)
+        data = place if isinstance(place, np.ndarray) else read_storage(state, place)
         if not packing:
             return data[: described.byte_length].view(described.numpy_dtype).reshape(
                 described.shape
@@ -98,13 +99,7 @@ def _read_back(
         if whole is None:
             whole = part
         else:
-            # What a part does not hold is 0 there.
+            # Elements outside of a part unpack to 0.
             mask = form.unpack(np.full_like(data, 255), packed).view(np.uint8) != 0
             whole.view(np.uint8)[mask] = part.view(np.uint8)[mask]
     return None if whole is None else whole.reshape(described.shape)
-
-
-def _bytes_of(storage: Storage, lane: Lane) -> np.ndarray:
-    promise: MLPromise[np.ndarray] = MLPromise("a constant's bytes")
-    lane.enqueue(Read(storage, promise.resolve, promise.reject))
-    return promise.result()

@@ -9,7 +9,6 @@ from webnn_vk.compiler.program import GraphReport
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor, shown
 from webnn_vk.runtime import Executable, Storage
 from webnn_vk.runtime.context_state import ContextState
-from webnn_vk.runtime.tensor_state import tensor_state
 from webnn_vk.support.errors import InvalidStateError, sanitize
 from webnn_vk.support.mixins import AsyncManager, OneOfAKind, PublicDir, html_table
 from webnn_vk.support.promise import kind_of
@@ -30,6 +29,7 @@ class MLGraph(PublicDir, OneOfAKind, AsyncManager):
         self._context = context
         self._executable: Executable | None = executable
         self._report = report
+        # Inputs that were described but that nothing in the graph reads.
         self._unused = unused
         self._inputs = dict(executable.program.inputs)
         self._outputs = dict(executable.program.outputs)
@@ -120,16 +120,6 @@ def executable_of(graph: MLGraph, what: str = "compute") -> Executable:
     return executable
 
 
-def context_of(graph: MLGraph) -> ContextState:
-    """The state of the graph's context."""
-    return graph._context
-
-
-def unused_inputs(graph: MLGraph) -> Collection[str]:
-    """The inputs that were described but that nothing in the graph reads."""
-    return graph._unused
-
-
 def match(
     graph: MLGraph, inputs: Mapping[str, MLTensor], outputs: Mapping[str, MLTensor]
 ) -> tuple[dict[str, Storage], dict[str, Storage]]:
@@ -150,7 +140,7 @@ def _match(
     check_names(tensors, descriptors, f"dispatch: {kind}s", unused)
     bound = {}
     for name, tensor in tensors.items():
-        state, wanted = tensor_state(tensor), descriptors[name]
+        state, wanted = tensor._state, descriptors[name]
         given = state.descriptor
         if state.constant:
             raise TypeError(f"dispatch: {kind} {sanitize(name)!r} is a constant tensor")

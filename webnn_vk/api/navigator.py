@@ -17,7 +17,7 @@ from webnn_vk.compiler.types.data_types import shown, to_bool
 from webnn_vk.driver import DriverError, DriverUnavailable
 from webnn_vk.driver.device_info import DeviceInfo
 from webnn_vk.driver.device_profile import check_feature
-from webnn_vk.gpu.device_state import GPUDeviceBase, device_state
+from webnn_vk.gpu.device_state import device_state
 from webnn_vk.runtime import CpuDevice, DriverDevice, Timeline, find_engine
 from webnn_vk.runtime.device_selection import (
     FoundDevice,
@@ -28,8 +28,8 @@ from webnn_vk.runtime.device_selection import (
     open_device,
 )
 from webnn_vk.support import background
-from webnn_vk.support.errors import DOMException, InvalidStateError, NotSupportedError, for_want_of
-from webnn_vk.support.promise import MLPromise, kind_of
+from webnn_vk.support.errors import DOMException, NotSupportedError, for_want_of
+from webnn_vk.support.promise import MLPromise, settle_in_background
 from webnn_vk.support.settings import DRIVERS, Settings
 from webnn_vk.support.warnings import asked_at
 from webnn_vk.support.warnings import say_once as _say_once
@@ -58,12 +58,12 @@ class ML:
 
         On a ``webnn_vk.gpu.GPUDevice`` the context's work and the device's are one order; the
         options about the choice of a device have no meaning there. For a ``wgpu.GPUDevice`` the
-        context is on the same hardware, with a timeline of its own.
+        context is on the same hardware, with a separate timeline.
 
         The best GPU by default; ``power_preference`` "low-power" prefers an integrated one,
         "high-performance" a discrete one, and outranks ``accelerated``; ``accelerated=False``
         takes the CPU device. A software Vulkan device is taken only when ``settings.device`` (or
-        ``WEBNN_VK_DEVICE``) names it. ``driver``: in place of that of the settings, see
+        ``WEBNN_VK_DEVICE``) names it. ``driver``: in place of the settings' driver, see
         ``Settings``. Rejects with TypeError for wrong options, ValueError for
         settings that can't be (an operator to force, a pass to skip, a feature to mask that is
         none; a variable of the environment with nonsense in it), NotSupportedError when the device
@@ -81,25 +81,21 @@ class ML:
             return MLPromise.rejected(
                 TypeError(f"driver: {shown(driver)} is not one of {', '.join(DRIVERS)}")
             )
-        promise: MLPromise[MLContext] = MLPromise("an MLContext")
         place = _place_of_call(inspect.currentframe())
 
-        def create() -> None:
+        def create() -> MLContext:
             asked_at.set(place)
-            try:
-                chosen = Settings.given(settings, driver=driver)
-                _check(chosen)
-                if gpu_device is not None:
-                    promise.resolve(_context_on(gpu_device, chosen))
-                    return
-                wanted = to_bool(accelerated, "create_context: accelerated")
-                promise.resolve(_create(chosen, power_preference, wanted))
-            except Exception as error:
-                promise.reject(for_want_of(error, "create_context"))
+            chosen = Settings.given(settings, driver=driver)
+            _check(chosen)
+            if gpu_device is not None:
+                return _context_on(gpu_device, chosen)
+            wanted = to_bool(accelerated, "create_context: accelerated")
+            return _create(chosen, power_preference, wanted)
 
-        if not background.start(create, "create", refused=promise.reject):
-            promise.reject(InvalidStateError("the interpreter is exiting"))
-        return promise
+        return settle_in_background(
+            MLPromise("an MLContext"), create, "create",
+            lambda error: for_want_of(error, "create_context"),
+        )
 
 
 ml = ML()
@@ -155,7 +151,8 @@ def _is_default(index: int | None) -> bool:
 
 
 def _check(settings: Settings) -> None:
-    """What settings say about other modules' names, and folders: before a device is looked for."""
+    """Check the settings' names of passes, operators and features, and their folders, before a
+    device is selected."""
 
     def check_mask(names: Collection[str]) -> None:
         for name in names:
@@ -190,14 +187,6 @@ def _create(settings: Settings, power_preference: str, accelerated: bool) -> MLC
     return _context_over(opened.device, opened.choice.found.index, settings, accelerated)
 
 
-def _vulkan_context(
-    found: FoundDevice, settings: Settings, accelerated: bool, **options: Any
-) -> MLContext:
-    return _context_over(
-        open_device(found, settings), found.index, settings, accelerated, **options
-    )
-
-
 def _context_over(
     device: DriverDevice, index: int, settings: Settings, accelerated: bool, **options: Any
 ) -> MLContext:
@@ -209,13 +198,7 @@ def _context_over(
 def _context_on(gpu_device: Any, settings: Settings) -> MLContext:
     if wgpu.is_device(gpu_device):
         return _wgpu_context(gpu_device, settings)
-    if not isinstance(gpu_device, GPUDeviceBase):
-        raise TypeError(
-            f"create_context: a GPUDevice (of webnn_vk.gpu or wgpu) is expected, not "
-            f"{kind_of(gpu_device)}; options are given by keyword"
-        )
-    gpu = device_state(gpu_device)
-    gpu.check("create_context")
+    gpu = device_state(gpu_device, "create_context", "; options are given by keyword")
     index = gpu_device.adapter.info.index
     info = DeviceInfo.of(gpu.device.profile, index, chosen=partial(_is_default, index))
     return _gpu_context(gpu.timeline, info, settings, gpu_device=gpu_device)
@@ -230,7 +213,8 @@ def _wgpu_context(gpu_device: Any, settings: Settings) -> MLContext:
         raise NotSupportedError(str(error)) from error
     usable = [device for device in found if device.unusable is None]
     same = usable[wgpu.matching(gpu_device, [device.profile for device in usable])]
-    return _vulkan_context(same, settings, accelerated=True, gpu_device=gpu_device)
+    device = open_device(same, settings)
+    return _context_over(device, same.index, settings, accelerated=True, gpu_device=gpu_device)
 
 
 def _gpu_context(
@@ -254,7 +238,7 @@ def _gpu_context(
 
 
 def _without_compiler(device: str, has_pack: bool) -> str:
-    """What runs where then, in one line."""
+    """The warning that says what runs where without a compiler."""
     if has_pack:
         return (
             f"no GLSL compiler; {device} runs the precompiled shaders, without fusion, and the CPU "

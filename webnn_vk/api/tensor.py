@@ -71,17 +71,17 @@ class MLTensor(PublicDir, OneOfAKind, TensorBase, AsyncManager):
     @property
     def importable_to_web_gpu(self) -> bool:
         """Whether ``export_to_gpu`` can lend it to a GPUDevice (extension)."""
-        exchange = self._state.exchange
-        return exchange is not None and exchange.gpu_device is not None
+        external = self._state.external
+        return external is not None and external.gpu_device is not None
 
     def export_fd(self) -> TensorMemory:
         """The memory of an exportable tensor as an opaque file descriptor, which is the caller's
         (extension): for CUDA, another Vulkan device, another process. Returns at once.
 
-        Whoever imports it works on the tensor's own bytes, also after the tensor was destroyed.
-        The order is the caller's affair: ``context.fence().wait()`` before the other side reads,
+        The importer works on the tensor's own bytes, also after the tensor was destroyed.
+        The caller has to order the work: ``context.fence().wait()`` before the other side reads,
         the other side's own wait before the next call with the tensor. TypeError when the tensor is
-        not exportable or held by someone, InvalidStateError when it was destroyed,
+        not exportable or something else holds it, InvalidStateError when it was destroyed,
         NotSupportedError where the device has no VK_KHR_external_memory_fd."""
         return background.shielded(export_fd, self._state)
 
@@ -94,14 +94,14 @@ class MLTensor(PublicDir, OneOfAKind, TensorBase, AsyncManager):
         tensor is ``writable``. Until the array is released (``with tensor.to_numpy() as array:``,
         ``array.release()``, or when it and all its views are gone) the tensor is the array's:
         write, read and dispatch with it are a TypeError. TypeError when the tensor is not
-        ``readable`` or someone holds it, InvalidStateError when it was destroyed, and the error of
-        the dispatch that should have written it."""
+        ``readable`` or something else holds it, InvalidStateError when it was destroyed, and the
+        error of the dispatch that should have written it."""
         return background.shielded(view, self._state)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """A copy of the contents for ``np.asarray(tensor)`` (extension); waits for all work before.
-        TypeError when the tensor is not ``readable`` or someone holds it, InvalidStateError when it
-        was destroyed, and the error of the dispatch that should have written it."""
+        TypeError when the tensor is not ``readable`` or something else holds it, InvalidStateError
+        when it was destroyed, and the error of the dispatch that should have written it."""
         if copy is False:
             raise ValueError("an array of a tensor is a copy; to_numpy() gives a view")
         self._state.context.check()

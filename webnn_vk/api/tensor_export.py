@@ -30,7 +30,7 @@ from webnn_vk.runtime.external import (
     stop_waits,
     why_not_shared,
 )
-from webnn_vk.runtime.tensor_state import Caller, Exchange, Export, TensorState
+from webnn_vk.runtime.tensor_state import Caller, Export, ExternalBinding, TensorState
 from webnn_vk.support import background
 from webnn_vk.support.errors import NotSupportedError, OperationError
 
@@ -53,15 +53,15 @@ class TensorMemory:
     device_uuid: bytes
 
     def close(self) -> None:
-        """Close the file descriptor; nobody imported it."""
+        """Close a file descriptor that was not imported."""
         os.close(self.fd)
 
 
 class FileDescriptorOnly:
-    """An exchange (see ``tensor_state.Exchange``) without a GPU device: for ``export_fd``."""
+    """A binding (see ``tensor_state.ExternalBinding``) without a GPU device: for ``export_fd``."""
 
     gpu_device = None
-    external = True
+    exportable = True
 
     def connect(self, storage: Storage) -> None:
         pass
@@ -76,11 +76,11 @@ class FileDescriptorOnly:
 class SameDevice:
     """Context and GPUDevice are on one timeline: each follows the other at the handovers."""
 
-    def __init__(self, gpu_device: GPUDeviceBase, lane: Lane) -> None:
-        """``lane``: the context's."""
+    def __init__(self, gpu_device: GPUDeviceBase, gpu: DeviceState, lane: Lane) -> None:
+        """``gpu``: the state of the GPUDevice; ``lane``: the context's."""
         self.gpu_device = gpu_device
-        self.gpu = device_state(gpu_device)
-        self.external = shares_memory(self.gpu.device)  # for ``export_fd``
+        self.gpu = gpu
+        self.exportable = shares_memory(self.gpu.device)  # for ``export_fd``
         self._lane = lane
         self._storage: Storage | None = None
 
@@ -104,7 +104,7 @@ class SameDevice:
                 export.buffer = buffer
                 tensor.rent(export, what)
                 gpu.exported.add(weakref.ref(buffer, gpu.exported.discard))
-                self.gpu.lane.enqueue(Return(self._storage))
+                gpu.lane.enqueue(Return(self._storage))
                 self.lend()
             return export
 
@@ -113,17 +113,17 @@ class SameDevice:
             self._storage = None
 
     def end(self) -> None:
-        """The memory is no longer the GPU device's: calls there that have found the buffer alive
-        and queue their work only now fail."""
+        """Take the memory from the GPU device: calls that have found the buffer alive and queue
+        their work only now fail."""
         if self._storage is not None:
             self.gpu.lane.enqueue(Lend(self._storage))
 
     def lend(self) -> None:
-        """Order the GPU device's use behind the tensor's."""
+        """Order the GPU device's use after the tensor's."""
         self.gpu.lane.follow(self._lane)
 
     def take_back(self) -> None:
-        """Order the tensor's use behind the GPU device's."""
+        """Order the tensor's use after the GPU device's."""
         self._lane.follow(self.gpu.lane)
 
 
@@ -138,7 +138,7 @@ class _Side:
     semaphore: Any
 
     def not_acquired(self, error: Exception) -> None:
-        """What the memory holds can't be relied on."""
+        """Record that the contents of the memory are undefined."""
         self.storage.error = error
 
 
@@ -146,8 +146,8 @@ class TwoDevices(SameDevice):
     """Context and GPUDevice opened the same device twice: each has its own view of the memory, and
     their timelines are ordered by a semaphore, or by the host where semaphores can't be shared."""
 
-    def __init__(self, gpu_device: GPUDeviceBase, lane: Lane) -> None:
-        super().__init__(gpu_device, lane)
+    def __init__(self, gpu_device: GPUDeviceBase, gpu: DeviceState, lane: Lane) -> None:
+        super().__init__(gpu_device, gpu, lane)
         self._turn = 0
         self._context_side: _Side | None = None
         self._gpu_side: _Side | None = None
@@ -177,7 +177,7 @@ class TwoDevices(SameDevice):
         self._pass(self._gpu_side, self._context_side)
 
     def _pass(self, source: _Side, target: _Side) -> None:
-        """What ``target`` is given from now on comes behind all that ``source`` has been given."""
+        """Order all further work of ``target`` after all work that ``source`` has so far."""
         self._turn += 1
         through = _by_host if source.semaphore is None else partial(_by_semaphore, self._turn)
         # Neither the context's nor the GPUDevice's end may drop what the other waits for.
@@ -192,7 +192,7 @@ def _side(lane: Lane, storage: Storage, semaphore: Any) -> _Side:
 
 def _by_host(source: _Side, target: _Side, leave: Callable[[], None]) -> None:
     arrived = threading.Event()
-    # What the memory holds: the work of ``source`` may have failed.
+    # The work of ``source`` may have failed, and with it what the memory holds.
     errors: list[Exception | None] = []
 
     def reached() -> None:
@@ -222,11 +222,11 @@ def _by_semaphore(turn: int, source: _Side, target: _Side, leave: Callable[[], N
         target.storage.error = OperationError(
             f"the device that held the tensor's memory: {error}"
         )
-        # The target must not wait for what never comes.
+        # The target must not wait for a signal that never comes.
         stop_waits(target.semaphore, turn)
 
     def reached() -> None:
-        # Known too late for what the target has started meanwhile: no host takes part in this.
+        # Too late for work that the target has started meanwhile: the host takes no part in this.
         if source.storage.error is not None:
             target.storage.error = source.storage.error
         leave()
@@ -253,7 +253,7 @@ def _leave(leave: Callable[[], None]) -> None:
 
 
 def _take_back(
-    reference: weakref.ref[TensorState], exchange: SameDevice, buffer: GPUBuffer
+    reference: weakref.ref[TensorState], binding: SameDevice, buffer: GPUBuffer
 ) -> None:
     tensor = reference()
     if tensor is None:
@@ -262,35 +262,29 @@ def _take_back(
     with tensor.context.handover:
         if buffers.clear(buffer):
             if tensor.storage is not None:
-                exchange.end()
-                exchange.take_back()
+                binding.end()
+                binding.take_back()
             export = tensor.rental
             if isinstance(export, Export) and export.buffer is buffer:
                 tensor.end_rental(export)
 
 
-def exchange_for(context: ContextState, gpu_device: Any) -> Exchange:
+def external_binding(context: ContextState, gpu_device: Any) -> ExternalBinding:
     """How tensors of a context go to ``gpu_device`` (None: only by file descriptor). TypeError for
     what is no GPUDevice, InvalidStateError for a destroyed one, NotSupportedError where the two
     devices share no memory."""
     device, what = context.device, "create_exportable_tensor"
     if wgpu.is_device(gpu_device):
-        return wgpu.WgpuExchange(gpu_device, what)
+        return wgpu.WgpuBinding(gpu_device, what)
     if device.profile is None:
         raise NotSupportedError(f"{what}: the CPU device shares no memory with a GPUDevice")
     if gpu_device is None:
         if not shares_memory(device):
             raise NotSupportedError(f"{what}: {device.name}: {why_not_shared(device)}")
         return FileDescriptorOnly()
-    if not isinstance(gpu_device, GPUDeviceBase):
-        raise TypeError(
-            f"{what}: a GPUDevice (of webnn_vk.gpu or wgpu) is expected, not "
-            f"{type(gpu_device).__name__}"
-        )
-    gpu: DeviceState = device_state(gpu_device)
-    gpu.check(what)
+    gpu = device_state(gpu_device, what)
     if gpu.timeline is context.timeline:
-        return SameDevice(gpu_device, context.lane)
+        return SameDevice(gpu_device, gpu, context.lane)
     if device.profile.uuid != gpu.device.profile.uuid:
         raise NotSupportedError(
             f"{what}: the context is on {device.name}, the GPUDevice on {gpu.device.name}"
@@ -298,25 +292,25 @@ def exchange_for(context: ContextState, gpu_device: Any) -> Exchange:
     for each in (device, gpu.device):
         if not shares_memory(each):
             raise NotSupportedError(f"{what}: {each.name}: {why_not_shared(each)}")
-    return TwoDevices(gpu_device, context.lane)
+    return TwoDevices(gpu_device, gpu, context.lane)
 
 
 def export_fd(tensor: TensorState) -> TensorMemory:
     """See ``MLTensor.export_fd``."""
     storage = tensor.use("export_fd")
     device = tensor.context.device
-    if tensor.exchange is None:
+    if tensor.external is None:
         raise TypeError(f"export_fd: {tensor!r} was not created by create_exportable_tensor")
     if device.profile is None or not shares_memory(device):
         raise NotSupportedError(f"export_fd: {device.name}: {why_not_shared(device)}")
-    if not tensor.exchange.external:
+    if not tensor.external.exportable:
         raise TypeError(f"export_fd: {tensor!r} was created for a wgpu.GPUDevice, by copies")
     with tensor.context.timeline.building():
-        external = export_memory(device, storage)
+        memory = export_memory(device, storage)
     return TensorMemory(
-        external.fd,
+        memory.fd,
         tensor.descriptor.byte_length,
-        external.offset,
-        external.block_size,
-        bytes.fromhex(external.uuid),
+        memory.offset,
+        memory.block_size,
+        bytes.fromhex(memory.uuid),
     )

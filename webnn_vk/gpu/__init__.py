@@ -1,4 +1,4 @@
-"""Our Vulkan device as an object of its own: small, typed, named after WebGPU.
+"""A Vulkan device as an object: small, typed, named after WebGPU.
 
     adapter = webnn_vk.gpu.request_adapter().result()
     device = adapter.request_device().result()
@@ -17,32 +17,16 @@ WebGPU's rules are checked at the call that breaks them: TypeError for a wrong t
 what WebGPU's validation refuses, InvalidStateError for what was destroyed, OperationError when the
 device has no memory left.
 
-Names are loaded on first use (PEP 562): a context needs some of these modules and not the rest.
+Names are loaded on first use (PEP 562), because a context needs only some of these modules. Type
+checkers read ``__init__.pyi``, which is generated.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from webnn_vk.support import forks
-
-if TYPE_CHECKING:
-    from .adapter import GPUAdapter, GPUDevice, enumerate_adapters, request_adapter
-    from .buffer import GPUBuffer
-    from .device_state import GPUDeviceLostInfo
-    from .encoder import (
-        GPUBindGroup,
-        GPUBufferBinding,
-        GPUCommandBuffer,
-        GPUCommandEncoder,
-        GPUComputePass,
-    )
-    from .flags import GPUBufferUsage
-    from .query import GPUComputePassTimestampWrites, GPUQuerySet
-    from .queue import GPUQueue
-    from .semaphore import GPUSemaphore
-    from .shader import GPUComputePipeline, GPUShaderModule
 
 _MODULE_OF = {
     "GPUAdapter": "adapter",
@@ -65,26 +49,7 @@ _MODULE_OF = {
     "request_adapter": "adapter",
 }
 
-__all__ = [
-    "GPUAdapter",
-    "GPUBindGroup",
-    "GPUBuffer",
-    "GPUBufferBinding",
-    "GPUBufferUsage",
-    "GPUCommandBuffer",
-    "GPUCommandEncoder",
-    "GPUComputePass",
-    "GPUComputePassTimestampWrites",
-    "GPUComputePipeline",
-    "GPUDevice",
-    "GPUDeviceLostInfo",
-    "GPUQuerySet",
-    "GPUQueue",
-    "GPUSemaphore",
-    "GPUShaderModule",
-    "enumerate_adapters",
-    "request_adapter",
-]
+__all__ = [*_MODULE_OF]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,9 +1,8 @@
-"""``GPUAdapter``: a Vulkan device of this machine. ``GPUDevice``: an opened one as an object of its
-own."""
+"""``GPUAdapter``: a Vulkan device of this machine. ``GPUDevice``: an opened device."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from webnn_vk.driver import DriverError, DriverUnavailable
@@ -14,17 +13,18 @@ from webnn_vk.runtime.tensor_state import Caller, TensorBase, tensor_state
 from webnn_vk.support import background
 from webnn_vk.support.errors import InvalidStateError, NotSupportedError
 from webnn_vk.support.mixins import OneOfAKind, PublicDir, html_table
-from webnn_vk.support.promise import MLPromise
+from webnn_vk.support.promise import MLPromise, settle_in_background
 from webnn_vk.support.settings import Settings
 
 from .buffer import GPUBuffer, integer
 from .device_state import DeviceState, GPUDeviceBase, GPUDeviceLostInfo
 from .encoder import GPUBindGroup, GPUCommandEncoder
 from .flags import SUPPORTED_USAGE, GPUBufferUsage
+from .label import named
 from .query import GPUQuerySet, missing, webgpu_features
 from .queue import GPUQueue, byte_view, write_bytes
 from .semaphore import GPUSemaphore
-from .shader import GPUComputePipeline, GPUShaderModule, named
+from .shader import GPUComputePipeline, GPUShaderModule
 
 POWER_PREFERENCES = ("low-power", "high-performance")
 
@@ -80,7 +80,7 @@ class GPUAdapter(PublicDir):
                 )
             return GPUDevice(self, open_device(self._physical, chosen), chosen)
 
-        return _promised(opened, "a GPUDevice")
+        return settle_in_background(MLPromise("a GPUDevice"), opened, "gpu")
 
     def __repr__(self) -> str:
         return f"<GPUAdapter {self.info}>"
@@ -218,7 +218,7 @@ class GPUDevice(PublicDir, OneOfAKind, GPUDeviceBase):
         return GPUQuerySet(self._state, type, count, label)
 
     def create_exportable_semaphore(self) -> GPUSemaphore:
-        """A semaphore to order the device's work with that of CUDA, another device or process, at
+        """A semaphore to order the device's work with CUDA, another device or process, at
         once. InvalidStateError when the device is lost, NotSupportedError where it has no
         VK_KHR_external_semaphore_fd for timeline semaphores."""
         what = "create_exportable_semaphore"
@@ -236,7 +236,7 @@ class GPUDevice(PublicDir, OneOfAKind, GPUDeviceBase):
                     f"import_external_buffer: an MLTensor is expected, not {type(tensor).__name__}"
                 )
             state = tensor_state(tensor)
-            if state.exchange is not None and state.exchange.gpu_device is not self:
+            if state.external is not None and state.external.gpu_device is not self:
                 raise TypeError(f"import_external_buffer: {tensor!r} is for another GPUDevice")
             export = state.export(caller)
             promise: MLPromise[GPUBuffer] = MLPromise.resolved(export.buffer)
@@ -309,22 +309,7 @@ def request_adapter(*, power_preference: str | None = None) -> MLPromise[GPUAdap
         assert index is not None  # "vulkan" names one or raises
         return GPUAdapter(devices[index])
 
-    return _promised(chosen, "a GPUAdapter")
-
-
-def _promised(function: Callable[[], Any], of: str) -> MLPromise[Any]:
-    """What ``function`` returns or raises, from a thread of its own."""
-    promise: MLPromise[Any] = MLPromise(of)
-
-    def run() -> None:
-        try:
-            promise.resolve(function())
-        except Exception as error:
-            promise.reject(error)
-
-    if not background.start(run, "gpu", refused=promise.reject):
-        promise.reject(InvalidStateError("the interpreter is exiting"))
-    return promise
+    return settle_in_background(MLPromise("a GPUAdapter"), chosen, "gpu")
 
 
 def _find_devices() -> Sequence[FoundDevice]:

@@ -13,6 +13,7 @@ from webnn_vk.support.mixins import OneOfAKind, PublicDir, html_table
 
 from .device_state import DeviceState
 from .flags import GPUBufferUsage
+from .label import shown
 
 
 class GPUBuffer(PublicDir, OneOfAKind):
@@ -29,7 +30,7 @@ class GPUBuffer(PublicDir, OneOfAKind):
         returned: Callable[[GPUBuffer], None] | None = None,
     ) -> None:
         self._device = device
-        # One step takes it out.
+        # A list, because one atomic step takes the storage out.
         self._memory = [storage]
         self._returned = returned
         self._size = storage.size
@@ -71,9 +72,8 @@ class GPUBuffer(PublicDir, OneOfAKind):
             self.destroy()
 
     def __repr__(self) -> str:
-        name = f" {sanitize(self._label)!r}" if self._label else ""
         state = "" if self._memory else " destroyed"
-        return f"<GPUBuffer{name} {self._size} bytes{state}>"
+        return f"<GPUBuffer{shown(self._label)} {self._size} bytes{state}>"
 
     def _repr_html_(self) -> str:
         rows = [("label", sanitize(self._label)), ("bytes", self._size),

@@ -1,4 +1,4 @@
-"""What a ``GPUDevice`` and everything made by it have in common: the opened device, the order of
+"""The state that a ``GPUDevice`` and all objects made by it share: the opened device, the order of
 work on it, and its end."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from webnn_vk.runtime import DriverDevice, Timeline
 from webnn_vk.runtime.storage import DeviceLostError
 from webnn_vk.support import background
 from webnn_vk.support.errors import InvalidStateError, OperationError
-from webnn_vk.support.promise import MLPromise
+from webnn_vk.support.promise import MLPromise, kind_of
 from webnn_vk.support.settings import Settings
 
 
@@ -57,7 +57,7 @@ class DeviceState:
 
     @contextmanager
     def translated(self, what: str) -> Iterator[None]:
-        """The driver's errors as those of the API."""
+        """Raise the driver's errors as errors of the API."""
         try:
             yield
         except (MemoryError, OutOfDeviceMemory, OutOfHostMemory) as error:
@@ -79,7 +79,7 @@ class DeviceState:
         background.eventually(self.lane.leave, "close")
 
     def end(self, info: GPUDeviceLostInfo) -> None:
-        """Tell everyone that the device is lost, once; tensors get their memory back."""
+        """Report once that the device is lost; tensors get their memory back."""
         with self.lock:
             if not self.lost.resolve(info):
                 return
@@ -92,13 +92,20 @@ class DeviceState:
 
 
 class GPUDeviceBase:
-    """What other modules may know of a ``GPUDevice``."""
+    """The base of ``GPUDevice`` that other folders check for."""
 
     _state: DeviceState
 
 
-def device_state(device: GPUDeviceBase) -> DeviceState:
-    """The state of a GPUDevice."""
+def device_state(device: Any, what: str, hint: str = "") -> DeviceState:
+    """The state of a GPUDevice. TypeError for anything else, with ``hint`` at the end of the
+    message; InvalidStateError when the device is lost. ``what`` names the call."""
+    if not isinstance(device, GPUDeviceBase):
+        raise TypeError(
+            f"{what}: a GPUDevice (of webnn_vk.gpu or wgpu) is expected, not "
+            f"{kind_of(device)}{hint}"
+        )
+    device._state.check(what)
     return device._state
 
 

@@ -16,6 +16,7 @@ from webnn_vk.support.mixins import OneOfAKind, PublicDir
 from .buffer import GPUBuffer, alive, check_range, integer, usable
 from .device_state import DeviceState
 from .flags import GPUBufferUsage
+from .label import named, shown
 from .query import (
     RESOLVE_ALIGNMENT,
     GPUComputePassTimestampWrites,
@@ -24,10 +25,10 @@ from .query import (
     check_slots,
     live,
     resolution,
+    usable_set,
 )
-from .query import usable as usable_set
 from .recorded import Recorded, Step, Uses, append, step_of
-from .shader import GPUComputePipeline, named, parts_of, shown
+from .shader import GPUComputePipeline
 
 
 @dataclass(frozen=True)
@@ -272,7 +273,7 @@ class GPUComputePass(PublicDir):
         self._check("set_pipeline")
         if not isinstance(pipeline, GPUComputePipeline):
             raise TypeError(f"set_pipeline: a GPUComputePipeline is expected, not {pipeline!r}")
-        if parts_of(pipeline).device is not self._encoder._device:
+        if pipeline._module._device is not self._encoder._device:
             raise ValueError(f"set_pipeline: {pipeline!r} belongs to another GPUDevice")
         self._pipeline = _Set(pipeline)
 
@@ -296,8 +297,7 @@ class GPUComputePass(PublicDir):
         self._check("set_push_constants")
         current = self._pipeline
         pipeline = _needed(current)
-        parts = parts_of(pipeline)
-        spec = parts.spec
+        spec = pipeline._module.spec
         if isinstance(data, Mapping) and spec is not None:
             data = spec.pack_params(data)
         try:
@@ -306,7 +306,7 @@ class GPUComputePass(PublicDir):
             raise TypeError(
                 f"set_push_constants: bytes are expected, not {type(data).__name__}"
             ) from None
-        wanted = parts.native.request.push_size
+        wanted = pipeline._native.request.push_size
         if len(data) != wanted:
             raise ValueError(f"set_push_constants: {len(data)} bytes, {pipeline!r} has {wanted}")
         self._push = current, data
@@ -319,8 +319,7 @@ class GPUComputePass(PublicDir):
         self._check("dispatch_workgroups")
         current, group, (pushed_for, push) = self._pipeline, self._group, self._push
         pipeline = _needed(current)
-        parts = parts_of(pipeline)
-        request, access = parts.native.request, parts.bindings
+        request = pipeline._native.request
         if pushed_for is not current:
             push = b""
         if request.push_size and not push:
@@ -329,8 +328,8 @@ class GPUComputePass(PublicDir):
         most = self._encoder._device.device.profile.max_workgroup_count
         if not all(0 <= n <= m for n, m in zip(groups, most, strict=True)):
             raise ValueError(f"dispatch_workgroups: {groups}; 0 to {most} are possible")
-        bindings, uses = self._bindings(pipeline, group, request.binding_count, access)
-        step = step_of(DispatchCommand(parts.native, bindings, push, groups), uses)
+        bindings, uses = self._bindings(pipeline, group)
+        step = step_of(DispatchCommand(pipeline._native, bindings, push, groups), uses)
         append(self._log, [step], lambda: self._check("dispatch_workgroups"))
 
     def end(self) -> None:
@@ -356,14 +355,11 @@ class GPUComputePass(PublicDir):
         self._encoder._device.check(what)
 
     def _bindings(
-        self,
-        pipeline: GPUComputePipeline,
-        group: GPUBindGroup | None,
-        count: int,
-        access: Mapping[int, str],
+        self, pipeline: GPUComputePipeline, group: GPUBindGroup | None
     ) -> tuple[tuple[Any, ...], dict[GPUBuffer, tuple[bool, bool]]]:
         what = "dispatch_workgroups"
         bound = {} if group is None else group._bound
+        access = pipeline._module._about.bindings
         if missing := [binding for binding in access if binding not in bound]:
             raise ValueError(f"{what}: nothing is bound at {missing} for {pipeline!r}")
         limit = self._encoder._device.device.profile.max_storage_buffer_range
@@ -378,6 +374,7 @@ class GPUComputePass(PublicDir):
         _check_overlaps(bound, access)
         # A gap in the numbering is in the pipeline's layout, though no shader looks there.
         first = next(iter(access), 0)
+        count = pipeline._native.request.binding_count
         places = [bound[i if i in access else first] for i in range(count)]
         return tuple((alive(b, what).backing, at, size) for b, at, size in places), uses
 

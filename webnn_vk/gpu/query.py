@@ -21,7 +21,8 @@ from webnn_vk.support.mixins import PublicDir
 from . import nanoseconds
 from .buffer import integer
 from .device_state import DeviceState
-from .shader import GPUComputePipeline, GPUShaderModule, named, parts_of, shown
+from .label import named, shown
+from .shader import GPUComputePipeline, GPUShaderModule
 
 #: WebGPU's name of the feature.
 TIMESTAMP_QUERY = "timestamp-query"
@@ -115,7 +116,7 @@ def live(queries: GPUQuerySet, what: str) -> Queries:
     return queries._queries
 
 
-def usable(queries: Any, device: DeviceState, what: str) -> GPUQuerySet:
+def usable_set(queries: Any, device: DeviceState, what: str) -> GPUQuerySet:
     """``queries`` if it is a set of the device."""
     if not isinstance(queries, GPUQuerySet):
         raise TypeError(f"{what}: a GPUQuerySet is expected, not {queries!r}")
@@ -147,7 +148,7 @@ class PassWrites:
         if unknown := sorted(map(str, set(given) - {"query_set", *_WRITES})):
             raise TypeError(f"{what}: unknown members {', '.join(unknown)}; they are query_set, "
                             f"{', '.join(_WRITES)}")
-        self.set = usable(given["query_set"], device, what)
+        self.set = usable_set(given["query_set"], device, what)
         self._queries = live(self.set, what)
         indices = [given.get(name) for name in _WRITES]
         for name, index in zip(_WRITES, indices, strict=True):
@@ -189,7 +190,7 @@ def resolution(
         params = nanoseconds.params(count, queries._device.device.profile)
         groups = -(-count // nanoseconds.GROUP)
         commands.append(DispatchCommand(
-            parts_of(converter).native, ((backing, offset, 8 * count),),
+            converter._native, ((backing, offset, 8 * count),),
             nanoseconds.spec().pack_params(params), (groups, 1, 1),
         ))
     return commands

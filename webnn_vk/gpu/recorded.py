@@ -1,7 +1,7 @@
-"""What encoders record: a log that each command joins in one step, put together at the end.
+"""Recorded commands: a log to which each command is added in one step, assembled at the end.
 
-So a signal handler that interrupts a recording method, raises or records itself, leaves whole
-commands, and barriers where they are needed.
+So a signal handler that interrupts a recording method, and raises or records itself, leaves whole
+commands, with barriers where they are needed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .query import GPUQuerySet, PassWrites
 
 @dataclass
 class Uses:
-    """Which memories recorded commands need and change, in order."""
+    """The memory that recorded commands read and write, in order."""
 
     reads: dict[Storage, None] = field(default_factory=dict)
     writes: dict[Storage, None] = field(default_factory=dict)
 
     def add(self, storage: Storage, *, reads: bool, writes: bool) -> None:
-        # What was written here before is this command buffer's own affair.
+        # Reads of what this command buffer wrote before don't depend on other work.
         if reads and storage not in self.writes:
             self.reads[storage] = None
         if writes:
@@ -94,7 +94,7 @@ class Recorded:
 
 
 def append(log: list[Any], steps: Sequence[Any], check: Callable[[], Any]) -> None:
-    """Record, at once, unless a signal handler has ended meanwhile what is recorded to."""
+    """Add steps to a log, unless a signal handler has ended the recording meanwhile."""
     log.extend(steps)
     try:
         check()

@@ -1,7 +1,7 @@
-"""What a SPIR-V module asks of whoever runs it: entry points, buffers, constants, sizes.
+"""The interface of a SPIR-V module: entry points, buffers, constants, sizes.
 
-The module is the user's: whatever the driver would crash on or that we can't bind is refused here,
-but nothing here replaces ``spirv-val``.
+The module comes from the user. Modules that crash the driver or that can't be bound are refused
+here, but this does not replace ``spirv-val``.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ class GPUSemaphore(PublicDir, OneOfAKind):
         semaphore.enqueue_wait(2)
         context.dispatch(…)                  # sees what the other side wrote
 
-    Nothing here blocks the caller. A value that nobody signals holds up everything behind its wait,
-    and at last the end of the device.
+    No method blocks the caller. If a value is never signalled, all work after the wait for it is
+    held up, and so is the end of the device.
     """
 
     def __init__(self, lane: Lane, what: str) -> None:

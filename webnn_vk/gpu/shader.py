@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -12,11 +11,12 @@ from webnn_vk.codegen import GlslError, KernelSpec
 from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.glsl import CompilerUnavailable, Source
 from webnn_vk.codegen.store import ShaderUnavailable
-from webnn_vk.driver import Pipeline, PipelineRequest
+from webnn_vk.driver import PipelineRequest
 from webnn_vk.support.errors import NotSupportedError, sanitize
 from webnn_vk.support.mixins import PublicDir
 
 from .device_state import DeviceState
+from .label import named, shown
 from .reflection import Reflection, reflect
 
 _FORMATS = {"float": "<f", "int": "<i", "uint": "<I", "bool": "<I"}
@@ -112,35 +112,6 @@ class GPUComputePipeline(PublicDir):
 
     def __repr__(self) -> str:
         return f"<GPUComputePipeline{shown(self._label)} of {self._module!r}>"
-
-
-@dataclass(frozen=True)
-class PipelineParts:
-    """What recording needs of a pipeline. ``bindings``: binding → "r", "w" or "rw"; ``spec``: what
-    its module was made from, if that was a KernelSpec."""
-
-    device: DeviceState
-    native: Pipeline
-    bindings: Mapping[int, str]
-    spec: KernelSpec | None
-
-
-def parts_of(pipeline: GPUComputePipeline) -> PipelineParts:
-    """The parts of a pipeline."""
-    module = pipeline._module
-    return PipelineParts(module._device, pipeline._native, module._about.bindings, module.spec)
-
-
-def named(what: str, label: str) -> str:
-    """A method's name with its ``[label]`` for messages."""
-    if not isinstance(label, str):
-        raise TypeError(f"{what}: the label has to be a str, not {type(label).__name__}")
-    return f"{what} [{sanitize(label)}]" if label else what
-
-
-def shown(label: str) -> str:
-    """A label in a repr; nothing for none."""
-    return f" {sanitize(label)!r}" if label else ""
 
 
 def _spirv(device: DeviceState, code: Any, what: str, label: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Looking on while a device works: what is written down, raw, while a profile runs."""
+"""Observes a device's work while a profile runs, and collects raw measurements."""
 
 from __future__ import annotations
 
@@ -91,8 +91,7 @@ class BatchTimes:
 
 
 class Collector:
-    """See ``runtime.observer.Observer``. What it writes down is complete when the device is at
-    rest."""
+    """See ``runtime.observer.Observer``. The measurements are complete when the device is idle."""
 
     def __init__(self, device: Any, sampler: Sampler) -> None:
         driver = getattr(device, "driver", None)
@@ -108,7 +107,7 @@ class Collector:
         self.runs: list[Run] = []
         self.hosts: list[HostRun] = []
         self.batches: list[BatchTimes] = []
-        #: By program: its runs, also those that nobody looked at, and the timestamps of one.
+        #: By program: its runs, also runs that were not observed, and the timestamps of one run.
         self.counts: list[int] = []
         self.stamps: list[int] = []
         # Executables with their numbers, by identity.
@@ -235,8 +234,8 @@ class BatchWatch:
             collector.sampler.spent(time.thread_time() - start)
         self._lent.append((key, parts))
         for segment, part in enumerate(parts):
-            # Not before it is asked for: what comes behind a segment of the host has no times yet,
-            # or those of another run, when those before it are read.
+            # Only when it is asked for: when the times before a host segment are read, a recording
+            # after it has no times yet, or times of another run.
             if not isinstance(part, HostSegment):
                 self._pending.append((part, DeviceTimes(number, run.program, segment)))
             yield part
@@ -313,14 +312,14 @@ class BatchWatch:
         collector.batches.append(self._times)
 
     def _tell_sampler(self) -> None:
-        """How long what was chosen took."""
+        """Tell the sampler how long the chosen runs took."""
         taken: dict[int, float] = {}
         for times in self._times.device:
             if times.times:
                 taken[times.run] = taken.get(times.run, 0.0) + times.seconds
         collector, sampler = self._collector, self._collector.sampler
         if collector.in_software:
-            # What timing costs is processor time: so is what it may cost a share of.
+            # Timing costs processor time, so compare it with the processor time of the work.
             spent = time.process_time() - self._processor
             busy = min(spent / max(self._times.done - self._times.begun, 1e-9), 1.0)
             taken = {number: busy * seconds for number, seconds in taken.items()}

@@ -1,14 +1,14 @@
-"""A profile as one page of HTML that needs nothing else: no network, no files beside it."""
+"""A profile as one self-contained HTML page: it needs no network and no other files."""
 
 from __future__ import annotations
 
-import importlib.resources
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 from .pictures import Picture, PicturesUnavailable, of_program
 from .pictures.page import drawn, filled, legend_html
+from .pictures.svg import resource
 from .report import ProfileReport, Recorded, duration, title_of
 
 #: Slices of the timeline that a page holds; of longer profiles the first.
@@ -27,13 +27,8 @@ def page(
 ) -> str:
     """The page's text. ``passes``: pictures of a graph before and after each pass."""
     data = {**contents(found, report), **_graphs(found, passes)}
-    return filled("profile", _text("page.html"), data, script=_text("page.js"),
-                  css=_text("page.css"))
-
-
-def _text(name: str) -> str:
-    place = importlib.resources.files("webnn_vk.profiler").joinpath(name)
-    return place.read_text(encoding="utf-8")
+    return filled("profile", resource("page.html"), data, script=resource("page.js"),
+                  css=resource("page.css"))
 
 
 def _graphs(
@@ -44,7 +39,7 @@ def _graphs(
     for one in found.kernels:
         seconds[one.graph][one.line] += one.end - one.start
     for one, last in found.measured_hosts():
-        # Steps of the CPU are timed together: of several nobody knows which took how long.
+        # CPU steps are timed together, so the time of each of several is unknown.
         if one.line == last:
             seconds[one.graph][last] += one.end - one.start
     ran = [

@@ -23,7 +23,7 @@ from .trace import trace
 
 
 class Profile(PublicDir, OneOfAKind):
-    """Made by ``context.profile()``. What it found is there when the ``with`` statement is over."""
+    """Made by ``context.profile()``. Its results are available after the ``with`` statement."""
 
     def __init__(
         self, context: ContextState, *, roofline: bool = True, every: int | None = None
@@ -82,19 +82,19 @@ class Profile(PublicDir, OneOfAKind):
 
     @property
     def report(self) -> ProfileReport:
-        """What was found, as data; ``print`` shows a table. At once. InvalidStateError before the
+        """The results as data; ``print`` shows a table. At once. InvalidStateError before the
         ``with`` statement is over."""
         if self._report is None:
             raise InvalidStateError("profile: its report is there when the with statement is over")
         return self._report
 
     def trace(self) -> dict[str, Any]:
-        """What was found in Chrome's Trace Event Format. At once; InvalidStateError as
+        """The results in Chrome's Trace Event Format. At once; InvalidStateError as
         ``report``."""
         return trace(self._recorded())
 
     def html(self, passes: Sequence[tuple[Picture, Picture]] = ()) -> str:
-        """What was found as a page of its own, with the graphs where the extra ``pictures`` is
+        """The profile as a self-contained page, with the graphs where the extra ``pictures`` is
         installed. ``passes``: further pictures of a graph, before and after each pass. At once;
         InvalidStateError as ``report``."""
         return page(self._recorded(), self.report, passes)

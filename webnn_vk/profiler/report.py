@@ -1,4 +1,5 @@
-"""The report of a profile, made of what was written down: plain data, readable as a table."""
+"""The report of a profile, made from the collected measurements: plain data, printable as a
+table."""
 
 from __future__ import annotations
 
@@ -24,9 +25,9 @@ SHOWN = 8
 class KernelTime:
     """One line of a graph's report with its times: a dispatch, a copy, or steps of the CPU.
     ``graph`` and ``line`` number it (graphs in the order of their first run; -1: several lines, a
-    CPU segment's). ``seconds`` are those of the ``runs`` that were measured, of the ``graph_runs``
-    that its graph had; ``total`` those of all, if the others took as long; ``flops`` and ``bytes``
-    are of one run."""
+    CPU segment's). ``seconds`` is the time of the ``runs`` that were measured, out of the graph's
+    ``graph_runs``; ``total`` estimates from it the time of all runs; ``flops`` and ``bytes`` are of
+    one run."""
 
     graph: int
     line: int
@@ -58,7 +59,7 @@ class KernelTime:
         return self.bytes / self.mean / 1e9 if self.seconds > 0 else 0.0
 
     def share_of(self, roofline: Roofline | None) -> float | None:
-        """How near it comes to what the device can do: 1.0 is there. None where that is unknown."""
+        """The rate relative to the device's peak: 1.0 is the peak. None where that is unknown."""
         if roofline is None or self.device != "vulkan" or self.seconds <= 0:
             return None
         return roofline.seconds(self.flops, self.bytes) / self.mean
@@ -117,7 +118,7 @@ class ProfileReport:
     what measuring has cost, as a share of what ``seconds`` had been without it: timestamps at
     ``stamp_seconds`` each (0: not known; in software reckoned high), recording and reading them;
     above 1 it says no more than that (``cost``).
-    Times of kernels come from the device, those of the host from its clock. ``print(report)``
+    Times of kernels are measured by the device's clock, host times by the host's. ``print(report)``
     shows a table."""
 
     device: str

@@ -1,4 +1,4 @@
-"""The most that a device can do, measured: 32-bit multiply-adds per second, and bytes of memory."""
+"""A device's measured peaks: 32-bit multiply-adds and bytes of memory per second."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOVED_BYTES, MOVED_BY_SOFTWARE = 256 << 20, 64 << 20
 #: Multiply-adds of one invocation and round: eight vectors of four.
 _LANES = 32
 _ROUNDS, _INVOCATIONS = 256, 16384
-#: So long a dispatch of them takes at least, in seconds, where the memory for it is there.
+#: The shortest dispatch that is measured, in seconds, if there is memory for a longer one.
 _LONG_ENOUGH = 0.004
 #: Times each is measured; the best counts.
 _TRIES = 5
@@ -41,7 +41,7 @@ class Roofline:
     bandwidth: float
 
     def seconds(self, flops: float, size: float) -> float:
-        """The least that so many operations and bytes can take."""
+        """The shortest time in which the device can do these operations and move these bytes."""
         return max(flops / self.flops, size / self.bandwidth)
 
 

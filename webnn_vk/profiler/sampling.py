@@ -1,4 +1,4 @@
-"""Which runs have their kernels timed: all of them, one in so many, or as many as cost little."""
+"""Chooses the runs whose kernels are timed: all, one in every N, or as many as cost little."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 
 from webnn_vk.driver import BarrierCommand, Command, DriverError, FillCommand, TimestampCommand
 
-#: So many runs of each graph are timed whatever that costs: a short profile has all of them.
+#: The number of first runs of each graph that are timed at any cost: a short profile has them all.
 FIRST = 5
 #: What timing further runs may cost, as a share of the time that all work takes the device
 #: without it. What else a profile does comes on top: this is less than the 5 % that are promised.
 SHARE = 0.04
 #: What anything takes at least without its timestamps, as a share.
 LEAST = 0.2
-#: What the probe finds on a device in software is taken so many times: of lavapipe it says 20 to
-#: 70 µs of a processor, by the moment, and a run took 75 to 93 µs longer for each.
+#: On a device in software the probe's result is multiplied by this: for lavapipe it measures 20 to
+#: 70 µs of processor time, but each timestamp made a run 75 to 93 µs longer.
 RESERVE = 4.0
 #: Timestamps, and pairs of submits with and without them, by which their cost is found out.
 _STAMPS, _PAIRS = 16, 9
@@ -43,7 +43,7 @@ class _Kind:
 
 
 class Sampler:
-    """Chooses runs to be timed. ``every``: one in so many; None: the first, and then as many as
+    """Chooses runs to be timed. ``every``: one in every N; None: the first, and then as many as
     keep the cost below ``SHARE``. ``stamp_seconds``: what a timestamp costs. Thread-safe."""
 
     def __init__(self, every: int | None, stamp_seconds: float = 0.0) -> None:
@@ -53,7 +53,7 @@ class Sampler:
         self._lock = threading.Lock()
 
     def chooses(self, kind: Hashable, stamps: int) -> bool:
-        """Whether the next run of its kind is timed, which takes so many timestamps."""
+        """Whether the next run of its kind is timed, which takes ``stamps`` timestamps."""
         with self._lock:
             known = self._kinds[kind]
             known.runs += 1
@@ -67,7 +67,7 @@ class Sampler:
             return chosen
 
     def took(self, kind: Hashable, seconds: float, stamps: int) -> None:
-        """A run that was chosen took so long on the device, its timestamps included."""
+        """Record the time of a chosen run on the device, its timestamps included."""
         with self._lock:
             known = self._kinds[kind]
             known.timed += 1
@@ -76,12 +76,12 @@ class Sampler:
             known.seconds += max(plain, LEAST * seconds)
 
     def spent(self, seconds: float, stamps: int = 0) -> None:
-        """Timing took the host so long, and so many timestamps besides those of runs."""
+        """Record what timing cost the host, and timestamps besides the ones in runs."""
         with self._lock:
             self._spent += seconds + stamps * self.stamp_seconds
 
     def overhead(self, seconds: float) -> float:
-        """What timing has cost in so many seconds, as a share of what they had been without it."""
+        """The cost of timing in ``seconds``, as a share of the time without it."""
         with self._lock:
             return self._spent / max(seconds - self._spent, LEAST * seconds) if seconds > 0 else 0.0
 

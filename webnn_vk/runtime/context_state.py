@@ -7,10 +7,11 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from webnn_vk.compiler.program import Target
 from webnn_vk.driver.device_info import DeviceInfo
 from webnn_vk.support import background
 from webnn_vk.support.errors import DOMException, InvalidStateError, UnknownError
@@ -18,6 +19,9 @@ from webnn_vk.support.promise import MLPromise
 
 from . import Allocate, Device, Storage, Timeline
 from .storage import DeviceLostError
+
+if TYPE_CHECKING:
+    from .tuning import Tuner
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,10 @@ class ContextState:
         #: Guards handing tensors to GPU devices and back. Never taken in the main thread, where a
         #: signal handler might want it too.
         self.handover = threading.RLock()
+        #: What graphs are compiled for.
+        self.target = Target(timeline.device.profile)
+        #: Measures the kernels of graphs before they are compiled (``Settings(tune=True)``).
+        self.tuner: Tuner | None = None
         #: Is called with each pass's name and the graph after it, when graphs are built.
         self.watch: Callable[[str, Any], None] | None = None
         #: Resolves when the context is lost or destroyed.

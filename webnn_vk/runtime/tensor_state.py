@@ -18,13 +18,13 @@ from . import Lend, Read, Return, Storage
 from .context_state import ContextState
 
 
-class Exchange(Protocol):
+class ExternalBinding(Protocol):
     """How one tensor's memory goes to a GPU device and back."""
 
     #: The device, None when there is none (the tensor serves ``export_fd`` only).
     gpu_device: Any
     #: Whether the tensor's memory has to be exportable to another opened device.
-    external: bool
+    exportable: bool
 
     def connect(self, storage: Storage) -> None:
         """The tensor's memory is there. Runs on the timeline."""
@@ -79,14 +79,14 @@ class TensorState:
         storage: Storage,
         *,
         constant: bool = False,
-        exchange: Exchange | None = None,
+        external: ExternalBinding | None = None,
     ) -> None:
         self.context = context
         self.descriptor = descriptor
         self.storage: Storage | None = storage
         self.constant = constant
         #: How its memory goes to a GPUDevice; None when it is not exportable.
-        self.exchange = exchange
+        self.external = external
         #: What holds the tensor exclusively at present (an exported buffer, a view), if anything.
         self.rental: object | None = None
         # Reads under way, by references that go with them; who takes one out settles the promise.
@@ -191,9 +191,9 @@ class TensorState:
         """The buffer of the tensor's GPUDevice, with its memory (``context.export_to_gpu``).
         TypeError when the tensor is not exportable."""
         self.context.timeline.check_fork()
-        if self.exchange is None:
+        if self.external is None:
             raise TypeError(f"export_to_gpu: {self!r} was not created by create_exportable_tensor")
-        return background.shielded(self.exchange.export, self, caller)
+        return background.shielded(self.external.export, self, caller)
 
     def destroy(self) -> None:
         """Let go of the memory; reads that wait are rejected with InvalidStateError. Calling it
@@ -203,12 +203,12 @@ class TensorState:
         self.storage = self.rental = None  # a buffer that is out is its owner's alone
         if holder is not None and storage is not None:
             self.context.lane.enqueue(Return(storage))
-        if self._pending or self.exchange is not None:
+        if self._pending or self.external is not None:
             background.shielded(self._end)
 
     def _end(self) -> None:
-        if self.exchange is not None:
-            self.exchange.release(self)
+        if self.external is not None:
+            self.external.release(self)
         while self._pending:
             try:
                 promise = self._pending.pop()()
@@ -225,7 +225,7 @@ class TensorState:
         descriptor = self.descriptor
         flags = [f for f in ("readable", "writable") if getattr(descriptor, f)]
         flags += ["constant"] * self.constant
-        flags += ["exportable"] * (self.exchange is not None)
+        flags += ["exportable"] * (self.external is not None)
         flags += ["destroyed"] * (self.storage is None)
         return f"<{' '.join(['MLTensor', str(descriptor), *flags])}>"
 

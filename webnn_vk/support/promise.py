@@ -346,6 +346,37 @@ def kind_of(value: Any) -> str:
     return value.hint if isinstance(value, MLPromise) else type(value).__name__
 
 
+def settle_in_background(
+    promise: MLPromise[T],
+    call: Callable[[], T],
+    name: str,
+    as_error: Callable[[Any], Exception] = lambda error: error,
+) -> MLPromise[T]:
+    """``promise``, which gets what ``call()`` returns or raises on a thread of its own.
+    ``as_error``: what it is rejected with for what was raised."""
+
+    def run() -> None:
+        try:
+            promise.resolve(call())
+        except BaseException as error:  # panics of libraries in Rust are no Exceptions
+            promise.reject(as_error(error))
+
+    return start_for(promise, run, name)
+
+
+def start_for(
+    promise: MLPromise[T],
+    call: Callable[[], Any],
+    name: str,
+    refused: Callable[[Exception], Any] | None = None,
+) -> MLPromise[T]:
+    """``promise``, which ``call`` settles on a thread of its own. It is rejected where there is no
+    thread; ``refused`` (by default that rejection) is called when the process can't have one."""
+    if not background.start(call, name, refused=refused or promise.reject):
+        promise.reject(StateError("the interpreter is exiting"))
+    return promise
+
+
 def follow(inner: MLPromise[Any], outer: MLPromise[Any]) -> None:
     """Settle ``outer`` as ``inner`` is."""
 

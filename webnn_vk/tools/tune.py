@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from webnn_vk.api.context import tuner_of
+from webnn_vk.runtime.context_state import context_state
 from webnn_vk.runtime.tuning import Outcome, Plan
 from webnn_vk.support.errors import sanitize
 
@@ -25,7 +25,7 @@ def tune(options: Options, candidates: int, rounds: int, again: bool) -> None:
     given = read_inputs(options.inputs)
     values = {g.name: g.array for g in given if g.name is not None and g.array is not None}
     with working("tuning") as bar, open_context(options.device, tune=True) as context:
-        tuner = tuner_of(context)
+        tuner = context_state(context).tuner
         if tuner is None:
             raise ToolError(f"{context.device_info} has no kernels to tune: --device vulkan takes "
                             "a Vulkan device")

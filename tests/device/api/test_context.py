@@ -321,7 +321,7 @@ def test_a_build_that_ends_by_no_exception_is_rejected(context, monkeypatch):
     def panic(*arguments, **more):
         raise Panic("index out of bounds")
 
-    monkeypatch.setattr("webnn_vk.api.context.compiled", panic)
+    monkeypatch.setattr("webnn_vk.api.build._compiled", panic)
     builder = MLGraphBuilder(context)
     promise = builder.build({"y": builder.abs(builder.input("x", F4))})
     with pytest.raises(OperationError, match="build: Panic: index out of bounds"):

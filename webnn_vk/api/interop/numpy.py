@@ -29,7 +29,8 @@ class Rental:
     """A tensor's exclusive use through an array.
 
     ``release`` (of the array, or when the last view is gone) gives the tensor back. The memory and
-    the device stay until no array refers to them any more, whoever destroys tensor and context.
+    the device stay until no array refers to them any more, even if tensor and context are
+    destroyed.
     """
 
     def __init__(self, tensor: TensorState, what: str) -> None:
@@ -44,7 +45,7 @@ class Rental:
         self._flat: weakref.ref[np.ndarray] | None = None
         # Guards the release. Never taken in the main thread.
         self._lock = threading.Lock()
-        # Seen by others from here on.
+        # Other threads see the rental from here on.
         try:
             self._storage = tensor.rent(self, what)
         except BaseException:
@@ -79,8 +80,8 @@ class Rental:
                 tensor.end_rental(self)
 
     def lapse(self) -> None:
-        """Release it when the last array is gone but nobody has come to that yet, or an interrupt
-        came before the caller had one."""
+        """Release the tensor if the last array is gone and its finalizer has not run yet, or if an
+        interrupt came before the caller had an array."""
         if not self._wanted() or (self._flat is not None and self._flat() is None):
             background.shielded(self.release)
 

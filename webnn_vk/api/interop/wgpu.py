@@ -52,24 +52,24 @@ def matching(gpu_device: Any, profiles: list[DeviceProfile]) -> int:
     return next((i for i in same if profiles[i].name == info["device"]), same[0])
 
 
-class WgpuExchange:
+class WgpuBinding:
     """Lends one tensor to a ``wgpu.GPUDevice`` and takes it back."""
 
     #: The tensor's memory itself stays here.
-    external = False
+    exportable = False
 
     def __init__(self, gpu_device: Any, what: str) -> None:
         self.gpu_device = gpu_device
         self._lender = _Lender.of(gpu_device)
         self._lender.check(what)
         self._lock = threading.RLock()
-        # The tensor owns its exchange.
+        # The tensor owns its binding.
         self._tensor: weakref.ref[TensorState] | None = None
         self._mapping: HostMapping | None = None
         self._export: Export | None = None
 
     def connect(self, storage: Storage) -> None:
-        """See ``tensor_state.Exchange``."""
+        """See ``tensor_state.ExternalBinding``."""
 
     def export(self, tensor: TensorState, caller: Caller) -> Export:
         """The ``wgpu.GPUBuffer`` with the tensor's contents, the same one until it is destroyed.
@@ -104,8 +104,8 @@ class WgpuExchange:
             return export
 
     def release(self, tensor: TensorState) -> None:
-        """See ``tensor_state.Exchange``. No lock: whoever holds it may wait for the timeline, and
-        this may run there."""
+        """See ``tensor_state.ExternalBinding``. Takes no lock: this may run on the timeline, for
+        which the holder of the lock may wait."""
         self._mapping = self._export = None
 
     def _filled(self, data: memoryview, tensor: TensorState) -> Any:
@@ -129,10 +129,10 @@ class WgpuExchange:
 
         def destroy_and_return() -> None:
             """Release the buffer; its contents go back to the tensor that it was made of."""
-            exchange, itself = this(), reference()
+            binding, itself = this(), reference()
             try:
-                if exchange is not None:
-                    background.shielded(exchange.take_back, itself)
+                if binding is not None:
+                    background.shielded(binding.take_back, itself)
             finally:
                 if itself is not None:
                     destroy(itself)
@@ -181,10 +181,10 @@ class WgpuExchange:
         staging.destroy()
 
 
-def _take_back(this: weakref.ref[WgpuExchange]) -> None:
-    exchange = this()
-    if exchange is not None:
-        exchange.take_back()
+def _take_back(this: weakref.ref[WgpuBinding]) -> None:
+    binding = this()
+    if binding is not None:
+        binding.take_back()
 
 
 class _Lender:
@@ -193,7 +193,7 @@ class _Lender:
     def __init__(self, gpu_device: Any) -> None:
         self._gpu_device = weakref.ref(gpu_device)
         self._destroyed = self._ending = False
-        self._exchanges: weakref.WeakSet[WgpuExchange] = weakref.WeakSet()
+        self._bindings: weakref.WeakSet[WgpuBinding] = weakref.WeakSet()
         self._lock = threading.Lock()
 
     @classmethod
@@ -217,24 +217,24 @@ class _Lender:
         gpu_device.destroy = return_and_destroy
         return lender
 
-    def add(self, exchange: WgpuExchange) -> None:
+    def add(self, binding: WgpuBinding) -> None:
         """Remember an export; InvalidStateError when the device is being destroyed."""
         with self._lock:
             if self._ending:
                 raise InvalidStateError("export_to_gpu: the wgpu.GPUDevice was destroyed or lost")
-            self._exchanges.add(exchange)
+            self._bindings.add(binding)
 
-    def discard(self, exchange: WgpuExchange) -> None:
+    def discard(self, binding: WgpuBinding) -> None:
         """Forget an export."""
         with self._lock:
-            self._exchanges.discard(exchange)
+            self._bindings.discard(binding)
 
     def _take_all_back(self) -> None:
         with self._lock:
             self._ending = True
-            exchanges = list(self._exchanges)
-        for exchange in exchanges:
-            exchange.take_back()
+            bindings = list(self._bindings)
+        for binding in bindings:
+            binding.take_back()
         self._destroyed = True
 
     def alive(self) -> bool:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from .picture import Picture
 
-#: So many boxes are shown without folding.
+#: Pictures with at most this many boxes are not folded.
 SHOWN = 36
-#: About so many members a group gets where nothing repeats.
+#: About the number of members of a group where nothing repeats.
 MEMBERS = 12
 #: A value that is read so far behind its writer, in boxes (or a third of all), says nothing about
 #: where to divide: a mask that all layers read, the skip connection around half of the network.

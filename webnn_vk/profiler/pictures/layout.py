@@ -96,8 +96,8 @@ def _arranged_part(
 
 
 def _paths(count: int, links: Sequence[Link]) -> Iterator[list[int]]:
-    """The ways from vertex to vertex, through what the library has put into the rows between:
-    numbers from ``count`` on."""
+    """The paths from vertex to vertex, through the dummy vertices (numbers from ``count`` on) that
+    the library has put into the rows between."""
     onward = {a: b for a, b in links if a >= count}
     for start, at in links:
         if start < count:

@@ -3,15 +3,13 @@ search, groups that open, dark and light."""
 
 from __future__ import annotations
 
-import importlib.resources
 import json
 from collections.abc import Sequence
 from html import escape
 from typing import Any
 
 from .picture import Picture
-from .svg import fragment, legend, style
-from .svg import script as pictures_script
+from .svg import fragment, legend, resource, style
 
 _DARK = ":root[data-theme=dark]"
 
@@ -19,9 +17,9 @@ _DARK = ":root[data-theme=dark]"
 def page(title: str, summary: str, pictures: Sequence[tuple[Picture, Picture]]) -> str:
     """The page of graphs before and after each pass (the same twice: a graph by itself).
     ``PicturesUnavailable`` without the library that lays out."""
-    return filled("graph", _text("graphs.html"), {
+    return filled("graph", resource("pictures/graphs.html"), {
         "title": title, "summary": summary, "legend": legend_html(), "graphs": drawn(pictures),
-    }, script=_text("graphs.js"))
+    }, script=resource("pictures/graphs.js"))
 
 
 def drawn(pictures: Sequence[tuple[Picture, Picture]]) -> list[dict[str, Any]]:
@@ -48,17 +46,17 @@ def count(picture: Picture) -> str:
 def filled(kind: str, body: str, data: Any, *, script: str, css: str = "") -> str:
     """A page of a kind ("graph"): what all pages have around ``body``, and ``data``, which
     ``script`` finds as a constant of that name."""
-    scripts = "\n".join([_text("page.js"), pictures_script(), _text("panel.js"), script])
+    shared = (resource(f"pictures/{name}.js") for name in ("page", "open", "panel"))
     parts = {
         "<!--KIND-->": kind,
         "<!--HEAD-->": kind.capitalize(),
-        "/*STYLE*/": _text("page.css") + style(_DARK) + css,
+        "/*STYLE*/": resource("pictures/page.css") + style(_DARK) + css,
         "<!--BODY-->": body,
-        "/*SCRIPT*/": scripts,
+        "/*SCRIPT*/": "\n".join([*shared, script]),
         # In a script "</" and "<!--" would end it or hide its end.
         "/*DATA*/null": json.dumps(data).replace("<", "\\u003c"),
     }
-    text = _text("shell.html")
+    text = resource("pictures/shell.html")
     for mark, part in parts.items():
         text = text.replace(mark, part, 1)
     return text
@@ -71,8 +69,3 @@ def legend_html() -> str:
         f'x="1.5" y="1.5" width="17" height="11" rx="2"/></g></svg>{escape(text)}</span>'
         for classes, text in legend() if classes != "group"
     )
-
-
-def _text(name: str) -> str:
-    place = importlib.resources.files("webnn_vk.profiler.pictures").joinpath(name)
-    return place.read_text(encoding="utf-8")

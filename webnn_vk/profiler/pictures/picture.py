@@ -69,10 +69,11 @@ class Picture:
     seconds: float = 0.0
 
     def edges(self) -> Iterator[tuple[int, int, int]]:
-        """(box, box, value) of everything that one box writes and a later one reads. Of several
-        that write parts of a value, not those from whom a way leads to another of them."""
+        """(box, box, value) of everything that one box writes and a later one reads. If
+        several boxes write parts of a value, those from which a path leads to another of them are
+        left out."""
         writers: dict[int, list[int]] = defaultdict(list)
-        # The boxes from which a way leads to each, as bits.
+        # The boxes from which a path leads to each, as bits.
         before: list[int] = []
         for number, box in enumerate(self.boxes):
             sources = 0

@@ -1,4 +1,4 @@
-"""Scenes as SVG: a file of its own, or a part of a page."""
+"""Scenes as SVG: a file, or a part of a page."""
 
 from __future__ import annotations
 
@@ -64,8 +64,13 @@ def style(dark: str) -> str:
 
 
 def script() -> str:
-    """What opens groups, for pages and files."""
-    place = importlib.resources.files("webnn_vk.profiler.pictures").joinpath("open.js")
+    """The script that opens groups, for pages and files."""
+    return resource("pictures/open.js")
+
+
+def resource(path: str) -> str:
+    """The text of a file in the profiler's folder."""
+    place = importlib.resources.files("webnn_vk.profiler").joinpath(path)
     return place.read_text(encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Looking on while a graph is compiled: a picture after each pass that changes something."""
+"""Observes the compilation of a graph: a picture after each pass that changes something."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from webnn_vk.runtime.context_state import ContextState
 
 from .picture import Keys, Picture, compared, of_graph
 
-#: The passes that an attempt at lowering runs, each time anew.
+#: The passes that each attempt at lowering runs again.
 _OF_AN_ATTEMPT = ("order", "kernels", "fuse", "absorb", "pack")
 
 
@@ -60,7 +60,7 @@ class PassPictures:
     @property
     def passes(self) -> tuple[str, ...]:
         """Names of the passes that changed something, in order; first "input", the builder's graph.
-        "kernels": the graph in which each node is a kernel of its own."""
+        "kernels": the graph in which each node is a separate kernel."""
         return tuple(name for name, _, _ in self._seen)
 
     def after(self, name: str) -> Picture:

@@ -26,10 +26,10 @@ def forced():
     """``forced(*operators)``: the same context with these operators forced to the CPU."""
     require_vulkan()
     with open_context(skip_passes=("fold", "fuse")) as context:
-        plain = context._target
+        plain = context._state.target
 
         def force(*operators: str):
-            context._target = replace(plain, force_cpu=operators)
+            context._state.target = replace(plain, force_cpu=operators)
             return context
 
         yield force

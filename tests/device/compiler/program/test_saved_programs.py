@@ -74,7 +74,7 @@ def test_another_process_gets_the_same_bits(vulkan_context, monkeypatch, tmp_pat
     make, forced, given = GRAPHS[name]
     random = np.random.default_rng(4)
     feeds = {key: random.standard_normal(shape, np.float32) for key, shape in given.items()}
-    target = replace(vulkan_context._target, force_cpu=forced)
+    target = replace(vulkan_context._state.target, force_cpu=forced)
     program, constants = compile_program(make(vulkan_context), target)
     save(program, constants, tmp_path)
     np.savez(tmp_path / "feeds.npz", **feeds)

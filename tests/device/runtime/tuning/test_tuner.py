@@ -15,7 +15,6 @@ from tests.support.contexts import open_context, open_over
 from tests.support.drivers import require_vulkan
 from tests.support.running import node_of
 from webnn_vk import MLContext, MLGraphBuilder
-from webnn_vk.api.context import tuner_of
 from webnn_vk.compiler.kernels import KernelNode, Schedule, family_of
 from webnn_vk.compiler.kernels.matmul import MATMUL
 from webnn_vk.compiler.kernels.schedule import problem_class
@@ -252,15 +251,15 @@ def test_builds_use_what_was_tuned(
     for name, setting in (("usual", False), ("tuning", True), ("tuned", None), ("ignored", False)):
         with open_context("vulkan", cache=tmp_path, tune=setting) as context:
             if name == "tuning":
-                tuner_of(context).plan = Plan(3, 1)
+                context_state(context).tuner.plan = Plan(3, 1)
             graph, inputs, expected = layers(context)
             results[name] = context.compute(graph, inputs)["y"]
             seen[name] = variants(graph)
             if name == "tuning":
-                outcomes = tuner_of(context).outcomes
+                outcomes = context_state(context).tuner.outcomes
                 assert graph.report().build_seconds["tune"] > 0
             else:
-                assert tuner_of(context) is None
+                assert context_state(context).tuner is None
                 assert "tune" not in graph.report().build_seconds
     assert all(o.chosen != o.usual for o in outcomes) and len(outcomes) == 4
     assert {o.family for o in outcomes} >= {"matmul", "conv", "softmax"}
@@ -281,12 +280,12 @@ def test_a_schedule_that_is_no_candidate_is_ignored(vulkan: Any, tmp_path: Path)
         b = MLGraphBuilder(context)
         a = b.input("a", {"data_type": "float32", "shape": (100, 24)})
         made = b._graph({"y": b.matmul(a, b.constant(_floats(24, 96)))})
-        (node,) = kernels_of(made, context._target)
+        (node,) = kernels_of(made, context_state(context).target)
         impossible = Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", 99), ("TN", 99)), "texel")
         text = problem_class(family_of(node).problem(node))
         store.put(tuner.Entry("matmul", text, impossible, 1.0, 1.0, "timestamps"))
     with open_context("vulkan", cache=tmp_path) as context:
-        assert context._target.tuned["matmul", text] == impossible
+        assert context_state(context).target.tuned["matmul", text] == impossible
         graph, inputs, expected = layers(context)
         assert variants(graph) == usual
         np.testing.assert_allclose(
@@ -296,7 +295,7 @@ def test_a_schedule_that_is_no_candidate_is_ignored(vulkan: Any, tmp_path: Path)
 
 def test_a_damaged_store_changes_nothing(vulkan: Any, tmp_path: Path) -> None:
     with open_context("vulkan", cache=tmp_path, tune=True) as context:
-        tuner_of(context).plan = Plan(2, 1)
+        context_state(context).tuner.plan = Plan(2, 1)
         layers(context)
     for path in schedule_files(tmp_path / "tuned"):
         path.write_bytes(path.read_bytes()[:-3])
@@ -364,4 +363,4 @@ def test_memory_that_the_host_does_not_see(
 
 def test_the_cpu_device_has_nothing_to_tune() -> None:
     with open_context("cpu", tune=True) as context:
-        assert tuner_of(context) is None
+        assert context_state(context).tuner is None
