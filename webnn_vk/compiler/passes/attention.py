@@ -13,10 +13,11 @@ from webnn_vk.driver.device_profile import DeviceProfile
 
 from ..ir import Emitter, Graph, Value
 from ..ops.attention import MAX_ATTENTION_RANK
+from .heads import Repeated, ValuesPattern
 from .patterns import Constant, Match, Op
 from .pipeline import Compilation, Pass
 from .rewrite import apply_rewrites, rewrite
-from .scores import Repeated, Scores, Term, ValuesPattern, WeightsPattern, is_lowest
+from .scores import Scores, Term, WeightsPattern, is_lowest
 
 #: Longer rows of values than kernels keep sums of.
 _MAX_WIDTH = 512

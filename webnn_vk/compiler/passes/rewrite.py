@@ -149,7 +149,7 @@ class _Walk:
     ) -> tuple[Rewrite, Match, tuple[Value, ...], list[Node]] | None:
         """The first rewrite that applies to a node: its match, values and nodes."""
         for rule in self.by_root.get(root.operator.name, ()):
-            for match in rule.pattern.matches(root, self):
+            for match in rule.pattern.matches_at(root, self):
                 if any(
                     n.device != root.device or n.operator.name in self.kept
                     for n in match.nodes
