@@ -22,7 +22,7 @@ from webnn_vk.compiler.program import (
     kernels_of,
     serial,
 )
-from webnn_vk.compiler.program.after_setup import settled
+from webnn_vk.compiler.program.after_setup import after_setup
 from webnn_vk.compiler.program.saved_graphs import SavedGraphs
 from webnn_vk.runtime import Device, Executable, Read, Run, Storage
 from webnn_vk.runtime.context_state import ContextState
@@ -147,7 +147,7 @@ def loaded(saved: SavedGraphs, key: str) -> GraphParts:
 def write_graph(state: ContextState, executable: Executable, folder: Path) -> None:
     """Write a program that is set up, with its constants as they lie on the device. Each is read in
     the context's order of work, one at a time."""
-    form = settled(executable.program)
+    form = after_setup(executable.program)
     contents = executable.contents()
 
     def fetch(slot: int) -> np.ndarray:

@@ -346,7 +346,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         del graph
 
         def prepare() -> GraphParts:
-            target = replace(self._target, watch=self._state.watch)
+            target = replace(self._target, after_pass=self._state.watch)
             return compiled(
                 graphs.pop(), target, self._state.device, self._fall_back, self._tuner
             )
@@ -354,7 +354,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         return self._state.promised(lambda: make_graph(self._state, prepare, "build", begun, undo))
 
     def _fall_back(self, target: Target) -> None:
-        self._target = replace(target, watch=None)
+        self._target = replace(target, after_pass=None)
 
     # -- saved graphs --------------------------------------------------------------------------
     def save_graph(self, key: str, graph: MLGraph) -> MLPromise[None]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from webnn_vk.compiler.ir import Graph, Value
 from webnn_vk.compiler.kernels import packing_called
-from webnn_vk.compiler.program.compiled import compiled_graph, places
+from webnn_vk.compiler.program.compiled import compiled_graph, constant_slots
 from webnn_vk.runtime import Lane, Read, Storage
 from webnn_vk.support.errors import NotSupportedError, OperationError
 from webnn_vk.support.promise import MLPromise, kind_of
@@ -44,7 +44,7 @@ def source_of(
     if graph is None:
         raise NotSupportedError(f"{what}: nothing says which operators the graph was compiled of")
     lane = context_of(given).lane
-    contents, where = executable.contents(), places(program)
+    contents, where = executable.contents(), constant_slots(program)
 
     def elements(value: Value) -> np.ndarray | None:
         if value.source is None:

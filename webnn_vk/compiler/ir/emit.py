@@ -74,7 +74,7 @@ class Emitter:
 
 
 @dataclass(frozen=True)
-class Call:
+class OperatorCall:
     """A call of an operator's method: operands as given and converted arguments, by name."""
 
     operands: dict[str, Any]
@@ -96,7 +96,7 @@ def bind_call(
     positional: Sequence[Any],
     keywords: Mapping[str, Any],
     convert_operand: Callable[[Any, bool, str], Any] = lambda value, many, what: value,
-) -> Call:
+) -> OperatorCall:
     """What a call of an operator's method with these arguments means.
 
     ``convert_operand``: of a value, whether a sequence is expected, and a name for messages; called
@@ -116,7 +116,7 @@ def bind_call(
     label = bound.arguments["label"]
     if not isinstance(label, str):
         raise TypeError(f"{operator.name}: the label has to be a str, not {type(label).__name__}")
-    call = Call({}, {}, label)
+    call = OperatorCall({}, {}, label)
     for p in operator.parameters:
         value, what = bound.arguments[p.name], f"{call.where(operator)}: {p.name}"
         if p.is_operand and not (value is None and p.default is None):

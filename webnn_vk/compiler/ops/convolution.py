@@ -30,21 +30,6 @@ def arrange(sizes: tuple, layout: str, target: str) -> tuple:
     return tuple(sizes[layout.index(letter)] for letter in target)
 
 
-def _numbers(check: Check, name: str, given: tuple[int, ...] | None, default: tuple[int, ...]):
-    value = default if given is None else given
-    check.that(
-        len(value) == len(default),
-        f"{name} {list(value)} has {len(value)} items; {len(default)} are expected",
-    )
-    return value
-
-
-def _positive(check: Check, name: str, given: tuple[int, ...] | None) -> tuple[int, ...]:
-    value = _numbers(check, name, given, (1, 1))
-    check.that(all(value), f"{name} {list(value)}: 0 is not allowed")
-    return value
-
-
 def _other_layout(
     input: MLOperandDescriptor,
     input_layout: str,
@@ -108,9 +93,9 @@ def convolved(
     bias: MLOperandDescriptor | None,
 ) -> Inferred:
     """What a conv2d gives whose operands have the right data types."""
-    padding = _numbers(check, "padding", padding, (0, 0, 0, 0))
-    strides = _positive(check, "strides", strides)
-    dilations = _positive(check, "dilations", dilations)
+    padding = check.items("padding", padding, (0, 0, 0, 0))
+    strides = check.positive("strides", strides)
+    dilations = check.positive("dilations", dilations)
     check.that(groups != 0, "groups is 0; at least 1 is expected")
     n, channels, height, width = arrange(input.shape, input_layout, "nchw")
     outputs, inputs, rows, columns = arrange(filter.shape, filter_layout, "oihw")
@@ -182,12 +167,12 @@ def conv_transpose2d(
     without it ``output_padding`` is added to the smallest one.
     """
     check.same_type(input=input, filter=filter, bias=bias)
-    padding = _numbers(check, "padding", padding, (0, 0, 0, 0))
-    strides = _positive(check, "strides", strides)
-    dilations = _positive(check, "dilations", dilations)
-    output_padding = _numbers(check, "output_padding", output_padding, (0, 0))
+    padding = check.items("padding", padding, (0, 0, 0, 0))
+    strides = check.positive("strides", strides)
+    dilations = check.positive("dilations", dilations)
+    output_padding = check.items("output_padding", output_padding, (0, 0))
     if output_sizes is not None:
-        _numbers(check, "output_sizes", output_sizes, (0, 0))
+        check.items("output_sizes", output_sizes, (0, 0))
     else:
         # spec: convTranspose2d, step 18: only without outputSizes
         check.that(

@@ -18,12 +18,6 @@ from .lowering import Pool
 from .record import Check, Inferred, Like, Limits, Operator, operator
 
 
-def _pair(check: Check, name: str, given: tuple[int, ...] | None, default: Any, count: int) -> Any:
-    given = tuple(default) if given is None else given
-    check.that(len(given) == count, f"{name} is {list(given)}; {count} numbers are expected")
-    return given
-
-
 def _pooling(
     name: str, types: tuple[str, ...], formula: str, kind: str, compute: Callable[..., Any]
 ) -> Operator:
@@ -41,14 +35,12 @@ def _pooling(
     ) -> Inferred:
         height = 2 if layout == "nchw" else 1
         spatial = input.shape[height : height + 2]
-        window = _pair(check, "window_dimensions", window_dimensions, spatial, 2)
-        padding = _pair(check, "padding", padding, (0, 0, 0, 0), 4)
-        strides = _pair(check, "strides", strides, (1, 1), 2)
-        dilations = _pair(check, "dilations", dilations, (1, 1), 2)
-        for what, numbers in (
-            ("window_dimensions", window), ("strides", strides), ("dilations", dilations)
-        ):
-            check.that(0 not in numbers, f"{what} is {list(numbers)}; each has to be positive")
+        window = check.positive(
+            "window_dimensions", spatial if window_dimensions is None else window_dimensions
+        )
+        padding = check.items("padding", padding, (0, 0, 0, 0))
+        strides = check.positive("strides", strides)
+        dilations = check.positive("dilations", dilations)
         # (calculated size − 1) · stride, in integers so that rounding is exact
         room = [
             spatial[i] - ((window[i] - 1) * dilations[i] + 1) + padding[2 * i] + padding[2 * i + 1]
@@ -60,7 +52,7 @@ def _pooling(
             sizes = floor if output_shape_rounding == "floor" else ceil
         else:
             # spec: pooling, step 20.3.2; 10 and 15.2 are slips: padding stays as given
-            sizes = _pair(check, "output_sizes", output_sizes, (), 2)
+            sizes = check.items("output_sizes", output_sizes, (1, 1))
             check.that(
                 sizes in (floor, ceil),
                 f"output_sizes is {list(sizes)}; {list(floor)} or {list(ceil)} is expected",

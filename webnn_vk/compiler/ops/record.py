@@ -118,6 +118,24 @@ class Check:
         if operand is not None and operand.shape != tuple(expected):
             self.fail(f"{name} is {operand}; shape {list(expected)} is expected")
 
+    def items(
+        self, name: str, given: tuple[Any, ...] | None, default: tuple[Any, ...]
+    ) -> tuple[Any, ...]:
+        """``given``, which has as many items as ``default``; the default if it is absent."""
+        if given is None:
+            return default
+        self.that(
+            len(given) == len(default),
+            f"{name} {list(given)} has {len(given)} items; {len(default)} are expected",
+        )
+        return given
+
+    def positive(self, name: str, given: tuple[int, ...] | None) -> tuple[int, int]:
+        """The same for two numbers, 1 if absent, neither of which may be 0."""
+        first, second = self.items(name, given, (1, 1))
+        self.that(bool(first and second), f"{name} {[first, second]}: 0 is not allowed")
+        return first, second
+
     def broadcast(self, **operands: MLOperandDescriptor) -> tuple[int, ...]:
         """The shape that all the operands broadcast to in both directions."""
         shape: tuple[int, ...] | None = ()

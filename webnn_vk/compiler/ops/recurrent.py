@@ -32,16 +32,6 @@ def _hidden_size(check: Check, hidden_size: int, factor: int) -> None:
     )
 
 
-def _activations(check: Check, given: tuple[str, ...] | None, default: tuple[str, ...]):
-    if given is None:
-        return default
-    check.that(
-        len(given) == len(default),
-        f"activations {list(given)} has {len(given)} items; {len(default)} are expected",
-    )
-    return given
-
-
 def _check_sequence(
     check: Check, gates: int, input: Operand, weight: Operand, recurrent_weight: Operand,
     steps: int, hidden_size: int, direction: str, bias: Operand, recurrent_bias: Operand,
@@ -118,7 +108,7 @@ def gru(
     states of all steps [steps, directions, batch, hidden_size]. ``activations`` are those of the
     update and reset gates and of the new gate.
     """
-    activations = _activations(check, activations, ("sigmoid", "tanh"))
+    activations = check.items("activations", activations, ("sigmoid", "tanh"))
     state = _check_sequence(
         check, 3, input, weight, recurrent_weight, steps, hidden_size, direction, bias,
         recurrent_bias, {"initial_hidden_state": initial_hidden_state},
@@ -160,7 +150,7 @@ def gru_cell(
         check, 3, input, weight, recurrent_weight, {"hidden_state": hidden_state}, hidden_size,
         bias, recurrent_bias,
     )
-    activations = _activations(check, activations, ("sigmoid", "tanh"))
+    activations = check.items("activations", activations, ("sigmoid", "tanh"))
     return Inferred((MLOperandDescriptor(input.data_type, state),), {"activations": activations})
 
 
@@ -200,7 +190,7 @@ def lstm(
     ``activations`` are those of the input, forget and output gates, of the cell gate and of the
     cell state on its way to the hidden state.
     """
-    activations = _activations(check, activations, ("sigmoid", "tanh", "tanh"))
+    activations = check.items("activations", activations, ("sigmoid", "tanh", "tanh"))
     state = _check_sequence(
         check, 4, input, weight, recurrent_weight, steps, hidden_size, direction, bias,
         recurrent_bias,
@@ -246,7 +236,7 @@ def lstm_cell(
         {"hidden_state": hidden_state, "cell_state": cell_state}, hidden_size, bias,
         recurrent_bias, peephole_weight,
     )
-    activations = _activations(check, activations, ("sigmoid", "tanh", "tanh"))
+    activations = check.items("activations", activations, ("sigmoid", "tanh", "tanh"))
     outputs = (MLOperandDescriptor(input.data_type, state),) * 2
     return Inferred(outputs, {"activations": activations})
 

@@ -53,10 +53,7 @@ def expand_nodes(graph: Graph, wanted: Callable[[Node], bool]) -> Graph:
         ]
         # What it decomposes to may be composite in turn.
         pending.extend((part, part) for part in reversed(parts))
-    if not known:
-        return graph
-    outputs = {name: known.get(v) for name, v in graph.outputs.items()}
-    return replace(graph, outputs=outputs, nodes=tuple(nodes))
+    return known.rebuild(graph, nodes)
 
 
 DECOMPOSE = Pass("decompose", decompose, required=True)

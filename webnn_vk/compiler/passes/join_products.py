@@ -4,7 +4,6 @@ more."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -13,7 +12,7 @@ import numpy as np
 from webnn_vk.support.mmap_array import own_pages
 
 from ..ir import Emitter, Graph, Node, Value
-from ..types.data_types import MLOperandDescriptor
+from .fold import derived_constant
 from .pipeline import Compilation, Pass
 from .rewrite import Substitution
 
@@ -86,8 +85,7 @@ def join_products(graph: Graph, compilation: Compilation) -> Graph:
             compilation.notes.add("join_products", " + ".join(titles))
         elif node not in gone:
             nodes.append(known.apply(node))
-    outputs = {name: known.get(v) for name, v in graph.outputs.items()}
-    return replace(graph, outputs=outputs, nodes=tuple(nodes))
+    return known.rebuild(graph, nodes)
 
 
 def _linear(node: Node, graph: Graph) -> _Linear | None:
@@ -185,22 +183,18 @@ def _row(value: Value | None, columns: int) -> Value:
     if value.shape == (columns,):
         return value
     data = np.broadcast_to(value.data.reshape(-1), (columns,))
-    key = value.key and hashlib.sha256(repr(("row", columns, value.key)).encode()).hexdigest()
-    return Value(MLOperandDescriptor(value.data_type, (columns,)), data=data, key=key)
+    return derived_constant(data, [value], "row", columns)
 
 
 def _side_by_side(values: Sequence[Value], axis: int) -> Value:
-    """A constant of several; it has a key of its own where all have one."""
+    """Several constants concatenated along an axis."""
     parts = [v.data for v in values if v.data is not None]
     shape = list(parts[0].shape)
     shape[axis] = sum(part.shape[axis] for part in parts)
     # The parts go at once, the whole goes as soon as it is on the device.
     data = own_pages(tuple(shape), parts[0].dtype)
     np.concatenate(parts, axis, out=data)
-    data.setflags(write=False)
-    keys = [v.key for v in values]
-    key = None if None in keys else hashlib.sha256(repr(("join", axis, keys)).encode()).hexdigest()
-    return Value(MLOperandDescriptor(values[0].data_type, data.shape), data=data, key=key)
+    return derived_constant(data, values, "join", axis)
 
 
 JOIN_PRODUCTS = Pass("join_products", join_products)

@@ -16,20 +16,19 @@ from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.errors import nearest
 from webnn_vk.support.settings import verify_passes
 
-from ..ir import Node
 from .dump import Dump
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
-class Checked(Protocol):
+class VerifiableGraph(Protocol):
     """What the runner needs of a graph: ``verify()`` raises ValueError or TypeError where an
     invariant is broken, ``str()`` is its text form."""
 
     def verify(self) -> None: ...
 
 
-IR = TypeVar("IR", bound=Checked)
+IR = TypeVar("IR", bound=VerifiableGraph)
 
 
 class Notes:
@@ -56,10 +55,10 @@ class Compilation:
     ``profile``: the device, None for the CPU device. ``force_cpu``: operators that have to stay
     what they are, on the CPU. ``has_compiler``: whether kernels made for this graph alone can be
     compiled. ``available``: whether a shader can be had. ``refused``: the modules and pipelines
-    that can't, and why (``kernels.dispatch.Refused``). ``obstacle``: why the device can't run a
-    node, or None. ``skip``: names of passes left out. ``tuned``: the tuned table. ``verify``:
-    check the graph after every pass (``WEBNN_VK_VERIFY_PASSES``). ``dump``: where the text of the
-    graph is written after every pass. ``watch``: is called with the name and the graph then.
+    that can't, and why (``kernels.dispatch.Refused``). ``skip``: names of passes left out.
+    ``tuned``: the tuned table. ``verify``: check the graph after every pass
+    (``WEBNN_VK_VERIFY_PASSES``). ``dump``: where the text of the graph is written after every
+    pass. ``after_pass`` is called with the pass's name and the graph after every pass.
     """
 
     profile: DeviceProfile | None = None
@@ -67,13 +66,12 @@ class Compilation:
     has_compiler: bool = True
     available: Callable[[Any], bool] = lambda spec: True
     refused: Mapping[Any, str] = field(default_factory=dict)
-    obstacle: Callable[[Node], str | None] = lambda node: None
     skip: frozenset[str] = frozenset()
     tuned: Mapping[Any, Any] = field(default_factory=dict)
     notes: Notes = field(default_factory=Notes)
     verify: bool = field(default_factory=verify_passes)
     dump: Dump | None = None
-    watch: Callable[[str, Any], None] | None = None
+    after_pass: Callable[[str, Any], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -147,14 +145,14 @@ def _run(
     return graph
 
 
-def _dump(graph: Checked, name: str, compilation: Compilation) -> None:
+def _dump(graph: VerifiableGraph, name: str, compilation: Compilation) -> None:
     if compilation.dump is not None:
         compilation.dump.write(name, str(graph))
-    if compilation.watch is not None:
-        compilation.watch(name, graph)
+    if compilation.after_pass is not None:
+        compilation.after_pass(name, graph)
 
 
-def _verify(graph: Checked, name: str, compilation: Compilation) -> None:
+def _verify(graph: VerifiableGraph, name: str, compilation: Compilation) -> None:
     if not compilation.verify:
         return
     try:

@@ -11,15 +11,13 @@ from .pipeline import Compilation, Pass
 
 
 def place(graph: Graph, compilation: Compilation) -> Graph:
-    """Every node goes to the device, unless it is forced to the CPU or ``compilation.obstacle``
-    names why the device can't run it; all go to the CPU where there is no device."""
+    """Place every node on the device unless it is forced to the CPU. Without a device, place all
+    nodes on the CPU."""
 
     def reason(node: Node) -> str:
         if compilation.profile is None:
             return "the CPU device was chosen"
-        if node.operator.name in compilation.force_cpu:
-            return "forced to the CPU"
-        return compilation.obstacle(node) or ""
+        return "forced to the CPU" if node.operator.name in compilation.force_cpu else ""
 
     nodes = []
     for node in graph.nodes:

@@ -42,6 +42,13 @@ class Substitution(dict[Value, Value]):
             return node
         return replace(node, operands={k: self.get(v) for k, v in node.operands.items()})
 
+    def rebuild(self, graph: Graph, nodes: Iterable[Node]) -> Graph:
+        """The graph with these nodes and the new outputs; the same one if nothing is replaced."""
+        if not self:
+            return graph
+        outputs = {name: self.get(v) for name, v in graph.outputs.items()}
+        return replace(graph, outputs=outputs, nodes=tuple(nodes))
+
 
 @dataclass(frozen=True)
 class Rewrite:
@@ -88,8 +95,7 @@ def apply_rewrites(
     walk = _Walk(graph, rewrites, kept)
     if walk.by_root.keys().isdisjoint(node.operator.name for node in graph.nodes):
         return graph
-    changed = walk.run(applied)
-    return changed if walk.count else graph
+    return walk.run(applied)
 
 
 class _Walk:
@@ -109,7 +115,6 @@ class _Walk:
         self.nodes: dict[Node, None] = {}
         self.producers: dict[Value, Node] = {}
         self.reads: dict[Value, int] = {}
-        self.count = 0
 
     # -- what patterns ask ---------------------------------------------------------------------
     def producer(self, value: Value) -> Node | None:
@@ -124,7 +129,7 @@ class _Walk:
             self.reads[value] = self.reads.get(value, 0) + 1
         for value in self.graph.outputs.values():
             self.reads[value] = self.reads.get(value, 0) + 1
-        limit = _MAX_REWRITES_PER_NODE * len(self.graph.nodes) + 64
+        left = _MAX_REWRITES_PER_NODE * len(self.graph.nodes) + 64
         pending = list(reversed(self.graph.nodes))
         while pending:
             node = self.known.apply(pending.pop())
@@ -134,15 +139,14 @@ class _Walk:
                 self.producers.update(dict.fromkeys(node.outputs, node))
                 continue
             rule, match, values, built = found
-            self.count += 1
-            if self.count > limit:
+            left -= 1
+            if left < 0:
                 raise RuntimeError(f"rewrites go on without end, at last {rule.name}")
             applied(" + ".join(n.title for n in match.nodes))
             self._replace(node, values, built)
             # What was built may be rewritten in turn.
             pending.extend(reversed(built))
-        outputs = {name: self.known.get(v) for name, v in self.graph.outputs.items()}
-        return replace(self.graph, outputs=outputs, nodes=tuple(self.nodes))
+        return self.known.rebuild(self.graph, self.nodes)
 
     def _first(
         self, root: Node

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..types.data_types import MLOperandDescriptor
-from .compiled import moved
+from .compiled import renumbered_originals
 from .program import Program, SetupPart, Slot
 from .reporting import with_report
 
 
 @dataclass(frozen=True)
-class Settled:
+class AfterSetup:
     """``program`` needs no packing kernels; ``sources`` are, by the numbers of its constants, the
     slots of the program before that hold their bytes."""
 
@@ -19,7 +19,7 @@ class Settled:
     sources: tuple[int, ...]
 
 
-def settled(program: Program) -> Settled:
+def after_setup(program: Program) -> AfterSetup:
     """The program with the results of its set-up for constants, and without the constants that
     only the set-up reads."""
     slots = list(program.slots)
@@ -54,12 +54,12 @@ def settled(program: Program) -> Settled:
         elif slot.kind == "constant":
             new = numbers.get(slot.index)
             slots[number] = _UNUSED if new is None else replace(slot, index=new)
-    originals = moved(program, {slot: n for n, slot in enumerate(sources)})
+    originals = renumbered_originals(program, {slot: n for n, slot in enumerate(sources)})
     program = replace(
         program, slots=tuple(slots), setup=tuple(setup), constants=tuple(constants),
         originals=originals,
     )
-    return Settled(with_report(program, program.report.folded), tuple(sources))
+    return AfterSetup(with_report(program, program.report.folded), tuple(sources))
 
 
 # In place of what nothing refers to any more, so that the others keep their numbers.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -27,7 +26,7 @@ from .program import (
     Slot,
 )
 from .reporting import with_report
-from .steps import Piece, lower_steps
+from .steps import OpenSegment, lower_steps
 
 
 def assemble(
@@ -42,7 +41,7 @@ def assemble(
         0 if profile is None else min(profile.max_memory_allocation_size, profile.max_buffer_size)
     )
     whole = profile is not None and profile.whole_bindings
-    uses = [_touched(step) for piece in lowered.pieces for step in piece.steps]
+    uses = [_touched(step) for segment in lowered.segments for step in segment.steps]
 
     def room(size: int) -> int:
         return size if profile is None else room_for(size, profile)
@@ -53,19 +52,19 @@ def assemble(
         {name: value.descriptor for name, value in graph.inputs.items()},
         {name: value.descriptor for name, value in graph.outputs.items()},
         slots,
-        _segments(lowered.pieces, slots),
+        tuple(_finished(segment, slots) for segment in lowered.segments if segment.steps),
         setup,
         tuple(value.descriptor for value in lowered.constants),
         plan.arenas,
         plan.host_size,
         bytes(lowered.params),
         tuple(lowered.origins),
-        compiled=None if compiled is None else skeleton(compiled, lowered.constants),
+        compiled=None if compiled is None else without_weights(compiled, lowered.constants),
     )
     return with_report(program, graph.folded), Constants(map(_reference, lowered.constants))
 
 
-def skeleton(graph: Graph, constants: Sequence[Value]) -> Graph:
+def without_weights(graph: Graph, constants: Sequence[Value]) -> Graph:
     """The graph with numbers in place of its constants: their ``source`` is the index among
     ``constants``. What isn't among these, small numbers in the kernels' code, stays."""
     numbers = {value: number for number, value in enumerate(constants)}
@@ -90,16 +89,10 @@ def _touched(step: DispatchStep | CopyStep | CpuStep) -> list[int]:
     return [place.slot for place, _, _ in step.accesses()]
 
 
-def _segments(pieces: Iterable[Piece], slots: Sequence[Slot]) -> tuple[Segment, ...]:
-    segments: list[Segment] = []
-    filled = (piece for piece in pieces if piece.steps)
-    for on_host, run in itertools.groupby(filled, lambda piece: piece.on_host):
-        steps = [step for piece in run for step in piece.steps]
-        if on_host:
-            segments.append(HostSegment(tuple(steps)))
-        else:
-            segments.append(DeviceSegment(with_barriers(slots, steps)))
-    return tuple(segments)
+def _finished(segment: OpenSegment, slots: Sequence[Slot]) -> Segment:
+    if segment.on_host:
+        return HostSegment(tuple(segment.steps))
+    return DeviceSegment(with_barriers(slots, segment.steps))
 
 
 def _set_up(

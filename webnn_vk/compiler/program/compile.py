@@ -49,7 +49,7 @@ class Target:
     GLSL compiler or the driver has refused, and why; ``has_compiler``
     whether kernels made for this graph alone may be used. ``skip`` names passes to leave out,
     ``dump`` a folder for the texts of the graphs. ``tuned``: schedules that measurements chose.
-    ``watch`` is called with a pass's name and the graph after it.
+    ``after_pass`` is called with a pass's name and the graph after it.
     """
 
     profile: DeviceProfile | None
@@ -60,7 +60,7 @@ class Target:
     dump: Path | None = None
     tuned: Mapping[tuple[str, str], Schedule] = field(default_factory=dict)
     refused: Refused = field(default_factory=dict)
-    watch: Callable[[str, Any], None] | None = None
+    after_pass: Callable[[str, Any], None] | None = None
 
 
 def check_skip(names: Collection[str]) -> None:
@@ -96,7 +96,7 @@ def compile_program(graph: Graph, target: Target) -> tuple[Program, Constants]:
 def kernels_of(graph: Graph, target: Target) -> list[KernelNode]:
     """The kernels that a graph becomes on a device, with nothing packed or scheduled yet. Raises as
     ``compile_program``."""
-    compilation = _compilation(replace(target, dump=None, watch=None))
+    compilation = _compilation(replace(target, dump=None, after_pass=None))
     return kernel_nodes(_placed(graph, compilation), compilation)
 
 
@@ -112,7 +112,7 @@ def _compilation(target: Target) -> Compilation:
         refused=target.refused,
         tuned=target.tuned,
         dump=None if target.dump is None else Dump.within(target.dump),
-        watch=target.watch,
+        after_pass=target.after_pass,
     )
 
 

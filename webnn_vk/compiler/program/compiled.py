@@ -13,7 +13,7 @@ from .program import CompiledText, Originals, Program
 
 
 @dataclass(frozen=True)
-class Written:
+class GraphText:
     """A program's graph as text, whose constants ``tensor(n)`` are those of ``originals``."""
 
     graph: CompiledText
@@ -22,7 +22,7 @@ class Written:
 
 def compiled_graph(program: Program) -> Graph | None:
     """The graph, whose constants have numbers into ``Program.originals`` for sources; None where
-    the program doesn't know it. ValueError where its text is not what ``written`` makes."""
+    the program doesn't know it. ValueError where its text is not what ``graph_text`` makes."""
     text = program.compiled
     if not isinstance(text, CompiledText):
         return text
@@ -38,13 +38,13 @@ def compiled_graph(program: Program) -> Graph | None:
     return graph
 
 
-def written(program: Program) -> Written | None:
+def graph_text(program: Program) -> GraphText | None:
     """The graph as text, for files."""
     graph = program.compiled
     if graph is None:
         return None
     if isinstance(graph, CompiledText):
-        return Written(graph, program.originals)
+        return GraphText(graph, program.originals)
     arrays: dict[str, np.ndarray] = {}
     numbers: list[int] = []
     for value in graph.constants():
@@ -54,11 +54,11 @@ def written(program: Program) -> Written | None:
             arrays[digest(value.descriptor, value.data)] = value.data
     text = CompiledText(str(graph), arrays)
     if not program.originals:
-        return Written(text, tuple(((number, ""),) for number in numbers))
-    return Written(text, tuple(program.originals[number] for number in numbers))
+        return GraphText(text, tuple(((number, ""),) for number in numbers))
+    return GraphText(text, tuple(program.originals[number] for number in numbers))
 
 
-def places(program: Program) -> tuple[tuple[tuple[int, str], ...], ...]:
+def constant_slots(program: Program) -> tuple[tuple[tuple[int, str], ...], ...]:
     """By the numbers that the graph gives its constants: the slots that hold each once the program
     is set up, with the names of their packings, "" for the elements as they are. Several packed
     slots may hold a part each; none, where nothing needs the constant."""
@@ -90,9 +90,9 @@ def places(program: Program) -> tuple[tuple[tuple[int, str], ...], ...]:
     )
 
 
-def moved(program: Program, numbers: Mapping[int, int]) -> Originals:
+def renumbered_originals(program: Program, numbers: Mapping[int, int]) -> Originals:
     """``Program.originals`` for a program whose constants are what lay in these slots."""
     return tuple(
         tuple((numbers[slot], packing) for slot, packing in place if slot in numbers)
-        for place in places(program)
+        for place in constant_slots(program)
     )

@@ -188,10 +188,10 @@ class Program:
     intermediates and border copies share; ``params`` is the content of the "params" slot. A program
     for the CPU device has one HostSegment.
 
-    ``compiled`` is the graph that it was made of, with numbers for its constants (see
-    ``assemble.skeleton``); of a program from a file its text. ``originals`` says which constants of
-    the program hold those of the graph, by their numbers there, and with which packing, "" for the
-    elements as they are; where it is empty, they are the same.
+    ``compiled`` is the graph that the program was compiled from, with numbers for its constants
+    (see ``assemble.without_weights``), or the graph's text if the program was read from a file.
+    ``originals`` says, by the constants' numbers in that graph, which constants of the program hold
+    them and with which packing ("" for unchanged elements). If it is empty, the numbers are equal.
     """
 
     inputs: Mapping[str, MLOperandDescriptor]

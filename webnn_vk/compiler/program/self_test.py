@@ -16,7 +16,7 @@ from .program import Program
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class SelfTest:
     """``program``, run on ``inputs`` by name, has to write exactly ``expected`` to its output
     "out". Trials of equal ``key`` show the same."""
 
@@ -27,7 +27,7 @@ class Trial:
     expected: np.ndarray
 
 
-def tried_kernels(program: Program) -> set[Tiling]:
+def self_test_keys(program: Program) -> set[Tiling]:
     """The keys of the trials that a program asks for."""
     return {
         tiling for step in program.dispatches
@@ -35,9 +35,9 @@ def tried_kernels(program: Program) -> set[Tiling]:
     }
 
 
-def trials(keys: set[Tiling], profile: DeviceProfile) -> Iterator[Trial]:
+def self_tests(keys: set[Tiling], profile: DeviceProfile) -> Iterator[SelfTest]:
     """The trials of these keys on a device."""
     for key in sorted(keys, key=str):
         graph, inputs, expected = trial(key, profile)
         program, constants = assemble(graph, profile)
-        yield Trial(key, program, constants, inputs, expected)
+        yield SelfTest(key, program, constants, inputs, expected)

@@ -21,7 +21,7 @@ from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.support.integers import round_up
 
 from ..types.data_types import DATA_TYPES, MLOperandDescriptor, check_dimensions
-from .compiled import written
+from .compiled import graph_text
 from .constants import Constants, FileRange, MappedFile
 from .program import (
     BarrierStep,
@@ -141,7 +141,7 @@ class _Writer:
         }
 
     def _compiled(self) -> dict[str, Any] | None:
-        known = written(self._program)
+        known = graph_text(self._program)
         if known is None:
             return None
         arrays = {

@@ -26,12 +26,11 @@ from .program import CopyStep, CpuStep, CpuTensor, DispatchStep, Origin, Range, 
 
 @dataclass
 class Lowered:
-    """``pieces``: steps in order of execution, one list per work and side (``on_host``). ``setup``
-    parts come without barriers and places for their scratch; ``constants`` are the values by
-    number."""
+    """``segments`` in order of execution. ``setup`` parts come without barriers and places for
+    their scratch; ``constants`` are the values by number."""
 
     slots: list[Slot] = field(default_factory=list)
-    pieces: list[Piece] = field(default_factory=list)
+    segments: list[OpenSegment] = field(default_factory=list)
     setup: list[SetupPart] = field(default_factory=list)
     constants: list[Value] = field(default_factory=list)
     origins: list[Origin] = field(default_factory=list)
@@ -39,7 +38,9 @@ class Lowered:
 
 
 @dataclass
-class Piece:
+class OpenSegment:
+    """A segment of a program while its steps are collected, without barriers."""
+
     on_host: bool
     steps: list[DispatchStep | CopyStep | CpuStep] = field(default_factory=list)
 
@@ -147,15 +148,15 @@ class _Lowering:
     # -- the device ----------------------------------------------------------------------------
     def device_work(self, work: DeviceWork) -> None:
         """The dispatches of one kernel, behind copies of what the CPU made for them."""
-        piece = self._piece(on_host=False)
+        segment = self._segment(on_host=False)
         for dispatch in work.dispatches:
             for target, read, _ in _accesses(dispatch):
                 if read and isinstance(target, Value):
-                    self._fetch(target, piece)
+                    self._fetch(target, segment)
         origin = self._origin(work.titles, "vulkan", work.reason)
         scratch: dict[Scratch, int] = {}
         for dispatch in work.dispatches:
-            piece.steps.append(self._dispatch(dispatch, origin, scratch, "arena"))
+            segment.steps.append(self._dispatch(dispatch, origin, scratch, "arena"))
 
     def _dispatch(
         self, dispatch: Dispatch, origin: int, scratch: dict[Scratch, int], kind: str
@@ -239,23 +240,23 @@ class _Lowering:
             self.made.setup[number] = replace(self.made.setup[number], steps=steps)
         return self._packed[packed]
 
-    def _fetch(self, value: Value, piece: Piece) -> None:
+    def _fetch(self, value: Value, segment: OpenSegment) -> None:
         """Bring a value that the CPU computed onto the device, at its first use there."""
         root = self._root(value)
         if self.profile is not None and root in self._arrays and root not in self._fetched:
             self._fetched.add(root)
-            self._copy(self._host_slot(root), self._slot(root), piece)
+            self._copy(self._host_slot(root), self._slot(root), segment)
 
-    def _copy(self, source: int, target: int, piece: Piece) -> None:
+    def _copy(self, source: int, target: int, segment: OpenSegment) -> None:
         size = min(self.made.slots[source].size, self.made.slots[target].size)
-        piece.steps.append(CopyStep(Range(source, 0, size), Range(target, 0, size)))
+        segment.steps.append(CopyStep(Range(source, 0, size), Range(target, 0, size)))
 
     # -- the CPU -------------------------------------------------------------------------------
     def host_run(self, works: Sequence[HostWork]) -> None:
         """CPU steps one after the other, behind copies of what the device made for them."""
         made = {v for work in works for v in work.node.outputs}
         read = [v for work in works for v in work.node.inputs]
-        borders = self._piece(on_host=False)
+        borders = self._segment(on_host=False)
         for root in dict.fromkeys(map(self._root, read)):
             if self.profile is None or root in made or root in self._arrays:
                 continue
@@ -264,7 +265,7 @@ class _Lowering:
             elif root.data is None and root not in self._host_slots:
                 self._copy(self._slot(root), self._host_slot(root), borders)
         for work in works:
-            self._piece(on_host=True).steps.append(self._cpu_step(work))
+            self._segment(on_host=True).steps.append(self._cpu_step(work))
 
     def _keep_on_host(self, root: Value) -> None:
         """A constant tensor that CPU steps read is copied to where they see it once."""
@@ -307,9 +308,14 @@ class _Lowering:
         return self._host_slots[root]
 
     # -- the rest ------------------------------------------------------------------------------
-    def _piece(self, on_host: bool) -> Piece:
-        self.made.pieces.append(Piece(on_host))
-        return self.made.pieces[-1]
+    def _segment(self, on_host: bool) -> OpenSegment:
+        """The segment for the next steps: the last one if these run on the same side."""
+        segments = self.made.segments
+        if segments and not segments[-1].steps:
+            segments.pop()
+        if not segments or segments[-1].on_host != on_host:
+            segments.append(OpenSegment(on_host))
+        return segments[-1]
 
     def _origin(self, operators: tuple[str, ...], device: str, reason: str) -> int:
         self.made.origins.append(Origin(operators, device, reason))
@@ -317,26 +323,26 @@ class _Lowering:
 
     def finish(self) -> None:
         """Write every output that no work wrote in place, and say when arrays may go."""
-        piece = self._piece(on_host=self.profile is None)
+        segment = self._segment(on_host=self.profile is None)
         for name, value in self.graph.outputs.items():
             root = self._root(value)
-            self._fetch(root, piece)
+            self._fetch(root, segment)
             if self._output_of.get(root) != name:
                 size = padded(root.descriptor.byte_length)
                 target = Slot("output", size, name=name, descriptor=value.descriptor)
-                self._copy(self._slot(root), self._add(target), piece)
+                self._copy(self._slot(root), self._add(target), segment)
         self._mark_dead()
 
     def _mark_dead(self) -> None:
         seen: set[int] = set()
-        for piece in reversed(self.made.pieces):
-            for number, step in enumerate(piece.steps):
+        for segment in reversed(self.made.segments):
+            for number, step in reversed([*enumerate(segment.steps)]):
                 if not isinstance(step, CpuStep):
                     continue
                 touched = [t.slot for t in (*step.operands.values(), *step.results)]
                 dead = tuple(s for s in dict.fromkeys(touched) if s not in seen)
                 seen.update(touched)
-                piece.steps[number] = replace(step, dead=dead)
+                segment.steps[number] = replace(step, dead=dead)
 
 
 def _resolved(aliases: Iterable[Alias]) -> dict[Value, tuple[Value, int]]:
