@@ -26,26 +26,26 @@ from ..types.data_types import MLOperandDescriptor
 # Constants of more elements are printed as a digest, unless all are equal.
 MAX_INLINE_ELEMENTS = 16
 
-_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
-_PLAIN_LABEL = re.compile(r"[^\[\]\"\\]+")
+PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
+PLAIN_LABEL = re.compile(r"[^\[\]\"\\]+")
 # What the printer calls constants; an input of such a name is quoted.
 _CONSTANT_NAME = re.compile(r"c[0-9]+")
 
 
 def name_text(name: str) -> str:
     """A name as it is where it is plain, or else quoted, with ASCII characters only."""
-    return name if _PLAIN_NAME.fullmatch(name) else json.dumps(name)
+    return name if PLAIN_NAME.fullmatch(name) else json.dumps(name)
 
 
 def input_text(name: str) -> str:
     """How nodes refer to an input: quoted where it could be taken for another value."""
-    plain = _PLAIN_NAME.fullmatch(name) and not _CONSTANT_NAME.fullmatch(name)
+    plain = PLAIN_NAME.fullmatch(name) and not _CONSTANT_NAME.fullmatch(name)
     return f"%{name}" if plain else f"%{json.dumps(name)}"
 
 
 def label_text(label: str) -> str:
     """A node's label in brackets."""
-    plain = _PLAIN_LABEL.fullmatch(label) and label == sanitize(label).strip()
+    plain = PLAIN_LABEL.fullmatch(label) and label == sanitize(label).strip()
     return f"[{label if plain else json.dumps(label)}]"
 
 

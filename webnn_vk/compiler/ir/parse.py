@@ -28,14 +28,12 @@ from ..ops.arguments import Operands
 from ..types.data_types import DATA_TYPES, MLOperandDescriptor, check_dimensions
 from .emit import make_node
 from .graph import Graph, Node, Value
-from .literals import random_elements
+from .literals import PLAIN_LABEL, PLAIN_NAME, random_elements
 
 _SPACE = re.compile(r"[ \t]*")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 _VALUE = re.compile(r'%(?:"(?:[^"\\]|\\.)*"|[A-Za-z0-9_./-]+)')
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"|\'[^\'\\]*\'')
-_LABEL = re.compile(r'[^\[\]"\\]+')
 _KEY = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)[ \t]*=")
 _NUMBER = re.compile(r"[+-]?(?:inf|nan(?:\(0x[0-9a-f]+\))?|[0-9][0-9.]*(?:[eE][+-]?[0-9]+)?)")
 _HELD = re.compile(r"(data|tensor|random)\(([A-Za-z0-9_-]+)\)")
@@ -129,7 +127,7 @@ class _Line:
             raise self.fail(f"{text} is no string: {error}", at) from None
 
     def name(self, what: str) -> str:
-        return self.string(what) if self.follows('"') else self.match(_NAME, what)
+        return self.string(what) if self.follows('"') else self.match(PLAIN_NAME, what)
 
     def end(self) -> None:
         if not self.ended:
@@ -252,7 +250,7 @@ class _Reader:
             label = (
                 line.string("a label")
                 if line.follows('"')
-                else line.match(_LABEL, "a label").rstrip(" \t")
+                else line.match(PLAIN_LABEL, "a label").rstrip(" \t")
             )
             line.expect("]")
         operands, arguments = self._given(line, operator)

@@ -187,7 +187,7 @@ relu = unary(
 )
 
 
-def _sigmoid(x: np.ndarray) -> np.ndarray:
+def numpy_sigmoid(x: np.ndarray) -> np.ndarray:
     e = np.exp(-np.abs(x))
     return np.where(x >= 0, _scalar(x, 1), e) / (1 + e)
 
@@ -198,7 +198,7 @@ sigmoid = unary(
     "1 / (e^-x + 1).",
     FLOAT_TYPES,
     Elementwise("w_sigmoid({input})", flops=10),
-    _sigmoid,
+    numpy_sigmoid,
 )
 softplus = unary(
     "§8.9.49",

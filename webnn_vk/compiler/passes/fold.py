@@ -1,4 +1,4 @@
-"""Constant folding: what depends on constants alone is computed at build time."""
+"""Constant folding: nodes that depend only on constants are computed at build time."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ..types.data_types import MLOperandDescriptor
 from .pipeline import Compilation, Pass
 from .rewrite import Substitution
 
-# A folded result may be larger than what it comes from (an expand); beyond this it would cost
-# more memory than the kernel costs time.
+# A folded result may be larger than its operands (an expand). Beyond this growth the memory would
+# cost more than the kernel's time.
 _MAX_GROWTH_BYTES = 1 << 20
 
 
 def fold_constants(graph: Graph, compilation: Compilation) -> Graph:
-    """The graph with constants in the place of what depends on constants alone; the notes name the
+    """The graph with constants in place of nodes that depend only on constants. The notes name the
     nodes computed here.
 
-    Constants that come from a constant tensor live on the device and are not folded.
+    Constants that come from a constant tensor are on the device and are not folded.
     """
     known = Substitution()
     kept: list[Node] = []

@@ -1,5 +1,5 @@
-"""Products of two dequantised tensors, the second constant, are summed up as integers: four an
-instruction on GPUs that have it, exactly. The scales come after the sum."""
+"""Products of two dequantised tensors, the second constant, are summed as integers, exactly, and by
+four products an instruction on GPUs that support it. The scales are applied to the sum."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from .pipeline import Compilation, Pass
 from .quantized import added_and_cast, gemm_addend, has_transposed_weights, product_rules
 from .rewrite import apply_rewrites
 
-# Fewer rows wait for the weights, which `fuse_dequantize` has read as integers too.
+# With fewer rows, loading the weights takes longest, and `fuse_dequantize` reads them as integers
+# too.
 _LEAST_ROWS = 16
 
 
@@ -58,7 +59,7 @@ def _product(match: Match, emit: Emitter) -> Value | None:
     if scales is None or zeros is None or not np.isfinite(scales).all():
         return None
     rows = b.data if transposed else b.data.T
-    # The same numbers in signed bytes, which one instruction is for.
+    # The same numbers as signed bytes, which the instruction for dot products takes.
     shift = 128 if b.data_type == "uint8" else 0
     signed = (rows.astype(np.int16) - shift).astype(np.int8)
     zeros = zeros.astype(np.int32) - shift
@@ -78,7 +79,7 @@ def _product(match: Match, emit: Emitter) -> Value | None:
 
 
 def _by_column(value: Value, columns: int, count: int) -> np.ndarray | None:
-    """One number a column of the product; None where they change along the inner dimension."""
+    """One number for each column of the product; None if they vary along the inner dimension."""
     assert value.data is not None
     if value.shape[1 - columns] != 1:
         return None
@@ -90,17 +91,18 @@ _RULES = tuple(product_rules(_left(), _right(), _product))
 
 
 def multiplies_integers(profile: DeviceProfile) -> bool:
-    """Whether sums of integers pay on the device: where dot products of four are in hardware.
+    """Whether the device gains from sums of integers: whether it has dot products of four in
+    hardware.
 
-    On software Vulkan they are many instructions each: 128 × 768 × 768 took lavapipe 93 ms of CPU
-    time as integers, and 9 as floats.
+    On software Vulkan each takes many instructions: for 128 × 768 × 768 lavapipe took 93 ms of CPU
+    time with integers and 9 ms with floats.
     """
     wanted = {"integer_dot_product", "integer_dot_product_accelerated"}
     return not profile.is_software and wanted <= profile.features
 
 
 def _run(graph: Graph, compilation: Compilation) -> Graph:
-    # The scale is part of the product's kernel, which is of this graph alone.
+    # The scale is part of the product's kernel, which is compiled for this graph.
     if (
         compilation.profile is None
         or not compilation.has_compiler

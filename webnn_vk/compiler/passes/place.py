@@ -1,4 +1,4 @@
-"""Placement: which nodes run on the device and which on the CPU, and in which order."""
+"""Placement: which nodes run on the device and which on the CPU, and in which order they run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Products with dequantised weights read the integers themselves: a quarter of the memory, and of
-what is loaded. The scale, one for all or one a column, comes after the sum, which loses nothing;
-scales of blocks along the inner dimension are multiplied where the weights are loaded.
-Where integers load slower than floats, the weights become floats when the graph is built."""
+"""Products with dequantised weights read the integers: a quarter of the memory and of the loads. A
+scale for all columns or for each column is applied to the sum, which loses no precision. Scales of
+blocks along the inner dimension are applied where the weights are loaded. On devices where integers
+load slower than floats, the weights become floats when the graph is built."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .patterns import Anything, Constant, Match, Maybe, Op
 from .pipeline import Compilation, Pass
 from .rewrite import Rewrite, Substitution, apply_rewrites
 
-# Weights of fewer elements are folded: what they take is not worth a kernel of its own.
+# Weights with fewer elements are folded: the memory they take does not justify a kernel.
 _LEAST_ELEMENTS = 4096
 
 
@@ -140,8 +140,8 @@ def _scale_of_columns(
 def _scale_of_blocks(
     scale: Value, shape: tuple[int, ...], columns: int
 ) -> np.ndarray | None:
-    """[columns, blocks]: a scale for each block along the inner dimension, as the product has
-    them; None for blocks that it hasn't."""
+    """[columns, blocks]: a scale for each block along the inner dimension; None for sizes of
+    blocks that `quantized_matmul` doesn't take."""
     inner, count = shape[1 - columns], scale.shape[1 - columns]
     block = inner // count
     if block < 4 or block & (block - 1) or not np.isfinite(scale.data).all():
@@ -158,8 +158,8 @@ def _transposed(integers: Value) -> Value:
 
 
 def _with_one_zero_point(integers: Value, zero: Value) -> tuple[Value, float] | None:
-    """The integers and their one zero point. Where there are several, integers of 8 bits from which
-    they are subtracted; None where these don't suffice."""
+    """The integers and their one zero point. Several zero points are subtracted from the integers,
+    with 0 as the new zero point; None if 8 bits can't hold the differences."""
     assert zero.data is not None
     first = zero.data.reshape(-1)[0]
     if (zero.data == first).all():
@@ -190,8 +190,8 @@ _PRODUCTS = _CONVOLUTIONS | {"matmul", "gemm"}
 def fold_weights(
     graph: Graph, compilation: Compilation, products: frozenset[str] = _PRODUCTS
 ) -> Graph:
-    """The graph with floats for the dequantised constants that only ``products`` read, however much
-    more memory they take."""
+    """The graph with floats in place of dequantised constants that only ``products`` read, even
+    where they take more memory than folding allows."""
     known = Substitution()
     nodes: list[Node] = []
     for node in graph.nodes:
@@ -224,11 +224,11 @@ def _is_folded(
 
 
 def takes_quantized(profile: DeviceProfile) -> bool:
-    """Whether products of integers pay on the device.
+    """Whether the device gains from products with integer weights.
 
-    Software Vulkan loads floats as texels, integers from storage buffers, lane by lane. On lavapipe
-    (Mesa 22.3) a product with weights of 8 bits took 4.2 ms of CPU time for 1 × 1024 × 1024 and 30
-    for 128 × 768 × 768, one with floats 2.1 and 10, one that dequantises first 12 and 17.
+    Software Vulkan loads floats as texels, but integers from storage buffers, lane by lane. On
+    lavapipe (Mesa 22.3) a product with 8-bit weights took 4.2 ms of CPU time for 1 × 1024 × 1024
+    and 30 ms for 128 × 768 × 768; with floats it took 2.1 and 10 ms, dequantised first 12 and 17.
     """
     return not profile.is_software
 
@@ -238,14 +238,14 @@ def _run(graph: Graph, compilation: Compilation) -> Graph:
         return graph
     if not takes_quantized(compilation.profile):
         return fold_weights(graph, compilation)
-    # The scale is part of the product's kernel, which is of this graph alone.
+    # The scale is part of the product's kernel, which is compiled for this graph.
     if not compilation.has_compiler:
         return graph
     graph = apply_rewrites(
         graph, _RULES, kept=compilation.force_cpu,
         applied=lambda text: compilation.notes.add("fuse_dequantize", text),
     )
-    # Filters that no kernel reads as integers: floats take less time than making them each run.
+    # No kernel reads these filters as integers: floats are faster than dequantising at each run.
     return fold_weights(graph, compilation, _CONVOLUTIONS)
 
 

@@ -8,9 +8,9 @@ operators of CPU steps are names. So one program serves many contexts and can be
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from webnn_vk.codegen.spec import KernelSpec
 from ..ir import Graph
 from ..types.data_types import MLOperandDescriptor
 from .report import GraphReport
+
+T = TypeVar("T")
 
 #: Kinds of slots; see ``Slot``.
 KINDS = (
@@ -70,6 +72,14 @@ class Origin:
     reason: str
 
 
+def buffer_accesses(spec: KernelSpec, bindings: Iterable[T]) -> Iterator[tuple[T, bool, bool]]:
+    """(binding, whether it is read, whether it is written) of every buffer of a kernel."""
+    bound = iter(bindings)
+    for buffer in spec.buffers:
+        for _ in range(buffer.portions):
+            yield next(bound), "r" in buffer.access, "w" in buffer.access
+
+
 @dataclass(frozen=True)
 class DispatchStep:
     """One compute dispatch: pipeline by (spec, constants), descriptors by range. ``bindings``
@@ -89,10 +99,7 @@ class DispatchStep:
 
     def accesses(self) -> Iterator[tuple[Range, bool, bool]]:
         """(range, whether it is read, whether it is written) of every buffer."""
-        bindings = iter(self.bindings)
-        for buffer in self.spec.buffers:
-            for _ in range(buffer.portions):
-                yield next(bindings), "r" in buffer.access, "w" in buffer.access
+        return buffer_accesses(self.spec, self.bindings)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,17 @@ from webnn_vk.support.integers import padded, round_up
 from ..ir import Value
 from ..kernels.dispatch import Binding, Dispatch, Packed, Scratch
 from ..kernels.lowered import Alias, DeviceWork, HostWork, LoweredGraph
-from .program import CopyStep, CpuStep, CpuTensor, DispatchStep, Origin, Range, SetupPart, Slot
+from .program import (
+    CopyStep,
+    CpuStep,
+    CpuTensor,
+    DispatchStep,
+    Origin,
+    Range,
+    SetupPart,
+    Slot,
+    buffer_accesses,
+)
 
 
 @dataclass
@@ -100,9 +110,9 @@ class _Lowering:
                 yield from work.node.outputs
             elif isinstance(work, DeviceWork):
                 for dispatch in work.dispatches:
-                    for target, _, write in _accesses(dispatch):
-                        if write and isinstance(target, Value):
-                            yield self._root(target)
+                    for binding, _, write in buffer_accesses(dispatch.spec, dispatch.bindings):
+                        if write and isinstance(binding.value, Value):
+                            yield self._root(binding.value)
 
     def _device_values(self) -> set[Value]:
         """Roots that need device memory: bound by a dispatch, or an output."""
@@ -150,9 +160,9 @@ class _Lowering:
         """The dispatches of one kernel, behind copies of what the CPU made for them."""
         segment = self._segment(on_host=False)
         for dispatch in work.dispatches:
-            for target, read, _ in _accesses(dispatch):
-                if read and isinstance(target, Value):
-                    self._fetch(target, segment)
+            for binding, read, _ in buffer_accesses(dispatch.spec, dispatch.bindings):
+                if read and isinstance(binding.value, Value):
+                    self._fetch(binding.value, segment)
         origin = self._origin(work.titles, "vulkan", work.reason)
         scratch: dict[Scratch, int] = {}
         for dispatch in work.dispatches:
@@ -359,11 +369,3 @@ def _resolved(aliases: Iterable[Alias]) -> dict[Value, tuple[Value, int]]:
             offset += alias.offset
             places[alias.output] = (root, offset)
     return places
-
-
-def _accesses(dispatch: Dispatch) -> Iterator[tuple[object, bool, bool]]:
-    """(target, whether it is read, whether it is written) of every binding."""
-    bindings = iter(dispatch.bindings)
-    for buffer in dispatch.spec.buffers:
-        for _ in range(buffer.portions):
-            yield next(bindings).value, "r" in buffer.access, "w" in buffer.access

@@ -18,14 +18,6 @@ def strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
-def broadcast_strides(shape: Sequence[int], target: Sequence[int]) -> tuple[int, ...]:
-    """Strides that read ``shape`` as if broadcast to ``target`` (0 where repeated)."""
-    missing = len(target) - len(shape)
-    steps = (0,) * missing + strides(shape)
-    dims = (1,) * missing + tuple(shape)
-    return tuple(s if d != 1 else 0 for s, d in zip(steps, dims, strict=True))
-
-
 def collapse(
     shape: Sequence[int], *operands: Sequence[int]
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ops.pooling import Axis
 from .writer import Tensor, Writer, rule
 
 _KINDS = {"average_pool2d": "AveragePool", "l2_pool2d": "LpPool", "max_pool2d": "MaxPool"}
@@ -34,7 +35,10 @@ def pool(
     covered = [(n - 1) * s + r for n, s, r in zip(shape[2:], strides, reach, strict=True)]
     # Negative: what lies behind the last window.
     end = [c - d - b for c, d, b in zip(covered, sizes, begin, strict=True)]
-    counts = _counts(sizes, shape[2:], window, begin, strides, dilations)
+    counts = np.outer(*(
+        Axis(2 + i, sizes[i], shape[2 + i], window[i], begin[i], strides[i], dilations[i]).counts
+        for i in range(2)
+    ))
     attributes: dict[str, Any] = {
         "kernel_shape": window, "strides": list(strides), "dilations": list(dilations),
     }
@@ -85,20 +89,6 @@ def _framed(w: Writer, x: Tensor, begin: Sequence[int], after: Sequence[int]) ->
         parts = [t for t in (zeros[0], x, zeros[1]) if t.shape[axis]]
         x = w.concat(parts, axis)
     return x
-
-
-def _counts(
-    sizes: Sequence[int], results: Sequence[int], window: Sequence[int], begin: Sequence[int],
-    strides: Sequence[int], dilations: Sequence[int],
-) -> np.ndarray:
-    """How many elements each window covers."""
-    along = []
-    for i in range(2):
-        start = np.arange(results[i], dtype=np.int64) * strides[i] - begin[i]
-        first = np.maximum(0, -(start // dilations[i]))
-        last = np.minimum(window[i], (sizes[i] - 1 - start) // dilations[i] + 1)
-        along.append(np.maximum(last - first, 0))
-    return np.outer(*along)
 
 
 def _masked(w: Writer, y: Tensor, counts: np.ndarray) -> Tensor:

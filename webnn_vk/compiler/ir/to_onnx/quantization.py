@@ -3,19 +3,20 @@ for blocks along one axis of 8-bit integers; else by arithmetic."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from .writer import Tensor, Writer, rule, size
+from .writer import Tensor, Writer, rule
 
 
 def _native(
     w: Writer, scale: Tensor, zero_point: Tensor, shape: Sequence[int]
 ) -> tuple[Tensor, Tensor, dict[str, Any]] | None:
     """Scale, zero point and attributes as ONNX's operators take them, if they do."""
-    if size(scale.shape) == 1:
+    if math.prod(scale.shape) == 1:
         return w.reshape(scale, []), w.reshape(zero_point, []), {}
     varying = [i for i, n in enumerate(scale.shape) if n != 1]
     if len(varying) == 1 and scale.shape[varying[0]] == shape[varying[0]]:

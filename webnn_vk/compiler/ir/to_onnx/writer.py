@@ -12,7 +12,6 @@ the operator has: those that the result's descriptor (``w.result``) says anyway.
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -426,8 +425,3 @@ class Writer:
             if name not in self._names:
                 self._names.add(name)
                 return name
-
-
-def size(shape: Sequence[int]) -> int:
-    """The number of elements of a shape."""
-    return math.prod(shape)
