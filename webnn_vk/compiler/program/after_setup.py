@@ -1,4 +1,4 @@
-"""A program as it stands once it is set up: what kernels read packed is a constant in that form."""
+"""A program after its set-up has run: prepacked data of kernels are constants in packed form."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .reporting import with_report
 
 @dataclass(frozen=True)
 class AfterSetup:
-    """``program`` needs no packing kernels; ``sources`` are, by the numbers of its constants, the
-    slots of the program before that hold their bytes."""
+    """``program`` needs no packing kernels. ``sources`` has, by the numbers of its constants, the
+    slots of the original program that hold their bytes."""
 
     program: Program
     sources: tuple[int, ...]
 
 
 def after_setup(program: Program) -> AfterSetup:
-    """The program with the results of its set-up for constants, and without the constants that
-    only the set-up reads."""
+    """The program with the results of its set-up as constants, and without the constants that only
+    the set-up reads."""
     slots = list(program.slots)
     slot_of = {s.index: n for n, s in enumerate(program.slots) if s.kind == "constant"}
     constants: list[MLOperandDescriptor] = []
@@ -46,7 +46,7 @@ def after_setup(program: Program) -> AfterSetup:
             constants.append(MLOperandDescriptor("uint32", (target.size // 4,)))
             sources.append(part.target)
         else:
-            # A copy of a constant for the CPU: the copy has the bytes.
+            # A copy of a constant for the CPU: read the bytes from the copy.
             setup.append(replace(part, constant=keep(part.constant, part.target)))
     for number, slot in enumerate(program.slots):
         if slot.kind == "scratch":
@@ -62,5 +62,5 @@ def after_setup(program: Program) -> AfterSetup:
     return AfterSetup(with_report(program, program.report.folded), tuple(sources))
 
 
-# In place of what nothing refers to any more, so that the others keep their numbers.
+# Replaces slots without references, so that the others keep their numbers.
 _UNUSED = Slot("array", 0)

@@ -32,9 +32,9 @@ from .steps import OpenSegment, lower_steps
 def assemble(
     graph: LoweredGraph, profile: DeviceProfile | None, compiled: Graph | None = None
 ) -> tuple[Program, Constants]:
-    """The program of a lowered graph (``profile`` None: for the CPU device), which was ``compiled``
-    before, and what its constants are. MemoryError when an intermediate exceeds what the device
-    allocates at once."""
+    """The program of a lowered graph (``profile`` None: for the CPU device) and its constants.
+    ``compiled``: the graph before lowering. MemoryError if an intermediate exceeds the device's
+    largest allocation."""
     lowered = lower_steps(graph, profile)
     # On the CPU device nothing is placed.
     limit = (
@@ -65,8 +65,8 @@ def assemble(
 
 
 def without_weights(graph: Graph, constants: Sequence[Value]) -> Graph:
-    """The graph with numbers in place of its constants: their ``source`` is the index among
-    ``constants``. What isn't among these, small numbers in the kernels' code, stays."""
+    """The graph with numbers in place of its constants: their ``source`` is the index in
+    ``constants``. Other constants, small numbers in the kernels' code, stay."""
     numbers = {value: number for number, value in enumerate(constants)}
     bare = {value: Value(value.descriptor, source=number) for value, number in numbers.items()}
     nodes = tuple(
@@ -98,7 +98,7 @@ def _finished(segment: OpenSegment, slots: Sequence[Slot]) -> Segment:
 def _set_up(
     parts: Iterable[SetupPart], slots: tuple[Slot, ...], room: Callable[[int], int]
 ) -> tuple[tuple[SetupPart, ...], tuple[Slot, ...]]:
-    """Scratch memory and barriers for the parts of the set-up."""
+    """The parts of the set-up with scratch memory and barriers, and the slots."""
     finished = []
     for part in parts:
         places: list[Range] = [place for step in part.steps for place, _, _ in step.accesses()]

@@ -1,4 +1,4 @@
-"""The graph that a program was compiled of, and where its constants are once it is set up."""
+"""The graph that a program was compiled from, and the slots of its constants after set-up."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .program import CompiledText, Originals, Program
 
 @dataclass(frozen=True)
 class GraphText:
-    """A program's graph as text, whose constants ``tensor(n)`` are those of ``originals``."""
+    """A program's graph as text. Its constants ``tensor(n)`` are numbers into ``originals``."""
 
     graph: CompiledText
     originals: Originals
 
 
 def compiled_graph(program: Program) -> Graph | None:
-    """The graph, whose constants have numbers into ``Program.originals`` for sources; None where
-    the program doesn't know it. ValueError where its text is not what ``graph_text`` makes."""
+    """The graph, whose constants have numbers into ``Program.originals`` as sources; None if the
+    program doesn't have it. ValueError if its text was not written by ``graph_text``."""
     text = program.compiled
     if not isinstance(text, CompiledText):
         return text
@@ -59,9 +59,9 @@ def graph_text(program: Program) -> GraphText | None:
 
 
 def constant_slots(program: Program) -> tuple[tuple[tuple[int, str], ...], ...]:
-    """By the numbers that the graph gives its constants: the slots that hold each once the program
-    is set up, with the names of their packings, "" for the elements as they are. Several packed
-    slots may hold a part each; none, where nothing needs the constant."""
+    """The slots that hold each constant of the graph after set-up, by the graph's numbers, with the
+    names of their packings ("" for unchanged elements). Several packed slots may each hold a part;
+    a constant that nothing needs has no slot."""
     slot_of = {slot.index: n for n, slot in enumerate(program.slots) if slot.kind == "constant"}
     read = program.resident_constants() | program.host_constants()
     packed: dict[int, list[tuple[int, str]]] = {}
@@ -91,7 +91,7 @@ def constant_slots(program: Program) -> tuple[tuple[tuple[int, str], ...], ...]:
 
 
 def renumbered_originals(program: Program, numbers: Mapping[int, int]) -> Originals:
-    """``Program.originals`` for a program whose constants are what lay in these slots."""
+    """``Program.originals`` for a program whose constants are the contents of these slots."""
     return tuple(
         tuple((numbers[slot], packing) for slot, packing in place if slot in numbers)
         for place in constant_slots(program)

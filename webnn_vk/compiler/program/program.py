@@ -1,4 +1,4 @@
-"""A program: what runs at set-up and at each dispatch, as plain data.
+"""A program: the steps that run at set-up and at each dispatch, as plain data.
 
 Memory is numbered *slots*, work is *steps* that name ranges of slots. No step refers to a
 graph, a device or an array: constants are numbers into a ``Constants`` store beside the program,
@@ -33,17 +33,17 @@ class Slot:
     """One piece of memory of ``size`` bytes (padded to whole vectors).
 
     ``kind``
-      * "input", "output": the tensor that a dispatch gives for ``name``
+      * "input", "output": the tensor given to a dispatch for ``name``
       * "constant": number ``index`` of the constants
-      * "packed": what part ``index`` of the set-up fills
+      * "packed": filled by part ``index`` of the set-up
       * "arena": ``offset`` in block ``index`` of the memory that intermediates share
       * "scratch": ``offset`` in the memory that lasts for part ``index`` of the set-up
-      * "params": the parameters of kernels that exceed the push constants, those of the program
-        from ``offset`` on
+      * "params": parameters that exceed the push constants, from ``offset`` of the program's
+        ``params`` on
       * "host": ``offset`` in the memory that device copies and CPU steps share
-      * "array": a result that only CPU steps read, wherever they put it
+      * "array": a result that only CPU steps read, anywhere in host memory
 
-    ``descriptor``: of the tensor in it, for pictures; programs from files don't know it.
+    ``descriptor`` of the tensor in the slot, for pictures; programs from files don't have it.
     """
 
     kind: str
@@ -65,7 +65,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Origin:
-    """What steps come from, for reports: operators with their labels, device and reason."""
+    """The origin of steps, for reports: operators with their labels, device and reason."""
 
     operators: tuple[str, ...]
     device: str
@@ -84,7 +84,7 @@ def buffer_accesses(spec: KernelSpec, bindings: Iterable[T]) -> Iterator[tuple[T
 class DispatchStep:
     """One compute dispatch: pipeline by (spec, constants), descriptors by range. ``bindings``
     follow the spec's buffers, then the parameter memory if there is any. ``origin`` is a number
-    into the program's origins; ``flops`` and ``bytes`` are this dispatch's own."""
+    into the program's origins; ``flops`` and ``bytes`` are of this dispatch."""
 
     spec: KernelSpec
     constants: tuple[tuple[int, bytes], ...]
@@ -117,7 +117,7 @@ class CopyStep:
 
 @dataclass(frozen=True)
 class BarrierStep:
-    """What follows sees the memory effects of what came before."""
+    """Steps after the barrier see the memory effects of the steps before it."""
 
 
 DeviceStep = DispatchStep | CopyStep | BarrierStep
@@ -153,8 +153,8 @@ class DeviceSegment:
 
 @dataclass(frozen=True)
 class HostSegment:
-    """Steps that the CPU takes while the device rests. Copies occur on the CPU device only, where
-    every slot is host memory."""
+    """Steps of the CPU, while the device is idle. Copies occur only on the CPU device, where every
+    slot is host memory."""
 
     steps: tuple[CpuStep | CopyStep, ...]
 
@@ -164,9 +164,9 @@ Segment = DeviceSegment | HostSegment
 
 @dataclass(frozen=True)
 class SetupPart:
-    """Steps that fill the slot ``target`` once, from one constant and with ``scratch`` bytes of
-    memory of their own. Parts with an equal, not empty ``packing`` make the same of the same
-    constant: graphs share their result."""
+    """Steps that fill the slot ``target`` once, from one constant, with ``scratch`` bytes of
+    scratch memory. Parts with the same non-empty ``packing`` compute the same result from the same
+    constant: graphs share it."""
 
     target: int
     constant: int
@@ -231,7 +231,7 @@ class Program:
 
     @property
     def dispatches(self) -> Iterator[DispatchStep]:
-        """Every dispatch, those of the set-up first."""
+        """Every dispatch; the dispatches of the set-up come first."""
         for part in self.setup:
             yield from (step for step in part.steps if isinstance(step, DispatchStep))
         yield from (step for step in self.device_steps if isinstance(step, DispatchStep))

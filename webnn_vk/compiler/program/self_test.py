@@ -18,7 +18,7 @@ from .program import Program
 @dataclass(frozen=True, eq=False)
 class SelfTest:
     """``program``, run on ``inputs`` by name, has to write exactly ``expected`` to its output
-    "out". Trials of equal ``key`` show the same."""
+    "out". Tests with equal keys are the same."""
 
     key: Tiling
     program: Program
@@ -28,7 +28,7 @@ class SelfTest:
 
 
 def self_test_keys(program: Program) -> set[Tiling]:
-    """The keys of the trials that a program asks for."""
+    """The keys of the self-tests for the kernels of a program."""
     return {
         tiling for step in program.dispatches
         for tiling in tilings_of(step.kernel, step.spec, step.constants)
@@ -36,7 +36,7 @@ def self_test_keys(program: Program) -> set[Tiling]:
 
 
 def self_tests(keys: set[Tiling], profile: DeviceProfile) -> Iterator[SelfTest]:
-    """The trials of these keys on a device."""
+    """The self-tests with these keys on a device."""
     for key in sorted(keys, key=str):
         graph, inputs, expected = trial(key, profile)
         program, constants = assemble(graph, profile)

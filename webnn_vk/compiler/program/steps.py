@@ -1,9 +1,9 @@
 """Step lowering: the works of a ``LoweredGraph`` become steps over slots.
 
-Nothing has a place in memory yet and no barrier is set (``memory``, ``hazards``). A view shares its
-source's slot, a part lies in the slot of the whole, a graph output is written where it stays.
-Copies stand at the borders between device and CPU: before a run of CPU steps for what these read,
-before the first device step that reads for what they have made.
+Slots have no place in memory yet, and there are no barriers (see ``memory`` and ``hazards``). A
+view shares the slot of its source, a part is in the slot of the whole, and a graph output is
+written in place. Values are copied between device and CPU at the borders: before a run of CPU steps
+that reads them, and before the first device step that reads a CPU step's result.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def lower_steps(graph: LoweredGraph, profile: DeviceProfile | None) -> Lowered:
 
 
 def packing_name(packing: object) -> str:
-    """A text that equal packings share in every process: the class and its fields."""
+    """A name of a packing, equal for equal packings in every process: the class and its fields."""
     if not dataclasses.is_dataclass(packing):
         raise TypeError(f"{type(packing).__name__} is no dataclass, as packings have to be")
     fields = {f.name: getattr(packing, f.name) for f in dataclasses.fields(packing)}
@@ -85,13 +85,13 @@ class _Lowering:
         self._places = _resolved(w for w in graph.works if isinstance(w, Alias))
         self._inputs = {v: name for name, v in graph.inputs.items()}
         produced = set(self._produced())
-        # The first output name of each value that a work makes: the work writes it in place.
+        # The first output name of each value that a work computes, which writes it in place.
         self._output_of: dict[Value, str] = {}
         for name, value in graph.outputs.items():
             if self._root(value) in produced:
                 self._output_of.setdefault(self._root(value), name)
         self._on_device = self._device_values()
-        # Slots of values as the device sees them, in memory shared with the CPU, as its arrays.
+        # Slots of values on the device, in memory shared with the CPU, and as arrays of the CPU.
         self._slots: dict[Value, int] = {}
         self._host_slots: dict[Value, int] = {}
         self._arrays: dict[Value, int] = {}
@@ -157,7 +157,7 @@ class _Lowering:
 
     # -- the device ----------------------------------------------------------------------------
     def device_work(self, work: DeviceWork) -> None:
-        """The dispatches of one kernel, behind copies of what the CPU made for them."""
+        """The dispatches of one kernel, after copies of the CPU's results that they read."""
         segment = self._segment(on_host=False)
         for dispatch in work.dispatches:
             for binding, read, _ in buffer_accesses(dispatch.spec, dispatch.bindings):
@@ -226,7 +226,7 @@ class _Lowering:
         return Range(self._params_slot, offset, len(data))
 
     def _packed_slot(self, packed: Packed) -> int:
-        """The slot of a packed constant; the first asks for the part that fills it."""
+        """The slot of a packed constant. The first use adds the set-up part that fills it."""
         root, described = self._root(packed.value), packed.value.descriptor
         if packed not in self._packed:
             if not root.is_constant or self.profile is None:
@@ -263,7 +263,7 @@ class _Lowering:
 
     # -- the CPU -------------------------------------------------------------------------------
     def host_run(self, works: Sequence[HostWork]) -> None:
-        """CPU steps one after the other, behind copies of what the device made for them."""
+        """Consecutive CPU steps, after copies of the device's results that they read."""
         made = {v for work in works for v in work.node.outputs}
         read = [v for work in works for v in work.node.inputs]
         borders = self._segment(on_host=False)
@@ -278,7 +278,7 @@ class _Lowering:
             self._segment(on_host=True).steps.append(self._cpu_step(work))
 
     def _keep_on_host(self, root: Value) -> None:
-        """A constant tensor that CPU steps read is copied to where they see it once."""
+        """Copy a constant tensor that CPU steps read to host memory, once, at set-up."""
         if root not in self._host_slots:
             source, target = self._slot(root), self._host_slot(root)
             constant = self.made.slots[source].index
@@ -309,7 +309,7 @@ class _Lowering:
         return self._add(Slot("array", size, descriptor=value.descriptor))
 
     def _readable(self, value: Value) -> int:
-        """The slot that a CPU step finds a value in."""
+        """The slot from which a CPU step reads a value."""
         root = self._root(value)
         if root in self._arrays:
             return self._arrays[root]
@@ -332,7 +332,7 @@ class _Lowering:
         return len(self.made.origins) - 1
 
     def finish(self) -> None:
-        """Write every output that no work wrote in place, and say when arrays may go."""
+        """Write every output that no work wrote in place, and mark where arrays are dead."""
         segment = self._segment(on_host=self.profile is None)
         for name, value in self.graph.outputs.items():
             root = self._root(value)
