@@ -24,8 +24,8 @@ def _scalar(array: np.ndarray, value: int | float) -> np.ndarray:
 def clamp(
     check: Check, input: Operand, *, min_value: Number = None, max_value: Number = None
 ) -> Inferred:
-    """Each element limited to ``min_value`` … ``max_value``; an absent or NaN bound bounds
-    nothing."""
+    """Each element limited to ``min_value`` … ``max_value``. An absent or NaN bound has no
+    effect."""
     low = _bound(min_value, input.data_type, upper=False)
     high = _bound(max_value, input.data_type, upper=True)
     # spec: clamp, step 7

@@ -1,5 +1,5 @@
-"""Activations that exporters write in several operators, as one: of the compiler's own vocabulary,
-made by `passes/activations.py`."""
+"""Activations that exporters write in several operators: compiler operators, introduced by
+`passes/activations.py`."""
 
 from __future__ import annotations
 

@@ -44,9 +44,9 @@ class ReportStep:
 @dataclass(frozen=True, repr=False)
 class GraphReport:
     """``steps`` in order of execution; ``lines``: their dispatches and CPU operators, and the
-    copies between them; ``setup``: the lines that run once, at load; ``folded``: the nodes computed at
-    build time. Sizes in bytes: ``arena_bytes`` of intermediates, ``weight_bytes`` of constants as
-    stored, ``packed_bytes`` of them in a kernel's layout. ``build_seconds`` by stage.
+    copies between them; ``setup``: the lines that run once, at load; ``folded``: the nodes
+    computed at build time. Sizes in bytes: ``arena_bytes`` of intermediates, ``weight_bytes`` of
+    constants as stored, ``packed_bytes`` of them in a kernel's layout. ``build_seconds`` by stage.
     ``print(report)`` shows a table."""
 
     steps: tuple[ReportStep, ...] = ()
