@@ -1,4 +1,4 @@
-"""Building graphs node by node: what the builder and the passes share."""
+"""Building graphs node by node, for the builder and the passes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Emitter:
 
 @dataclass(frozen=True)
 class OperatorCall:
-    """A call of an operator's method: operands as given and converted arguments, by name."""
+    """A call of an operator's method: operands as given, and converted arguments, by name."""
 
     operands: dict[str, Any]
     arguments: dict[str, Any]
@@ -97,11 +97,11 @@ def bind_call(
     keywords: Mapping[str, Any],
     convert_operand: Callable[[Any, bool, str], Any] = lambda value, many, what: value,
 ) -> OperatorCall:
-    """What a call of an operator's method with these arguments means.
+    """Bind and convert the arguments of a call of an operator's method.
 
-    ``convert_operand``: of a value, whether a sequence is expected, and a name for messages; called
-    in the order of the parameters, as WebIDL converts. TypeError, with operator and ``[label]``,
-    for arguments that the method doesn't have or that can't be converted.
+    ``convert_operand`` takes a value, whether a sequence is expected, and a name for messages; it
+    is called in the order of the parameters, as WebIDL converts. TypeError, with operator and
+    ``[label]``, for arguments that the method doesn't have or that can't be converted.
     """
     signature = _signature(operator)
     try:

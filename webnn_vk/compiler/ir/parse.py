@@ -8,9 +8,8 @@
     %z: float32[1, 6, 12, 2] = concat(inputs=[%p, %q], axis=3)
     output z = %z
 
-Besides what the printer writes, a node's results may stand without their types, operands without
-their names, and arguments that have defaults may be left out. ``literals`` has the forms of
-constants.
+Unlike in printed text, the types of results, the names of operands and arguments with defaults may
+be left out. ``literals`` has the forms of constants.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _HELD = re.compile(r"(data|tensor|random)\(([A-Za-z0-9_-]+)\)")
 
 
 class GraphTextError(ValueError):
-    """What is wrong with a graph's text, with its ``line`` and ``column`` (from 1)."""
+    """An error in a graph's text, with its ``line`` and ``column`` (from 1)."""
 
     def __init__(self, message: str, line: int, column: int) -> None:
         super().__init__(f"line {line}, column {column}: {message}")
@@ -56,10 +55,10 @@ class TensorStandIn:
 
 
 def parse(text: str, constants: Mapping[str, Any] | None = None) -> Graph:
-    """The graph of a text; GraphTextError, with line and column, where it is none.
+    """The graph of a text; GraphTextError, with line and column, if the text is invalid.
 
-    ``constants`` has the arrays of the constants that the text calls ``data(key)``, by key, and
-    may have the sources of those it calls ``tensor(key)``, by ``"tensor(key)"``.
+    ``constants`` has the arrays of the constants called ``data(key)`` in the text, by key, and may
+    have the sources of constants called ``tensor(key)``, by ``"tensor(key)"``.
     """
     reader = _Reader(dict(constants or {}))
     for number, line in enumerate(text.split("\n"), 1):
@@ -68,7 +67,7 @@ def parse(text: str, constants: Mapping[str, Any] | None = None) -> Graph:
 
 
 class _Line:
-    """One line and how far it is read."""
+    """One line, and the position read up to."""
 
     def __init__(self, text: str, number: int) -> None:
         self.text = text
@@ -90,7 +89,7 @@ class _Line:
         return self.text.startswith(text, self.at)
 
     def accept(self, text: str) -> bool:
-        """Whether ``text`` follows, which is read then."""
+        """Read ``text`` if it follows; returns whether it does."""
         if not self.follows(text):
             return False
         self.at += len(text)
@@ -110,7 +109,7 @@ class _Line:
         return found.group()
 
     def keyword(self, word: str) -> bool:
-        """Whether the whole ``word`` follows, which is read then."""
+        """Read the whole ``word`` if it follows; returns whether it does."""
         found = _WORD.match(self.text, self.at)
         return found is not None and found.group() == word and self.accept(word)
 
@@ -268,7 +267,7 @@ class _Reader:
         self.nodes.append(_placed(line, node))
 
     def _given(self, line: _Line, operator: Operator) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What stands between the parentheses: operands and arguments by name."""
+        """The text between the parentheses: operands and arguments by name."""
         parameters = {p.name: p for p in operator.parameters}
         in_order = iter([p.name for p in operator.operands])
         operands: dict[str, Any] = {}
@@ -322,7 +321,7 @@ class _Reader:
 def _completed(
     line: _Line, operator: Operator, operands: dict[str, Any], arguments: dict[str, Any], at: int
 ) -> dict[str, Any]:
-    """All the operator's arguments in its order: those given, and the defaults of the others."""
+    """All the operator's arguments in its order: given arguments, and defaults for the others."""
     for p in operator.parameters:
         if p.name not in (operands if p.is_operand else arguments) and not p.optional:
             raise line.fail(f"{operator.name} needs {p.name}", at)
@@ -337,7 +336,7 @@ def _completed(
 
 
 def _placed(line: _Line, node: Node) -> Node:
-    """The node with what stands behind the parentheses: device, reason and origins."""
+    """The node with the device, reason and origins that follow the parentheses."""
     if line.keyword("on"):
         node = replace(node, device=line.name("a device"))
     if line.keyword("because"):
