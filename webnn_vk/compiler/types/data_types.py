@@ -243,7 +243,8 @@ def to_descriptor(
     value: Any, kind: type[MLOperandDescriptor] = MLOperandDescriptor, what: str = ""
 ) -> Any:
     """The descriptor dataclass ``kind`` from an instance or from any mapping with its keys.
-    ``what`` names the call in messages. TypeError for other values, and if reading the mapping fails."""
+    ``what`` names the call in messages. TypeError for other values, and if reading the mapping
+    fails."""
     if isinstance(value, kind):
         return value
     try:

@@ -132,7 +132,7 @@ def clamp(w: Writer, input: Tensor, min_value: float, max_value: float) -> Tenso
     if min_value <= least and max_value >= most:
         return input
     if input.is_float:
-        # ONNX Runtime's default bounds are the largest finite numbers, which would change infinity.
+        # ONNX's default bounds are the largest finite numbers, which would change infinity.
         return w.op("Clip", input, w.scalar(min_value, input), w.scalar(max_value, input))
     low = w.scalar(min_value, input) if min_value > least else None
     high = w.scalar(max_value, input) if max_value < most else None
