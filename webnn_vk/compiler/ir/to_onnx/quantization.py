@@ -35,19 +35,19 @@ def _spread(w: Writer, x: Tensor, shape: Sequence[int]) -> Tensor:
     repeated, since it broadcasts."""
     if all(n in (1, d) for n, d in zip(x.shape, shape, strict=True)):
         return x
-    apart: list[int] = []
+    split: list[int] = []
     full: list[int] = []
     joined: list[int] = []
     for n, d in zip(x.shape, shape, strict=True):
         if n in (1, d):
-            apart.append(n)
+            split.append(n)
             full.append(n)
             joined.append(n)
         else:
-            apart += [n, 1]
+            split += [n, 1]
             full += [n, d // n]
             joined.append(d)
-    return w.reshape(w.expand(w.reshape(x, apart), full), joined)
+    return w.reshape(w.expand(w.reshape(x, split), full), joined)
 
 
 @rule("dequantize_linear")
