@@ -110,7 +110,7 @@ def power(w: Writer, a: Tensor, b: Tensor) -> Tensor:
     if a.is_float:
         return w.op("Pow", a, b)
     if b.array is None or np.unique(b.array).size != 1:
-        raise Inexpressible("ONNX does not define that Pow of integers wraps around")
+        raise Inexpressible("ONNX does not define that integers wrap around in Pow")
     exponent = int(b.array.reshape(-1)[0])
     one = w.scalar(1, a)
     if exponent < 0:
