@@ -1,4 +1,4 @@
-"""What shows each difference between ONNX's operators and WebNN's (``onnx_pairs.DIFFERENCES``):
+"""What shows each difference between ONNX's operators and WebNN's (``onnx_definitions``):
 nodes to import, and calls of a builder to export."""
 
 from __future__ import annotations

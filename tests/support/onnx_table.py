@@ -8,8 +8,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support import onnx_definitions
 from tests.support.paths import ROOT
-from webnn_vk.compiler.ir import onnx_pairs
 
 PAGE = ROOT / "docs" / "onnx.md"
 START, END = "<!-- table -->", "<!-- /table -->"
@@ -98,7 +98,7 @@ def text() -> str:
 def _differences() -> str:
     """Where the definitions of operators part that both sides have."""
     lines = ["| ONNX | WebNN | ONNX's definition |", "| --- | --- | --- |"]
-    for row in onnx_pairs.DIFFERENCES:
+    for row in onnx_definitions.DIFFERENCES:
         lines.append(f"| `{row.onnx}` | `{row.webnn}` | {row.says} |")
     return "\n".join(lines)
 

@@ -21,7 +21,7 @@ from webnn_vk.compiler.program import (
     kernels_of,
     serial,
 )
-from webnn_vk.compiler.program.after_setup import settled
+from webnn_vk.compiler.program.after_setup import after_setup
 from webnn_vk.compiler.program.saved_graphs import SavedGraphs
 from webnn_vk.runtime import Executable, Read, Run, Storage
 from webnn_vk.runtime.context_state import ContextState
@@ -59,7 +59,7 @@ def build_graph(
     called instead when the process can have no thread to build it on."""
 
     def prepare() -> GraphParts:
-        return _compiled(take(), replace(state.target, watch=state.watch), state)
+        return _compiled(take(), replace(state.target, after_pass=state.watch), state)
 
     return state.promised(lambda: _make_graph(state, prepare, "build", give_up))
 
@@ -104,7 +104,7 @@ def _tried(graph: Graph, target: Target, state: ContextState) -> GraphParts:
 
 def _fall_back(state: ContextState, target: Target) -> Target:
     """``target``, which the context's graphs are compiled for from now on."""
-    state.target = replace(target, watch=None)
+    state.target = replace(target, after_pass=None)
     return target
 
 
@@ -165,7 +165,7 @@ def save_graph(
     work, one at a time."""
 
     def write(folder: Path) -> None:
-        form = settled(executable.program)
+        form = after_setup(executable.program)
         contents = executable.contents()
 
         def fetch(slot: int) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from webnn_vk.compiler.ir import Graph, Value
 from webnn_vk.compiler.kernels import packing_called
-from webnn_vk.compiler.program.compiled import compiled_graph, places
+from webnn_vk.compiler.program.compiled import compiled_graph, constant_slots
 from webnn_vk.runtime import Storage
 from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.support.errors import NotSupportedError, OperationError
@@ -45,7 +45,7 @@ def source_of(
         raise OperationError(f"{what}: the graph's text can't be read: {error}") from error
     if graph is None:
         raise NotSupportedError(f"{what}: nothing says which operators the graph was compiled of")
-    contents, where = executable.contents(), places(program)
+    contents, where = executable.contents(), constant_slots(program)
 
     def elements(value: Value) -> np.ndarray | None:
         if value.source is None:

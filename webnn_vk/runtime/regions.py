@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from webnn_vk.compiler.program import CopyStep, CpuStep, CpuTensor, HostSegment
+from webnn_vk.support.topological import alternating_runs
 
 Step = CpuStep | CopyStep
 
@@ -76,31 +76,10 @@ def _runs(steps: Sequence[Step], sides: Sequence[bool]) -> list[tuple[bool, list
     """The steps by side, everything ready on one before the other's turn; in the order given where
     there is a choice."""
     maker = {slot: i for i, step in enumerate(steps) for slot in _written(step)}
-    before = [
-        {maker[slot] for slot in _read(step) if maker.get(slot, i) != i}
-        for i, step in enumerate(steps)
-    ]
-    after: list[list[int]] = [[] for _ in steps]
-    waiting = [len(needed) for needed in before]
-    ready: dict[bool, deque[int]] = {True: deque(), False: deque()}
-    for i, needed in enumerate(before):
-        for j in needed:
-            after[j].append(i)
-        if not needed:
-            ready[sides[i]].append(i)
-    runs: list[tuple[bool, list[Step]]] = []
+    readers: list[list[int]] = [[] for _ in steps]
+    for i, step in enumerate(steps):
+        for j in {maker[slot] for slot in _read(step) if maker.get(slot, i) != i}:
+            readers[j].append(i)
     # NumPy first: what is ready there at the start needs nothing of the engine.
-    side = not ready[False]
-    while ready[True] or ready[False]:
-        if not ready[side]:
-            side = not side
-        taken: list[int] = []
-        while ready[side]:
-            i = ready[side].popleft()
-            taken.append(i)
-            for j in after[i]:
-                waiting[j] -= 1
-                if not waiting[j]:
-                    ready[sides[j]].append(j)
-        runs.append((side, [steps[i] for i in taken]))
-    return runs
+    runs = alternating_runs(sides, readers)
+    return [(side, [steps[i] for i in run]) for side, run in runs]

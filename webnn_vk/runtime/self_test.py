@@ -10,7 +10,7 @@ import numpy as np
 from webnn_vk.codegen.glsl import GlslError
 from webnn_vk.codegen.store import ShaderUnavailable
 from webnn_vk.compiler.program import Program
-from webnn_vk.compiler.program.self_test import Tiling, Trial, trials, tried_kernels
+from webnn_vk.compiler.program.self_test import SelfTest, Tiling, self_test_keys, self_tests
 from webnn_vk.driver import DriverError
 from webnn_vk.support.integers import padded
 
@@ -27,15 +27,15 @@ class Trials:
 
     def require(self, device: DriverMemory, program: Program) -> None:
         """See ``device.Device.try_out``."""
-        keys = tried_kernels(program)
-        for trial in trials(keys - self._outcomes.keys(), device.profile):
+        keys = self_test_keys(program)
+        for trial in self_tests(keys - self._outcomes.keys(), device.profile):
             self._outcomes[trial.key] = outcome(device, trial)
         for key in keys:
             if self._outcomes[key]:
                 raise ComputesWrongly(self._outcomes[key], key.feature)
 
 
-def outcome(device: DriverMemory, trial: Trial) -> str:
+def outcome(device: DriverMemory, trial: SelfTest) -> str:
     """What is wrong with the device's result of a trial; "" where nothing is."""
     try:
         result = _result(device, trial)
@@ -47,7 +47,7 @@ def outcome(device: DriverMemory, trial: Trial) -> str:
     return f"{wrong} of {result.size} elements of a small product are wrong" if wrong else ""
 
 
-def _result(device: DriverMemory, trial: Trial) -> np.ndarray:
+def _result(device: DriverMemory, trial: SelfTest) -> np.ndarray:
     executable = DriverExecutable(device, trial.program, trial.constants)
     held = {name: _storage(device, data) for name, data in trial.inputs.items()}
     # What the device doesn't write differs from what is expected.

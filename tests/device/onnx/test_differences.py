@@ -4,6 +4,7 @@ Runtime does, an exported one in ONNX Runtime what WebNN does."""
 import numpy as np
 import pytest
 
+from tests.support.onnx_definitions import DIFFERENCES, SAME
 from tests.support.onnx_differences import EXPORTS, IMPORTS
 from tests.support.onnx_nodes import runtime
 from webnn_vk import MLGraphBuilder
@@ -57,7 +58,7 @@ def test_exported(context, call):
 
 
 def test_every_difference_is_shown():
-    keys = [d.key for d in onnx_pairs.DIFFERENCES]
+    keys = [d.key for d in DIFFERENCES]
     assert len(set(keys)) == len(keys)
     assert set(keys) == {*IMPORTS, *EXPORTS}
 
@@ -66,8 +67,8 @@ def test_every_operator_of_both_is_in_the_table():
     """Those with one definition, or the difference; by the exporter's rules and the importer's
     records, and each name is one that there is."""
     tables = [onnx_pairs.UNARY, onnx_pairs.ARITHMETIC, onnx_pairs.COMPARISONS, onnx_pairs.LOGIC,
-              onnx_pairs.REDUCTIONS, onnx_pairs.SAME]
+              onnx_pairs.REDUCTIONS, SAME]
     pairs = [pair for table in tables for pair in table.items()]
-    pairs += [(d.onnx, d.webnn) for d in onnx_pairs.DIFFERENCES]
+    pairs += [(d.onnx, d.webnn) for d in DIFFERENCES]
     assert {webnn for _, webnn in pairs} == set(RULES)
     assert {onnx for onnx, _ in pairs} <= {r.name for r in all_records() if not r.domain}

@@ -1,4 +1,4 @@
-"""Building graphs node by node: what the builder and the passes share."""
+"""Building graphs node by node, for the builder and the passes."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ class Emitter:
 
 
 @dataclass(frozen=True)
-class Call:
-    """A call of an operator's method: operands as given and converted arguments, by name."""
+class OperatorCall:
+    """A call of an operator's method: operands as given, and converted arguments, by name."""
 
     operands: dict[str, Any]
     arguments: dict[str, Any]
@@ -96,12 +96,12 @@ def bind_call(
     positional: Sequence[Any],
     keywords: Mapping[str, Any],
     convert_operand: Callable[[Any, bool, str], Any] = lambda value, many, what: value,
-) -> Call:
-    """What a call of an operator's method with these arguments means.
+) -> OperatorCall:
+    """Bind and convert the arguments of a call of an operator's method.
 
-    ``convert_operand``: of a value, whether a sequence is expected, and a name for messages; called
-    in the order of the parameters, as WebIDL converts. TypeError, with operator and ``[label]``,
-    for arguments that the method doesn't have or that can't be converted.
+    ``convert_operand`` takes a value, whether a sequence is expected, and a name for messages; it
+    is called in the order of the parameters, as WebIDL converts. TypeError, with operator and
+    ``[label]``, for arguments that the method doesn't have or that can't be converted.
     """
     signature = _signature(operator)
     try:
@@ -116,7 +116,7 @@ def bind_call(
     label = bound.arguments["label"]
     if not isinstance(label, str):
         raise TypeError(f"{operator.name}: the label has to be a str, not {type(label).__name__}")
-    call = Call({}, {}, label)
+    call = OperatorCall({}, {}, label)
     for p in operator.parameters:
         value, what = bound.arguments[p.name], f"{call.where(operator)}: {p.name}"
         if p.is_operand and not (value is None and p.default is None):

@@ -25,9 +25,9 @@ from .literals import argument_text, constant_text, input_text, label_text, name
 @dataclass(frozen=True, eq=False)
 class Value:
     """A tensor in a graph. ``data`` holds a constant's elements (read-only), ``name`` an input's
-    name; a value with neither is a node's output. ``source`` is whatever the constant comes from
-    (a constant tensor), opaque here. Constants of equal ``key`` have equal elements, in other
-    graphs too, which then share what is made of them."""
+    name; a value with neither is a node's output. ``source`` is the origin of a constant (a
+    constant tensor), opaque here. Constants with equal ``key`` have equal elements, also in
+    different graphs, which then share data derived from them."""
 
     descriptor: MLOperandDescriptor
     name: str | None = None
@@ -55,7 +55,7 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """One application of an operator.
+    """One use of an operator.
 
     ``operands`` holds the values present, in the operator's order; a sequence operand ``inputs`` is
     spread as ``inputs[0]``, ``inputs[1]`` …. ``arguments`` are the operator's other parameters in
@@ -109,7 +109,7 @@ class Node:
 
     def gather(self, lookup: Any) -> dict[str, Any]:
         """The operator's operands as ``evaluate``/``validate`` take them, each value mapped by
-        ``lookup``: None where absent, a list for a sequence."""
+        ``lookup``: None for an absent operand, a list for a sequence."""
         result: dict[str, Any] = {}
         for p in self.operator.operands:
             if p.argument is Operands:
@@ -120,7 +120,7 @@ class Node:
         return result
 
     def evaluate(self, lookup: Any) -> list[np.ndarray]:
-        """The NumPy reference on the arrays that ``lookup`` gives for the operands."""
+        """The NumPy reference on the arrays that ``lookup`` returns for the operands."""
         return self.operator.evaluate(self.results, self.gather(lookup), self.arguments)
 
 
@@ -158,7 +158,7 @@ class Graph:
         return (v for v in seen if v.is_constant)
 
     def verify(self) -> None:
-        """Raise ValueError where an invariant is broken: order, single assignment, inference."""
+        """Raise ValueError if an invariant is broken: order, single assignment, inference."""
         known = set(self.inputs.values())
         for name, value in self.inputs.items():
             if value.name != name:
@@ -205,7 +205,7 @@ class Graph:
 
 
 def _node_text(node: Node, names: Mapping[Value, str]) -> str:
-    # The operands present; those of a sequence in brackets.
+    # The operands present; a sequence in brackets.
     operands = []
     for name, given in node.gather(names.__getitem__).items():
         if given is not None:

@@ -1,12 +1,12 @@
-"""How a graph's text form writes names, strings, numbers and constants.
+"""Names, strings, numbers and constants in a graph's text form.
 
-The elements of a constant stand behind its type in one of these forms:
+The elements of a constant follow its type in one of these forms:
 
     0.5                      every element
     [1.0, 2.0, -3.5]         the elements in row-major order (up to 16 are printed so)
-    data(5b0c2d83f1a9e604)   elements held elsewhere, by a digest of type, shape and contents
-    tensor(0)                a constant tensor: nothing is known of its contents
-    random(seed)             read, never printed: ``random_elements`` for that word
+    data(5b0c2d83f1a9e604)   elements stored elsewhere, by a digest of type, shape and contents
+    tensor(0)                a constant tensor, whose contents are unknown
+    random(seed)             read but never printed: ``random_elements`` for that word
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from webnn_vk.support.errors import sanitize
 
 from ..types.data_types import MLOperandDescriptor
 
-# Constants of more elements are printed as a digest, unless all are equal.
+# Constants with more elements are printed as a digest, unless all elements are equal.
 MAX_INLINE_ELEMENTS = 16
 
-_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
-_PLAIN_LABEL = re.compile(r"[^\[\]\"\\]+")
-# What the printer calls constants; an input of such a name is quoted.
+PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
+PLAIN_LABEL = re.compile(r"[^\[\]\"\\]+")
+# Names that the printer gives to constants; an input with such a name is quoted.
 _CONSTANT_NAME = re.compile(r"c[0-9]+")
 
 
 def name_text(name: str) -> str:
-    """A name as it is where it is plain, or else quoted, with ASCII characters only."""
-    return name if _PLAIN_NAME.fullmatch(name) else json.dumps(name)
+    """A name unquoted if it is plain, or else quoted, with ASCII characters only."""
+    return name if PLAIN_NAME.fullmatch(name) else json.dumps(name)
 
 
 def input_text(name: str) -> str:
-    """How nodes refer to an input: quoted where it could be taken for another value."""
-    plain = _PLAIN_NAME.fullmatch(name) and not _CONSTANT_NAME.fullmatch(name)
+    """A reference to an input: quoted if it could be mistaken for another value."""
+    plain = PLAIN_NAME.fullmatch(name) and not _CONSTANT_NAME.fullmatch(name)
     return f"%{name}" if plain else f"%{json.dumps(name)}"
 
 
 def label_text(label: str) -> str:
     """A node's label in brackets."""
-    plain = _PLAIN_LABEL.fullmatch(label) and label == sanitize(label).strip()
+    plain = PLAIN_LABEL.fullmatch(label) and label == sanitize(label).strip()
     return f"[{label if plain else json.dumps(label)}]"
 
 
@@ -75,7 +75,7 @@ def number_text(number: np.generic) -> str:
 
 
 def constant_text(descriptor: MLOperandDescriptor, data: np.ndarray) -> str:
-    """The elements of a constant, as the module's docstring has it."""
+    """The elements of a constant, in a form of the module's docstring."""
     flat = np.ascontiguousarray(data).reshape(-1)
     bits = flat.view(f"u{flat.itemsize}")
     if flat.size and (bits == bits[0]).all():
@@ -93,7 +93,7 @@ def digest(descriptor: MLOperandDescriptor, data: np.ndarray) -> str:
 
 
 def random_elements(descriptor: MLOperandDescriptor, word: str) -> np.ndarray:
-    """A read-only array that depends on the descriptor and ``word`` alone, on any machine: floats
+    """A read-only array that depends only on the descriptor and ``word``, on any machine: floats
     are multiples of 2⁻¹⁰ in [−1, 1), integers −8 … 8 (0 … 16 unsigned)."""
     stream = hashlib.shake_256(f"{word} {descriptor}".encode()).digest(2 * descriptor.size)
     drawn = np.frombuffer(stream, "<u2").astype(np.int64).reshape(descriptor.shape)

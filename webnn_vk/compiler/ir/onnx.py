@@ -1,4 +1,4 @@
-"""Graph → ONNX model: what ``webnn_vk.onnx.export`` and the CPU engine share.
+"""Graph → ONNX model, for ``webnn_vk.onnx.export`` and the CPU engine.
 
 The package ``onnx`` is an extra: it is imported when a model is made.
 """
@@ -17,11 +17,11 @@ from .graph import Graph, Node, Value
 from .to_onnx import Fragment, write
 from .to_onnx.writer import ELEMENT_TYPES
 
-#: The newest opset that is written, if the installed package knows it, and the oldest that has
-#: everything (scales of blocks).
+#: The newest opset to write, if the installed package knows it, and the oldest that has everything
+#: needed (scales of blocks).
 NEWEST_OPSET = 26
 OLDEST_OPSET = 21
-#: Bytes of weights from which on a model does not embed them: a protobuf message ends at 2 GiB.
+#: A model does not embed weights of this many bytes or more: a protobuf message has at most 2 GiB.
 MAX_EMBEDDED = 2**31 - 2**24
 
 
@@ -36,7 +36,7 @@ def fragment_of(
     titles: Mapping[Node, str] | None = None,
 ) -> Fragment:
     """The graph in ONNX. ImportError without the package ``onnx``; NotSupportedError that lists
-    every operator that ONNX can't say."""
+    every operator that ONNX can't express."""
     require_onnx("exporting")
     fragment = write(graph, elements, titles)
     if fragment.problems:
@@ -46,7 +46,7 @@ def fragment_of(
 
 
 def require_onnx(what: str) -> None:
-    """ImportError that says what is missing of what the extra ``onnx`` brings."""
+    """ImportError, with the names of missing packages, without the extra ``onnx``."""
     packages.require(f"{what} needs", "onnx")
 
 
@@ -54,8 +54,9 @@ def model_of(
     fragment: Fragment, external: Callable[[str, np.ndarray], bool] = lambda name, array: False,
     opset: int | None = None,
 ) -> Any:
-    """The ``onnx.ModelProto`` of a fragment. Constants that ``external`` picks are described, as
-    external data at the location "external", but not in it. MemoryError without room for it."""
+    """The ``onnx.ModelProto`` of a fragment. Constants for which ``external`` returns true are not
+    embedded but described as external data at the location "external". MemoryError if there is not
+    enough memory."""
     import onnx
     from onnx import helper, numpy_helper
 
@@ -63,7 +64,7 @@ def model_of(
 
     opset = opset or min(NEWEST_OPSET, onnx.defs.onnx_opset_version())
     embedded = {n: a.nbytes for n, a in fragment.constants.items() if not external(n, a)}
-    # The array's bytes, in the tensor, in the graph and in the model.
+    # Four copies of the bytes: in the array, the tensor, the graph and the model.
     memory_probe.require(4 * sum(embedded.values()) + memory_probe.PROTOBUF_BYTES)
     initializers = []
     for name, array in fragment.constants.items():
@@ -92,7 +93,7 @@ def model_of(
 
 
 def serialized(model: Any) -> bytes:
-    """The bytes of an ``onnx.ModelProto``. MemoryError without room for them."""
+    """The bytes of an ``onnx.ModelProto``. MemoryError if there is not enough memory."""
     memory_probe.require(2 * model.ByteSize() + memory_probe.PROTOBUF_BYTES)
     data: bytes = model.SerializeToString()
     return data

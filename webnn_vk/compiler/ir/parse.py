@@ -8,9 +8,8 @@
     %z: float32[1, 6, 12, 2] = concat(inputs=[%p, %q], axis=3)
     output z = %z
 
-Besides what the printer writes, a node's results may stand without their types, operands without
-their names, and arguments that have defaults may be left out. ``literals`` has the forms of
-constants.
+Unlike in printed text, the types of results, the names of operands and arguments with defaults may
+be left out. ``literals`` has the forms of constants.
 """
 
 from __future__ import annotations
@@ -28,21 +27,19 @@ from ..ops.arguments import Operands
 from ..types.data_types import DATA_TYPES, MLOperandDescriptor, check_dimensions
 from .emit import make_node
 from .graph import Graph, Node, Value
-from .literals import random_elements
+from .literals import PLAIN_LABEL, PLAIN_NAME, random_elements
 
 _SPACE = re.compile(r"[ \t]*")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 _VALUE = re.compile(r'%(?:"(?:[^"\\]|\\.)*"|[A-Za-z0-9_./-]+)')
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"|\'[^\'\\]*\'')
-_LABEL = re.compile(r'[^\[\]"\\]+')
 _KEY = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)[ \t]*=")
 _NUMBER = re.compile(r"[+-]?(?:inf|nan(?:\(0x[0-9a-f]+\))?|[0-9][0-9.]*(?:[eE][+-]?[0-9]+)?)")
 _HELD = re.compile(r"(data|tensor|random)\(([A-Za-z0-9_-]+)\)")
 
 
 class GraphTextError(ValueError):
-    """What is wrong with a graph's text, with its ``line`` and ``column`` (from 1)."""
+    """An error in a graph's text, with its ``line`` and ``column`` (from 1)."""
 
     def __init__(self, message: str, line: int, column: int) -> None:
         super().__init__(f"line {line}, column {column}: {message}")
@@ -58,10 +55,10 @@ class TensorStandIn:
 
 
 def parse(text: str, constants: Mapping[str, Any] | None = None) -> Graph:
-    """The graph of a text; GraphTextError, with line and column, where it is none.
+    """The graph of a text; GraphTextError, with line and column, if the text is invalid.
 
-    ``constants`` has the arrays of the constants that the text calls ``data(key)``, by key, and
-    may have the sources of those it calls ``tensor(key)``, by ``"tensor(key)"``.
+    ``constants`` has the arrays of the constants called ``data(key)`` in the text, by key, and may
+    have the sources of constants called ``tensor(key)``, by ``"tensor(key)"``.
     """
     reader = _Reader(dict(constants or {}))
     for number, line in enumerate(text.split("\n"), 1):
@@ -70,7 +67,7 @@ def parse(text: str, constants: Mapping[str, Any] | None = None) -> Graph:
 
 
 class _Line:
-    """One line and how far it is read."""
+    """One line, and the position read up to."""
 
     def __init__(self, text: str, number: int) -> None:
         self.text = text
@@ -92,7 +89,7 @@ class _Line:
         return self.text.startswith(text, self.at)
 
     def accept(self, text: str) -> bool:
-        """Whether ``text`` follows, which is read then."""
+        """Read ``text`` if it follows; returns whether it does."""
         if not self.follows(text):
             return False
         self.at += len(text)
@@ -112,7 +109,7 @@ class _Line:
         return found.group()
 
     def keyword(self, word: str) -> bool:
-        """Whether the whole ``word`` follows, which is read then."""
+        """Read the whole ``word`` if it follows; returns whether it does."""
         found = _WORD.match(self.text, self.at)
         return found is not None and found.group() == word and self.accept(word)
 
@@ -129,7 +126,7 @@ class _Line:
             raise self.fail(f"{text} is no string: {error}", at) from None
 
     def name(self, what: str) -> str:
-        return self.string(what) if self.follows('"') else self.match(_NAME, what)
+        return self.string(what) if self.follows('"') else self.match(PLAIN_NAME, what)
 
     def end(self) -> None:
         if not self.ended:
@@ -252,7 +249,7 @@ class _Reader:
             label = (
                 line.string("a label")
                 if line.follows('"')
-                else line.match(_LABEL, "a label").rstrip(" \t")
+                else line.match(PLAIN_LABEL, "a label").rstrip(" \t")
             )
             line.expect("]")
         operands, arguments = self._given(line, operator)
@@ -270,7 +267,7 @@ class _Reader:
         self.nodes.append(_placed(line, node))
 
     def _given(self, line: _Line, operator: Operator) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What stands between the parentheses: operands and arguments by name."""
+        """The text between the parentheses: operands and arguments by name."""
         parameters = {p.name: p for p in operator.parameters}
         in_order = iter([p.name for p in operator.operands])
         operands: dict[str, Any] = {}
@@ -324,7 +321,7 @@ class _Reader:
 def _completed(
     line: _Line, operator: Operator, operands: dict[str, Any], arguments: dict[str, Any], at: int
 ) -> dict[str, Any]:
-    """All the operator's arguments in its order: those given, and the defaults of the others."""
+    """All the operator's arguments in its order: given arguments, and defaults for the others."""
     for p in operator.parameters:
         if p.name not in (operands if p.is_operand else arguments) and not p.optional:
             raise line.fail(f"{operator.name} needs {p.name}", at)
@@ -339,7 +336,7 @@ def _completed(
 
 
 def _placed(line: _Line, node: Node) -> Node:
-    """The node with what stands behind the parentheses: device, reason and origins."""
+    """The node with the device, reason and origins that follow the parentheses."""
     if line.keyword("on"):
         node = replace(node, device=line.name("a device"))
     if line.keyword("because"):

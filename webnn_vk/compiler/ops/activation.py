@@ -24,8 +24,8 @@ def _scalar(array: np.ndarray, value: int | float) -> np.ndarray:
 def clamp(
     check: Check, input: Operand, *, min_value: Number = None, max_value: Number = None
 ) -> Inferred:
-    """Each element limited to ``min_value`` … ``max_value``; an absent or NaN bound bounds
-    nothing."""
+    """Each element limited to ``min_value`` … ``max_value``. An absent or NaN bound has no
+    effect."""
     low = _bound(min_value, input.data_type, upper=False)
     high = _bound(max_value, input.data_type, upper=True)
     # spec: clamp, step 7
@@ -187,7 +187,7 @@ relu = unary(
 )
 
 
-def _sigmoid(x: np.ndarray) -> np.ndarray:
+def numpy_sigmoid(x: np.ndarray) -> np.ndarray:
     e = np.exp(-np.abs(x))
     return np.where(x >= 0, _scalar(x, 1), e) / (1 + e)
 
@@ -198,7 +198,7 @@ sigmoid = unary(
     "1 / (e^-x + 1).",
     FLOAT_TYPES,
     Elementwise("w_sigmoid({input})", flops=10),
-    _sigmoid,
+    numpy_sigmoid,
 )
 softplus = unary(
     "§8.9.49",

@@ -1,4 +1,4 @@
-"""Markers for an operator's parameters: how a Python argument becomes the IDL's value.
+"""Markers for an operator's parameters: the conversion of Python arguments to the IDL's values.
 
 An operator's validation function is annotated with these; a plain default of None means that the
 member is absent. Wrong values raise TypeError, never ValueError or OverflowError (api.md).
@@ -25,7 +25,8 @@ from ..types.data_types import (
 
 
 class Argument:
-    """Base of the markers: ``convert`` checks and normalises, ``python`` names the type shown."""
+    """Base of the markers: ``convert`` checks and normalises; ``python`` is the type for
+    signatures."""
 
     python = "Any"
 

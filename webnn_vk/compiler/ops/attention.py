@@ -1,4 +1,4 @@
-"""Scaled dot-product attention: of the compiler's own vocabulary, made by `passes/attention.py`."""
+"""Scaled dot-product attention: a compiler operator, introduced by `passes/attention.py`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def attention(
 
     ``query`` [.., S, D], ``key`` [.., T, D] and ``value`` [.., T, E] give [.., S, E]; the leading
     dimensions broadcast, ``mask`` and ``seen`` to the scores [.., S, T]. With ``causal`` query s
-    has no part of keys beyond s + T − S (where a value there isn't finite, the result may not be).
+    ignores keys beyond s + T − S (but if a value there is not finite, the result may not be
+    finite).
     """
     check.same_type(query=query, key=key, value=value, mask=mask)
     batch = broadcast_shapes(query.shape[:-2], key.shape[:-2])
@@ -75,7 +76,7 @@ def _(
     unseen: float,
     causal: bool,
 ) -> np.ndarray:
-    # In double: what exp makes of an error of the scores would not be the kernels' fault.
+    # In double, since exp would amplify rounding errors of the scores, which are no kernel's fault.
     wide = query.astype(np.float64)
     scores = np.matmul(wide, np.swapaxes(key, -1, -2).astype(np.float64)) * scale
     if mask is not None:
@@ -94,7 +95,7 @@ def _triangle(rows: int, keys: int) -> np.ndarray:
 
 
 def _expand(emit: Any, operands: Any, arguments: Any, outputs: Any) -> Any:
-    """The operators of the specification that it stands for."""
+    """The same by operators of the specification."""
     query, key, value = (operands[name] for name in ("query", "key", "value"))
     mask, seen, kind = operands["mask"], operands["seen"], query.data_type
     *batch, rows, columns = range(len(key.shape))

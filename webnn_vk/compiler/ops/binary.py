@@ -12,19 +12,36 @@ from .lowering import Elementwise
 from .record import Check, Like, Limits, Operator, operator
 
 
-def _binary(
-    name: str, doc: str, expression: str, reference: Callable[..., np.ndarray], flops: int = 1
+def binary(
+    section: str,
+    name: str,
+    doc: str,
+    types: tuple[str, ...],
+    lowering: Elementwise,
+    reference: Callable[..., np.ndarray],
+    output: str = "",
 ) -> Operator:
+    """Record of a function of ``a`` and ``b``, which broadcast to each other. The result has the
+    data type ``output``, by default that of the operands."""
+
     def infer(check: Check, a: Operand, b: Operand) -> MLOperandDescriptor:
         check.same_type(a=a, b=b)
-        return MLOperandDescriptor(a.data_type, check.broadcast(a=a, b=b))
+        return MLOperandDescriptor(output or a.data_type, check.broadcast(a=a, b=b))
 
     infer.__name__, infer.__doc__ = name, doc
-    record = operator("§8.9.13", a=Limits(ALL_TYPES), b=Like("a"), output=Like("a"))(infer)
-    commutes = name in ("add", "mul", "max", "min")
-    record.lowers_to(Elementwise(expression, flops=flops, commutes=commutes))
+    result = Limits((output,)) if output else Like("a")
+    record = operator(section, a=Limits(types), b=Like("a"), output=result)(infer)
+    record.lowers_to(lowering)
     record.reference(lambda out, a, b: reference(a, b))
     return record
+
+
+def _arithmetic(
+    name: str, doc: str, expression: str, reference: Callable[..., np.ndarray], flops: int = 1
+) -> Operator:
+    commutes = name in ("add", "mul", "max", "min")
+    lowering = Elementwise(expression, flops=flops, commutes=commutes)
+    return binary("§8.9.13", name, doc, ALL_TYPES, lowering, reference)
 
 
 def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -57,32 +74,32 @@ def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(negative, units.astype(base.dtype), result)
 
 
-add = _binary("add", "Sum of two operands, element by element.", "w_add({a}, {b})", np.add)
-sub = _binary(
+add = _arithmetic("add", "Sum of two operands, element by element.", "w_add({a}, {b})", np.add)
+sub = _arithmetic(
     "sub", "Difference of two operands, element by element.", "w_sub({a}, {b})", np.subtract
 )
-mul = _binary(
+mul = _arithmetic(
     "mul", "Product of two operands, element by element.", "w_mul({a}, {b})", np.multiply
 )
-div = _binary(
+div = _arithmetic(
     "div",
     "Quotient of two operands, element by element; integers are divided towards zero, by 0 to 0.",
     "w_div({a}, {b})",
     _divide,
 )
-max_ = _binary(
+max_ = _arithmetic(
     "max",
     "The larger of two operands, element by element; NaN where either is.",
     "w_max({a}, {b})",
     np.maximum,
 )
-min_ = _binary(
+min_ = _arithmetic(
     "min",
     "The smaller of two operands, element by element; NaN where either is.",
     "w_min({a}, {b})",
     np.minimum,
 )
-pow_ = _binary(
+pow_ = _arithmetic(
     "pow",
     "``a`` to the power of ``b``, element by element; integers wrap around.",
     "w_pow({a}, {b})",

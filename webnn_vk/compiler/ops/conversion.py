@@ -30,8 +30,9 @@ _CASTS = {
 def cast(check: Check, input: Operand, data_type: DataTypeName) -> MLOperandDescriptor:
     """Each element converted to ``data_type``.
 
-    Integers keep their low bits; fractions are cut off, numbers out of an integer's range keep the
-    low bits of the whole part, NaN and infinities become 0; floats are rounded to nearest even.
+    Integers keep their low bits. Floats converted to integers lose their fraction, keep the low
+    bits of the whole part if it is out of range, and become 0 if NaN or infinite. Numbers converted
+    to floats are rounded to nearest even.
     """
     return MLOperandDescriptor(data_type, input.shape)
 
@@ -138,7 +139,7 @@ def _dequantize(
 def dequantize_linear(
     check: Check, input: Operand, scale: Operand, zero_point: Operand
 ) -> MLOperandDescriptor:
-    """(input - zero_point) * scale; scale and zero_point hold one element per block of the input:
+    """(input - zero_point) * scale; scale and zero_point have one element per block of the input:
     their dimensions divide the input's."""
     check.same_type(input=input, zero_point=zero_point)
     _check_blocks(check, input, scale, zero_point)
@@ -166,7 +167,7 @@ def _quantize(
     limits = np.iinfo(output.numpy_dtype)
     to = "w_to_int" if DATA_TYPES[output.data_type].kind == "i" else "w_to_uint"
     quotient = "w_round_even(w_div({input}, {scale}))"
-    # Bounded first, so that every sum is exact; NaN converts to 0.
+    # Limited before the addition, so that every sum is exact; NaN converts to 0.
     if DATA_TYPES[output.data_type].size == 1:
         steps = f"w_to_int(w_min(w_max({quotient}, -1048576.0), 1048576.0))"
         low, high = f"{limits.min}", f"{limits.max}"
@@ -190,7 +191,7 @@ def quantize_linear(
     check: Check, input: Operand, scale: Operand, zero_point: Operand
 ) -> MLOperandDescriptor:
     """round_even(input / scale) + zero_point, limited to the range of zero_point's type; scale and
-    zero_point hold one element per block of the input: their dimensions divide the input's."""
+    zero_point have one element per block of the input: their dimensions divide the input's."""
     check.same_type(input=input, scale=scale)
     _check_blocks(check, input, scale, zero_point)
     return MLOperandDescriptor(zero_point.data_type, input.shape)
@@ -207,7 +208,7 @@ def _(
 ) -> np.ndarray:
     steps = np.rint(input / _expand_blocks(scale, out.shape)).astype(np.float64)
     limits = np.iinfo(out.numpy_dtype)
-    # Bounded first: an infinite quotient saturates, NaN counts as 0.
+    # Limited first: an infinite quotient saturates, NaN becomes 0.
     steps = np.nan_to_num(np.clip(steps, -(2.0**33), 2.0**33), nan=0.0).astype(np.int64)
     zero = _expand_blocks(zero_point, out.shape).astype(np.int64)
     return np.clip(steps + zero, limits.min, limits.max)

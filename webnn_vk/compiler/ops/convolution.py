@@ -26,23 +26,8 @@ _UNFOLDED_BYTES = 32 << 20
 
 
 def arrange(sizes: tuple, layout: str, target: str) -> tuple:
-    """Items that belong to the letters of ``layout``, in the order of ``target``'s letters."""
+    """The items of ``sizes``, one for each letter of ``layout``, in the order of ``target``."""
     return tuple(sizes[layout.index(letter)] for letter in target)
-
-
-def _numbers(check: Check, name: str, given: tuple[int, ...] | None, default: tuple[int, ...]):
-    value = default if given is None else given
-    check.that(
-        len(value) == len(default),
-        f"{name} {list(value)} has {len(value)} items; {len(default)} are expected",
-    )
-    return value
-
-
-def _positive(check: Check, name: str, given: tuple[int, ...] | None) -> tuple[int, ...]:
-    value = _numbers(check, name, given, (1, 1))
-    check.that(all(value), f"{name} {list(value)}: 0 is not allowed")
-    return value
 
 
 def _other_layout(
@@ -53,7 +38,7 @@ def _other_layout(
     layouts: Enum,
     groups: int = 1,
 ) -> str:
-    """The layouts that fit, when those given don't: what to add to the message."""
+    """A hint for the message: the layouts that fit, if the given ones don't."""
 
     def fits(input_layout: str, filter_layout: str) -> bool:
         channels = input.shape[input_layout.index("c")]
@@ -107,10 +92,10 @@ def convolved(
     filter_layout: str,
     bias: MLOperandDescriptor | None,
 ) -> Inferred:
-    """What a conv2d gives whose operands have the right data types."""
-    padding = _numbers(check, "padding", padding, (0, 0, 0, 0))
-    strides = _positive(check, "strides", strides)
-    dilations = _positive(check, "dilations", dilations)
+    """The result of a conv2d whose operands have valid data types."""
+    padding = check.items("padding", padding, (0, 0, 0, 0))
+    strides = check.positive("strides", strides)
+    dilations = check.positive("dilations", dilations)
     check.that(groups != 0, "groups is 0; at least 1 is expected")
     n, channels, height, width = arrange(input.shape, input_layout, "nchw")
     outputs, inputs, rows, columns = arrange(filter.shape, filter_layout, "oihw")
@@ -178,16 +163,16 @@ def conv_transpose2d(
     """Two-dimensional transposed convolution of a 4-D input with a 4-D filter.
 
     ``padding`` ([top, bottom, left, right]) is cut off the output. ``output_sizes`` ([height,
-    width]) picks one of the sizes that a convolution would have mapped to the input's;
-    without it ``output_padding`` is added to the smallest one.
+    width]) selects one of the sizes that a convolution would map to the input's size; without
+    it ``output_padding`` is added to the smallest of these sizes.
     """
     check.same_type(input=input, filter=filter, bias=bias)
-    padding = _numbers(check, "padding", padding, (0, 0, 0, 0))
-    strides = _positive(check, "strides", strides)
-    dilations = _positive(check, "dilations", dilations)
-    output_padding = _numbers(check, "output_padding", output_padding, (0, 0))
+    padding = check.items("padding", padding, (0, 0, 0, 0))
+    strides = check.positive("strides", strides)
+    dilations = check.positive("dilations", dilations)
+    output_padding = check.items("output_padding", output_padding, (0, 0))
     if output_sizes is not None:
-        _numbers(check, "output_sizes", output_sizes, (0, 0))
+        check.items("output_sizes", output_sizes, (0, 0))
     else:
         # spec: convTranspose2d, step 18: only without outputSizes
         check.that(
@@ -203,8 +188,8 @@ def conv_transpose2d(
         f"input channels are expected in the filter, not {inputs}"
         + _other_layout(input, input_layout, filter, filter_layout, ConvTranspose2dFilterLayout),
     )
-    # The draft has no such check and its tests build one channel in three groups: with fewer
-    # channels than groups, no group has one and the result is the bias.
+    # The draft has no such check, and its tests build one channel in three groups: with fewer
+    # channels than groups, no group has a channel and the result is the bias.
     check.that(
         channels % groups == 0 or channels < groups,
         f"input is {input} ({input_layout}): its {channels} channels do not divide into "
@@ -254,15 +239,15 @@ def conv_transpose2d(
 conv_transpose2d.lowers_to(Convolution(transposed=True))
 
 
-# -- references: unfolded input times filter through BLAS. Padding and dilation are never laid out:
-# their extents may be billions where input, filter and output are small.
+# -- references: unfolded input times filter by BLAS. Padding and dilation are never materialised:
+# their extents may be billions although input, filter and output are small.
 
 
 def reached(
     offset: int, stride: int, before: int, size: int, count: int
 ) -> tuple[slice, slice] | None:
-    """Those o of 0 … count − 1 for which o · stride + offset − before is one of 0 … size − 1, and
-    these positions; None where there is no such o."""
+    """All o in 0 … count − 1 for which o · stride + offset − before is in 0 … size − 1, and these
+    positions; None if there is no such o."""
     first = max(0, -((offset - before) // stride))
     end = min(count, (size - 1 + before - offset) // stride + 1)
     if first >= end:
@@ -284,8 +269,8 @@ def _(out, input, filter, padding, strides, dilations, groups, input_layout, fil
     ]
 
     def taps(some: slice) -> Iterator[tuple[int, int, tuple[slice, slice], tuple[slice, slice]]]:
-        """(tap row, tap column, rows and columns among ``some`` rows of the output that see the
-        input through it, where in the input) of every tap that any of them sees."""
+        """(tap row, tap column, rows and columns of the output within the rows ``some`` that read
+        the input through the tap, the positions read) of every tap that any of them uses."""
         top = padding[0] - some.start * strides[0]
         for row in range(rows):
             down = reached(row * dilations[0], strides[0], top, height, some.stop - some.start)
@@ -301,8 +286,8 @@ def _(out, input, filter, padding, strides, dilations, groups, input_layout, fil
         for row, column, target, source in taps(slice(0, out_height)):
             result[..., *target] += x[..., *source] * weights[:, :, row, column]
         return _finish(result, bias, input_layout)
-    # In double: BLAS rounds the last rows of a matrix in another order than the others, and filters
-    # that are equal have to make channels that are (a softmax of large numbers shows it).
+    # In double: BLAS sums the last rows of a matrix in another order than the other rows, and equal
+    # filters have to give equal channels (a softmax of large numbers would show a difference).
     matrix = w.reshape(groups, outputs // groups, -1).astype(np.float64)
     if any(padding):
         x = np.ascontiguousarray(x)
@@ -326,7 +311,7 @@ def _(out, input, filter, padding, strides, dilations, groups, input_layout, fil
 
 
 def _portion(row_size: int, rows: int) -> int:
-    """How many output rows are unfolded at a time: no more than a bounded size of them."""
+    """The number of output rows to unfold at a time, bounded by the size of the unfolded input."""
     return max(1, min(rows, _UNFOLDED_BYTES // (8 * row_size)))
 
 

@@ -1,5 +1,5 @@
-"""Activations that exporters write in several operators, as one: of the compiler's own vocabulary,
-made by `passes/activations.py`."""
+"""Activations that exporters write in several operators: compiler operators, introduced by
+`passes/activations.py`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from ..types.data_types import FLOAT_TYPES, MLOperandDescriptor, cast_number
+from .activation import numpy_sigmoid
 from .arguments import Double, Operand
 from .lowering import Elementwise
 from .record import Check, Inferred, Like, Limits, compiler_operator
@@ -26,9 +27,7 @@ swish.lowers_to(
 
 @swish.reference
 def _(out: MLOperandDescriptor, input: np.ndarray, alpha: float) -> np.ndarray:
-    scaled = np.asarray(alpha, input.dtype) * input
-    e = np.exp(-np.abs(scaled))
-    return input * (np.where(scaled >= 0, np.asarray(1, input.dtype), e) / (1 + e))
+    return input * numpy_sigmoid(np.asarray(alpha, input.dtype) * input)
 
 
 @compiler_operator(input=Limits(FLOAT_TYPES), output=Like("input"))

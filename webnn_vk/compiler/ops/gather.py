@@ -1,9 +1,9 @@
-"""Operators that read or write by an index tensor: gather, gather_elements, gather_nd,
-scatter_elements, scatter_nd.
+"""Operators that read or write at positions from an index tensor: gather, gather_elements,
+gather_nd, scatter_elements, scatter_nd.
 
-Indices range over −N … N−1: a negative one counts from the end, whatever is still outside is
-clamped. Where several updates of a scatter meet in one place, the last one (in row-major order of
-the updates) wins, on every device: the draft leaves that open.
+Indices range over −N … N−1: negative indices count from the end, indices out of range are clamped.
+If several updates of a scatter have the same position, the last one (in row-major order of the
+updates) wins, on every device; the draft leaves that open.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _check_along_axis(
 def _nd_shape(
     check: Check, input: MLOperandDescriptor, indices: MLOperandDescriptor
 ) -> tuple[int, ...]:
-    """Shape of what the coordinates in the last dimension of ``indices`` select."""
+    """Shape of the elements selected by the coordinates in the last dimension of ``indices``."""
     count = indices.shape[-1]
     check.that(
         count <= input.rank,
@@ -78,8 +78,8 @@ def _flat_along_axis(indices: np.ndarray, shape: tuple[int, ...], axis: int) -> 
 # -- gather ----------------------------------------------------------------------------------
 @operator("§8.9.20", input=_FROM_1, indices=_INDICES, output=Like("input", rank=(0, MAX_RANK)))
 def gather(check: Check, input: Operand, indices: Operand, *, axis: U32 = 0):
-    """Slices of the input at ``indices`` along ``axis``: the shape of ``indices`` takes that
-    dimension's place."""
+    """Slices of the input at ``indices`` along ``axis``: the shape of ``indices`` replaces that
+    dimension."""
     check.axis(axis, input)
     shape = (*input.shape[:axis], *indices.shape, *input.shape[axis + 1 :])
     return MLOperandDescriptor(input.data_type, shape)
@@ -137,8 +137,8 @@ def _(out, input, indices):
 def scatter_elements(
     check: Check, input: Operand, indices: Operand, updates: Operand, *, axis: U32 = 0
 ):
-    """The input with the elements of ``updates`` written at ``indices`` along ``axis``, their other
-    coordinates kept. Of several updates of one element the last wins."""
+    """The input with the elements of ``updates`` written at ``indices`` along ``axis``, with the
+    same other coordinates. If an element has several updates, the last one wins."""
     check.same_type(input=input, updates=updates)
     _check_along_axis(check, input, indices, axis)
     check.shape("updates", updates, indices.shape)
@@ -167,7 +167,7 @@ def _(out, input, indices, updates, axis):
 )
 def scatter_nd(check: Check, input: Operand, indices: Operand, updates: Operand):
     """The input with the slices of ``updates`` written at the coordinates in the last dimension of
-    ``indices``. Of several updates of one slice the last wins."""
+    ``indices``. If a slice has several updates, the last one wins."""
     check.same_type(input=input, updates=updates)
     check.shape("updates", updates, _nd_shape(check, input, indices))
     return check.same_as(input)

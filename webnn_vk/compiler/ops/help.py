@@ -1,4 +1,4 @@
-"""What ``help()`` says of a builder method, from its operator's record."""
+"""The text of ``help()`` for a builder method, from its operator's record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .record import Like, Operator
 
 
 def method_help(record: Operator) -> str:
-    """The record's own words; data types and ranks of operands and outputs; errors; section."""
+    """The record's docstring; data types and ranks of operands and outputs; errors; section."""
     names = [p.name for p in record.operands]
     outputs = [name for name in record.limits if name not in names]
     result = "a list of MLOperands" if record.many else "an MLOperand"

@@ -1,5 +1,5 @@
-"""What a message can suggest: the option that was meant, the axis or size that a negative number
-would be elsewhere."""
+"""Suggestions in messages: the option that was probably meant, and the axis or size that a negative
+number means in other libraries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from webnn_vk.support.errors import nearest
 
-#: What ONNX, NumPy and PyTorch call options.
+#: Names of options in ONNX, NumPy and PyTorch, and ours.
 _ELSEWHERE = {
     "pads": "padding", "perm": "permutation", "dims": "permutation", "dim": "axis",
     "keepdims": "keep_dimensions", "keepdim": "keep_dimensions", "eps": "epsilon",
@@ -18,7 +18,7 @@ _ELSEWHERE = {
 
 
 def option_hint(name: str, known: Collection[str]) -> str:
-    """Which of the known options an unknown one may mean; empty for a known one."""
+    """A hint which known option an unknown one may mean; empty for a known one."""
     if name in known:
         return ""
     if (other := _ELSEWHERE.get(name)) in known:
@@ -29,13 +29,13 @@ def option_hint(name: str, known: Collection[str]) -> str:
 def negative_hint(
     operator: str, name: str, value: Any, operands: Mapping[str, Any]
 ) -> str:
-    """What a negative axis or size would be elsewhere: the IDL's are unsigned. ``operands`` are
-    those converted so far, which have a ``shape``."""
+    """A hint for a negative axis or size, which other libraries accept (the IDL's are unsigned).
+    ``operands`` are the operands converted so far, which have a ``shape``."""
     first = next(iter(operands.values()), None)
     input = first[0] if isinstance(first, list) and first else first
     if not hasattr(input, "shape"):
         return ""
-    # Nothing that a caller's own class could answer.
+    # Only built-in types, so that no code of the caller runs.
     numbers = list(value) if type(value) in (list, tuple) else [value]
     if not all(type(n) is int for n in numbers):
         return ""

@@ -8,31 +8,12 @@ import numpy as np
 
 from ..types.data_types import ALL_TYPES, FLOAT_TYPES, MLOperandDescriptor
 from .arguments import Operand
+from .binary import binary
 from .lowering import Elementwise
-from .record import Check, Like, Limits, Operator, operator
-
-_OUTPUT = Limits(("uint8",))
+from .record import Check, Limits, Operator, operator
 
 
-def _of_two(
-    name: str,
-    doc: str,
-    types: tuple[str, ...],
-    expression: str,
-    reference: Callable[..., np.ndarray],
-) -> Operator:
-    def infer(check: Check, a: Operand, b: Operand) -> MLOperandDescriptor:
-        check.same_type(a=a, b=b)
-        return MLOperandDescriptor("uint8", check.broadcast(a=a, b=b))
-
-    infer.__name__, infer.__doc__ = name, doc
-    record = operator("§8.9.14", a=Limits(types), b=Like("a"), output=_OUTPUT)(infer)
-    record.lowers_to(Elementwise(expression))
-    record.reference(lambda out, a, b: reference(a, b))
-    return record
-
-
-def _of_one(
+def _unary(
     name: str,
     doc: str,
     types: tuple[str, ...],
@@ -43,7 +24,7 @@ def _of_one(
         return MLOperandDescriptor("uint8", a.shape)
 
     infer.__name__, infer.__doc__ = name, doc
-    record = operator("§8.9.14", a=Limits(types), output=_OUTPUT)(infer)
+    record = operator("§8.9.14", a=Limits(types), output=Limits(("uint8",)))(infer)
     record.lowers_to(Elementwise(expression))
     record.reference(lambda out, a: reference(a))
     return record
@@ -57,21 +38,23 @@ for _name, _doc, _function, _reference in (
     ("lesser", "1 where a < b; 0 where either is NaN.", "w_lt", np.less),
     ("lesser_or_equal", "1 where a ≤ b; 0 where either is NaN.", "w_le", np.less_equal),
 ):
-    _of_two(_name, _doc, ALL_TYPES, f"w_bool({_function}({{a}}, {{b}}))", _reference)
+    _lowering = Elementwise(f"w_bool({_function}({{a}}, {{b}}))")
+    binary("§8.9.14", _name, _doc, ALL_TYPES, _lowering, _reference, output="uint8")
 
 for _name, _doc, _function, _reference in (
     ("logical_and", "1 where neither operand is 0.", "w_and", np.logical_and),
     ("logical_or", "1 where an operand is not 0.", "w_or", np.logical_or),
     ("logical_xor", "1 where exactly one operand is 0.", "w_xor", np.logical_xor),
 ):
-    _of_two(_name, _doc, ("uint8",), f"{_function}({{a}}, {{b}})", _reference)
+    _lowering = Elementwise(f"{_function}({{a}}, {{b}})")
+    binary("§8.9.14", _name, _doc, ("uint8",), _lowering, _reference, output="uint8")
 
 # spec: element-wise logical operations, steps 4 and 5 (in the table: "given in the steps")
-_of_one("logical_not", "1 where the operand is 0.", ("uint8",), "w_not({a})", np.logical_not)
-_of_one(
+_unary("logical_not", "1 where the operand is 0.", ("uint8",), "w_not({a})", np.logical_not)
+_unary(
     "is_nan", "1 where the operand is NaN.", FLOAT_TYPES, "w_bool(w_is_nan({a}))", np.isnan
 )
-_of_one(
+_unary(
     "is_infinite",
     "1 where the operand is infinite.",
     FLOAT_TYPES,

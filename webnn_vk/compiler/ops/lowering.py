@@ -1,9 +1,9 @@
 """How an operator is computed on a device, as plain data.
 
 An operator is an element-wise expression, a movement of elements (another access of the same
-memory), a view, a composition of other operators, or the work of a kernel family, whose lowering
-says what the operator is to it: ``Reduce("sum", finish="mean")``. Kernels and passes read this;
-nothing here runs, and no kernel asks for an operator's name.
+memory), a view, a composition of other operators, or computed by a kernel family. In the last case
+the lowering has the parameters of the family: ``Reduce("sum", finish="mean")``. Kernels and passes
+read lowerings; no kernel depends on an operator's name.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class Elementwise:
     """A GLSL expression for one output element.
 
     ``expression`` names operands and numeric arguments in braces: ``"w_add({a}, {b})"``. Operands
-    stand for values of their arithmetic type, numbers are passed as parameters of the first
-    operand's arithmetic type. ``variants`` replaces the expression
-    when it depends on arguments or data types: called with (descriptors by operand name,
-    output descriptor, arguments), it returns an expression. Operands broadcast to the output.
-    ``commutes``: the order of the two operands is all the same, to the last bit. ``limits``: the
-    expression is ``w_min(w_max(x, low), high)``; called with the arguments, it returns both.
+    are values of their arithmetic type; numbers are passed as parameters of the first operand's
+    arithmetic type. ``variants`` replaces the expression if it depends on arguments or data types:
+    called with (descriptors by operand name, output descriptor, arguments), it returns an
+    expression. Operands broadcast to the output. ``commutes``: exchanging the two operands does
+    not change any bit of the result. ``limits``: the expression is ``w_min(w_max(x, low), high)``;
+    called with the arguments, it returns low and high.
     """
 
     expression: str = ""
@@ -58,9 +58,9 @@ class Decompose:
 
 @dataclass(frozen=True)
 class Move:
-    """The outputs are the input seen through other accesses: ``views(input, outputs, **arguments)``
-    gets the input's access and the outputs' shapes and returns an access for each output. Its
-    dimensions may be finer than the output's, in the same order."""
+    """The outputs are other accesses of the input. ``views(input, outputs, **arguments)`` gets the
+    input's access and the outputs' shapes and returns an access for each output. An access may
+    split dimensions of the output, in the same order."""
 
     views: Callable[..., Sequence[Access]]
     family: ClassVar[str] = "copy"
@@ -68,8 +68,8 @@ class Move:
 
 @dataclass(frozen=True)
 class Join:
-    """The operands ``inputs`` lie in the output side by side: ``places(output, inputs,
-    **arguments)`` gets the output's access and the inputs' shapes and returns where each goes."""
+    """The operands ``inputs`` are parts of the output. ``places(output, inputs, **arguments)`` gets
+    the output's access and the inputs' shapes and returns the access of each part."""
 
     places: Callable[..., Sequence[Access]]
     family: ClassVar[str] = "copy"
@@ -91,8 +91,8 @@ class Triangular:
 
 @dataclass(frozen=True)
 class Product:
-    """alpha · a · b + beta · c over the last two dimensions, the others broadcast. ``transposed``:
-    operand → the argument that says whether its last two dimensions are exchanged."""
+    """alpha · a · b + beta · c over the last two dimensions; the others broadcast. ``transposed``:
+    operand → the argument that tells whether its last two dimensions are exchanged."""
 
     transposed: tuple[tuple[str, str], ...] = ()
     family: ClassVar[str] = "matmul"
@@ -100,17 +100,17 @@ class Product:
 
 @dataclass(frozen=True)
 class QuantizedProduct(Product):
-    """A product whose b has integers of 8 bits, from which the argument ``zero_point`` is
-    subtracted, and maybe an operand ``scale`` with one a block of b's columns. ``expand``: the same
-    by the specification's operators, as `Decompose` has it."""
+    """A product whose b has 8-bit integers, from which the argument ``zero_point`` is subtracted,
+    and maybe an operand ``scale`` with a number for each block of b's columns. ``expand``, as in
+    `Decompose`, computes the same by operators of the specification."""
 
     expand: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)
 class IntegerProduct:
-    """A product of integers of 8 bits, summed up exactly (`ops/quantized.py`). ``expand``: the same
-    by the specification's operators, as `Decompose` has it."""
+    """A product of 8-bit integers with exact sums (`ops/quantized.py`). ``expand``, as in
+    `Decompose`, computes the same by operators of the specification."""
 
     expand: Callable[..., Any]
     family: ClassVar[str] = "integer_product"
@@ -118,8 +118,9 @@ class IntegerProduct:
 
 @dataclass(frozen=True)
 class Attention:
-    """softmax(query · keyᵀ) · value with what `ops/attention.py` says. ``expand``: the same by the
-    specification's operators, as `Decompose` has it, for devices whose limits forbid the kernel."""
+    """softmax(query · keyᵀ) · value with the options of `ops/attention.py`. ``expand``, as in
+    `Decompose`, computes the same by operators of the specification, for devices whose limits
+    forbid the kernel."""
 
     expand: Callable[..., Any]
     family: ClassVar[str] = "attention"
@@ -135,16 +136,16 @@ class Convolution:
 
 @dataclass(frozen=True)
 class QuantizedConvolution(Convolution):
-    """A convolution whose filter has integers of 8 bits, as `QuantizedProduct` has it."""
+    """A convolution whose filter has 8-bit integers; see `QuantizedProduct`."""
 
     expand: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)
 class Reduce:
-    """Elements brought together along ``axes``: what is accumulated ("sum", "l1", "square",
-    "product", "log_sum_exp", "order" for extremes, "arg" for their positions) and what is done to
-    the result ("mean", "log", "sqrt", "reversed" for the smallest). ``axes`` names the argument.
+    """Elements reduced along ``axes``: the accumulation ("sum", "l1", "square", "product",
+    "log_sum_exp", "order" for extremes, "arg" for their positions) and the function of the result
+    ("mean", "log", "sqrt", "reversed" for the smallest). ``axes`` names the argument.
     """
 
     accumulate: str
@@ -155,7 +156,7 @@ class Reduce:
 
 @dataclass(frozen=True)
 class Pool:
-    """Windows of two spatial dimensions brought together: "average", "l2" or "max"."""
+    """Windows of two spatial dimensions reduced: "average", "l2" or "max"."""
 
     kind: str
     family: ClassVar[str] = "pool"
@@ -177,10 +178,10 @@ class Softmax:
 
 @dataclass(frozen=True)
 class Normalize:
-    """Rows brought to mean 0 and variance 1, times ``scale``, plus ``bias``. ``axes(shape,
-    arguments)`` gives the dimensions of a row, in the order of the affine operands' dimensions;
-    ``channel(shape, arguments)`` instead the dimension that scale and bias belong to. Not
-    ``centred``: the mean stays, and the mean of the squares is brought to 1."""
+    """Rows normalised to mean 0 and variance 1, times ``scale``, plus ``bias``. ``axes(shape,
+    arguments)`` returns the dimensions of a row, in the order of the dimensions of scale and bias;
+    ``channel(shape, arguments)``, if given, the one dimension of scale and bias. If not
+    ``centred``, the mean is kept and the mean of the squares is normalised to 1."""
 
     axes: Callable[[tuple[int, ...], Mapping[str, Any]], tuple[int, ...]]
     channel: Callable[[tuple[int, ...], Mapping[str, Any]], int] | None = None
@@ -190,7 +191,7 @@ class Normalize:
 
 @dataclass(frozen=True)
 class BatchNormalize:
-    """Mean and variance are operands, one a channel of dimension ``axis``."""
+    """Mean and variance are operands with an element for each channel of dimension ``axis``."""
 
     family: ClassVar[str] = "batch_norm"
 
@@ -204,8 +205,8 @@ class Resample:
 
 @dataclass(frozen=True)
 class Gather:
-    """Elements read at positions from ``indices``: along an "axis", one index per output
-    ("elements"), or coordinates ("nd")."""
+    """Elements read at positions from ``indices``: slices along an "axis", one index for each
+    output ("elements"), or coordinates ("nd")."""
 
     form: str
     family: ClassVar[str] = "gather"
@@ -219,7 +220,7 @@ class Scatter:
     family: ClassVar[str] = "scatter"
 
 
-#: Lowerings that a kernel family computes; ``family`` is its name.
+#: Lowerings computed by a kernel family; ``family`` is its name.
 Kernel = (
     Elementwise | Move | Join | Pad | Triangular | Product | Convolution | Reduce | Pool | Scan
     | Softmax | Normalize | BatchNormalize | Resample | Gather | Scatter | Attention

@@ -21,7 +21,7 @@ from .arguments import I32, U32, Bool, Enum, Number, Operand, Operands, Shape, U
 from .lowering import Join, Move, Pad, Triangular, View
 from .record import Check, Inferred, Like, Limits, operator
 
-# "valid number of tensors": what concat accepts and split returns.
+# "valid number of tensors" that concat accepts and split returns.
 MAX_TENSORS = 8192
 
 _ANY = Limits(ALL_TYPES)
@@ -46,8 +46,8 @@ def _check_length(
 # -- reshape ---------------------------------------------------------------------------------
 @operator("§8.9.42", input=_ANY, output=Like("input"))
 def reshape(check: Check, input: Operand, new_shape: Shape):
-    """The same elements in the same order under another shape: ``new_shape`` has as many elements
-    as ``input``, ``[]`` makes a scalar."""
+    """The same elements in the same order in another shape. ``new_shape`` has as many elements as
+    ``input``; ``[]`` is a scalar."""
     check.that(
         len(new_shape) <= MAX_RANK, f"new_shape {list(new_shape)} has a rank over {MAX_RANK}"
     )
@@ -94,8 +94,8 @@ def _(out, input, permutation):
 # -- slice -----------------------------------------------------------------------------------
 @operator("§8.9.47", input=_ANY, output=Like("input"))
 def slice_(check: Check, input: Operand, starts: Shape, sizes: Shape, *, strides: Shape = None):
-    """A window of the input: in each dimension the ``sizes[i]`` elements from ``starts[i]`` on, of
-    which every ``strides[i]``-th (default 1) is kept."""
+    """A window of the input: in each dimension every ``strides[i]``-th (default 1) of the
+    ``sizes[i]`` elements from ``starts[i]`` on."""
     _check_length(check, "starts", starts, input)
     _check_length(check, "sizes", sizes, input)
     if strides is None:
@@ -107,7 +107,7 @@ def slice_(check: Check, input: Operand, starts: Shape, sizes: Shape, *, strides
     ):
         check.that(size > 0, f"sizes {list(sizes)}: sizes[{i}] is 0; at least 1 is needed")
         check.that(stride > 0, f"strides {list(strides)}: strides[{i}] is 0; at least 1 is needed")
-        # Not a step of the draft, but its tests expect it.
+        # The draft has no such step, but its tests expect it.
         check.that(
             stride <= size,
             f"strides[{i}] = {stride} is greater than sizes[{i}] = {size}; 1 … {size} is accepted",
@@ -141,7 +141,7 @@ def _(out, input, starts, sizes, strides):
 def _side_by_side(
     whole: Access, shapes: Sequence[tuple[int, ...]], axis: int
 ) -> list[Access]:
-    """The parts of these shapes that follow each other along an axis."""
+    """Adjacent parts of ``whole`` with these shapes along an axis."""
     starts = accumulate((shape[axis] for shape in shapes), initial=0)
     before, after = (0,) * axis, (0,) * (len(whole.shape) - axis - 1)
     return [
@@ -184,7 +184,7 @@ def _(out, inputs, axis):
 # -- split -----------------------------------------------------------------------------------
 @operator("§8.9.51", input=_FROM_1, outputs=Like("input"))
 def split(check: Check, input: Operand, splits: U32OrShape, *, axis: U32 = 0):
-    """The input cut along ``axis``: into ``splits`` equal parts, or into parts of the given sizes,
+    """The input split along ``axis`` into ``splits`` equal parts, or into parts of the given sizes,
     which add up to the dimension. Returns a list."""
     check.axis(axis, input)
     extent = input.shape[axis]

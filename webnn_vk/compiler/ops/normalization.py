@@ -79,7 +79,7 @@ def _normalize(
     bias: np.ndarray | None,
 ) -> np.ndarray:
     """x with mean 0 and variance 1 over the axes; scale and bias broadcast to it."""
-    # The mean is subtracted in double: rounded to float32, it would spoil what lies close to it.
+    # The mean is subtracted in double: rounding it to float32 would lose digits of close elements.
     mean = np.mean(x, axis=axes, keepdims=True, dtype=np.float64)
     centred = (x - mean).astype(np.float32)
     variance = np.mean(centred * centred, axis=axes, keepdims=True, dtype=np.float64)
@@ -154,7 +154,7 @@ def layer_normalization(
     when absent) have the shape [size of the input along a, for a in axes], in the order of the
     axes. TypeError for axes out of range or given twice, another shape or type.
     """
-    # spec: layerNormalization, step 4: for ranks 0 and 1 that is no axis at all
+    # spec: layerNormalization, step 4: for ranks 0 and 1 there is no axis
     axes = tuple(range(1, input.rank)) if axes is None else axes
     check.axes(axes, input.rank)
     check.same_type(input=input, scale=scale, bias=bias)

@@ -18,12 +18,6 @@ from .lowering import Pool
 from .record import Check, Inferred, Like, Limits, Operator, operator
 
 
-def _pair(check: Check, name: str, given: tuple[int, ...] | None, default: Any, count: int) -> Any:
-    given = tuple(default) if given is None else given
-    check.that(len(given) == count, f"{name} is {list(given)}; {count} numbers are expected")
-    return given
-
-
 def _pooling(
     name: str, types: tuple[str, ...], formula: str, kind: str, compute: Callable[..., Any]
 ) -> Operator:
@@ -41,14 +35,12 @@ def _pooling(
     ) -> Inferred:
         height = 2 if layout == "nchw" else 1
         spatial = input.shape[height : height + 2]
-        window = _pair(check, "window_dimensions", window_dimensions, spatial, 2)
-        padding = _pair(check, "padding", padding, (0, 0, 0, 0), 4)
-        strides = _pair(check, "strides", strides, (1, 1), 2)
-        dilations = _pair(check, "dilations", dilations, (1, 1), 2)
-        for what, numbers in (
-            ("window_dimensions", window), ("strides", strides), ("dilations", dilations)
-        ):
-            check.that(0 not in numbers, f"{what} is {list(numbers)}; each has to be positive")
+        window = check.positive(
+            "window_dimensions", spatial if window_dimensions is None else window_dimensions
+        )
+        padding = check.items("padding", padding, (0, 0, 0, 0))
+        strides = check.positive("strides", strides)
+        dilations = check.positive("dilations", dilations)
         # (calculated size − 1) · stride, in integers so that rounding is exact
         room = [
             spatial[i] - ((window[i] - 1) * dilations[i] + 1) + padding[2 * i] + padding[2 * i + 1]
@@ -60,7 +52,7 @@ def _pooling(
             sizes = floor if output_shape_rounding == "floor" else ceil
         else:
             # spec: pooling, step 20.3.2; 10 and 15.2 are slips: padding stays as given
-            sizes = _pair(check, "output_sizes", output_sizes, (), 2)
+            sizes = check.items("output_sizes", output_sizes, (1, 1))
             check.that(
                 sizes in (floor, ceil),
                 f"output_sizes is {list(sizes)}; {list(floor)} or {list(ceil)} is expected",
@@ -78,7 +70,7 @@ def _pooling(
             [s + b + e for s, b, e in zip(spatial, padding[::2], padding[1::2], strict=True)],
             planes, f"{given} the padded extents would be",
         )
-        # Rounded up, the last window may end beyond the padding.
+        # If the size is rounded up, the last window may end beyond the padding.
         check.laid_out(
             [(n - 1) * s + r for n, s, r in zip(sizes, strides, reach, strict=True)],
             planes, f"{given} the extents that the windows cover would be",
@@ -96,8 +88,9 @@ def _pooling(
     The input is [batches, channels, height, width] ("nchw") or [batches, height, width, channels].
     ``window_dimensions`` [height, width] (the whole input when absent), ``padding`` [top, bottom,
     left, right], ``strides``, ``dilations`` [height, width]. ``output_sizes`` may choose between
-    the calculated size rounded down and up and outranks ``output_shape_rounding``. Padding takes
-    no part in the result. TypeError for a wrong count or a zero, or when no output remains.
+    the calculated size rounded down and up, and has precedence over ``output_shape_rounding``.
+    Padding does not affect the result. TypeError for a wrong count or a zero, or if the output
+    would be empty.
     """
     record = operator("§8.9.37", input=Limits(types, (4, 4)), output=Like("input"))(infer)
 
@@ -121,13 +114,13 @@ def _pooling(
             )
             for i in range(2)
         ]
-        # How many elements each window covers.
+        # The number of elements in each window.
         count = np.outer(*(axis.counts for axis in axes))
         count = count.reshape(*output_sizes, *([1] * (layout == "nhwc")))
-        # The axis first whose result is the smaller one: no array outgrows both input and output.
+        # First the axis that shrinks more, so that no array is larger than both input and output.
         axes.sort(key=lambda axis: axis.count / axis.size)
 
-        # A window that lies in the padding alone (possible when rounding up) gives 0.
+        # A window with only padding (possible when rounding up) gives 0.
         return np.where(count > 0, compute(input, axes, count), 0)
 
     return record.lowers_to(Pool(kind))
@@ -135,8 +128,9 @@ def _pooling(
 
 @dataclass(frozen=True)
 class Axis:
-    """Windows along one axis: ``count`` of them over ``size`` elements, each of ``window`` taps.
-    Padding is never laid out: its extent may be billions where input and output are small."""
+    """Windows along one axis: ``count`` windows over ``size`` elements, each of ``window`` taps.
+    Padding is never materialised: it may have billions of elements although input and output are
+    small."""
 
     axis: int
     size: int
@@ -148,7 +142,7 @@ class Axis:
 
     @cached_property
     def taps(self) -> tuple[np.ndarray, np.ndarray]:
-        """Each window's first tap inside the input, and the one after its last."""
+        """Each window's first tap inside the input, and its last + 1."""
         start = np.arange(self.count, dtype=np.int64) * self.stride - self.before
         first = np.maximum(0, -(start // self.dilation))
         end = np.minimum(self.window, (self.size - 1 - start) // self.dilation + 1)
@@ -156,7 +150,7 @@ class Axis:
 
     @property
     def counts(self) -> np.ndarray:
-        """How many elements each window covers."""
+        """The number of elements in each window."""
         return self.taps[1] - self.taps[0]
 
     def combine(self, ufunc: np.ufunc, x: np.ndarray, nothing: Any) -> np.ndarray:

@@ -1,5 +1,5 @@
-"""Products and convolutions with weights of 8 bits: of the compiler's own vocabulary, made by
-`passes/quantized.py`."""
+"""Products and convolutions with 8-bit weights: compiler operators, introduced by
+`passes/quantized.py` and `passes/integer_products.py`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .convolution import Conv2dFilterLayout, InputLayout, conv2d, convolved
 from .lowering import IntegerProduct, QuantizedConvolution, QuantizedProduct
 from .record import Check, Inferred, Limits, compiler_operator
 
-#: Data types of weights that products read as they are.
+#: Data types of weights that products read directly.
 WEIGHT_TYPES = ("int8", "uint8")
 #: The longest inner dimension whose sums of products of 8-bit differences all fit in int32.
 LONGEST_INTEGER_SUM = (2**31 - 1) // (255 * 255)
-#: Elements along the inner dimension of which b of `integer_matmul` has whole ones.
+#: The inner dimension of b of `integer_matmul` is a multiple of this.
 INTEGER_STEP = 16
 
 
@@ -37,9 +37,9 @@ def quantized_matmul(
     b_transpose: Bool = False,
 ) -> MLOperandDescriptor:
     """Σ a · (b − ``zero_point``): [.., M, K] by [K, N], or [N, K] with ``b_transpose``, gives
-    [.., M, N] in float32. What the sum is to be scaled by is left to who made it, but for scales of
-    blocks along K: ``scale`` [N, K / block] multiplies the terms, for b [N, K] and blocks of 4, 8,
-    16 … elements."""
+    [.., M, N] in float32. Scales of whole columns are applied to the sum by other nodes. ``scale``
+    [N, K / block] has scales of blocks along K and multiplies the terms, for b [N, K] and blocks of
+    4, 8, 16 … elements."""
     inner, columns = b.shape[::-1] if b_transpose else b.shape
     check.that(
         a.shape[-1] == inner,
@@ -78,7 +78,7 @@ def _(
 
 
 def _expand(emit: Any, operands: Any, arguments: Any, outputs: Any) -> Any:
-    """The operators of the specification that it stands for."""
+    """The same by operators of the specification."""
     a, b, scale = operands["a"], operands["b"], operands["scale"]
     if scale is None:
         scale = emit.constant(np.ones((1, 1), np.float32))
@@ -106,9 +106,9 @@ def integer_matmul(
     a_zero_point: Double = 0.0,
 ) -> MLOperandDescriptor:
     """Σ (a − ``a_zero_point``) · (b − ``zero_points``[n]), exact in int32 and given in float32:
-    [.., M, K] by [N, K rounded up to 16] gives [.., M, N]; what b has past K is not looked at.
-    ``sums`` [N] has to be Σ (b − ``zero_points``), each sum over K; zero points of b are of its
-    type, none stand for zeros. What the sum is to be scaled by is left to who made it."""
+    [.., M, K] by [N, K rounded up to 16] gives [.., M, N]; elements of b beyond K are ignored.
+    ``sums`` [N] has to be Σ (b − ``zero_points``), each sum over K. Absent zero points are 0.
+    Scales are applied to the sum by other nodes."""
     inner, (columns, wide) = a.shape[-1], b.shape
     check.that(
         wide == round_up(inner, INTEGER_STEP),
@@ -133,7 +133,7 @@ def _(
     out: MLOperandDescriptor, a: np.ndarray, b: np.ndarray, sums: np.ndarray,
     zero_points: np.ndarray | None, a_zero_point: float,
 ) -> np.ndarray:
-    # Whole numbers of this size are exact in float64, in which NumPy multiplies by a library.
+    # Whole numbers of this size are exact in float64, which NumPy multiplies by BLAS.
     weights = b[:, : a.shape[-1]].astype(np.float64)
     if zero_points is not None:
         weights -= zero_points[:, None]
@@ -141,7 +141,7 @@ def _(
 
 
 def _expand_integers(emit: Any, operands: Any, arguments: Any, outputs: Any) -> Any:
-    """The operators of the specification that it stands for."""
+    """The same by operators of the specification."""
     a, b, zero_points = operands["a"], operands["b"], operands["zero_points"]
     left = emit.cast(a, "float32")
     if arguments["a_zero_point"]:
@@ -176,8 +176,8 @@ def quantized_conv2d(
     input_layout: InputLayout = "nchw",
     filter_layout: Conv2dFilterLayout = "oihw",
 ) -> Inferred:
-    """The conv2d of ``input`` and ``filter`` − ``zero_point``, in float32. What the sums are to be
-    scaled by is left to who made it."""
+    """The conv2d of ``input`` and ``filter`` − ``zero_point``, in float32. Scales are applied to
+    the result by other nodes."""
     _check_zero_point(check, zero_point)
     result = convolved(
         check, input, filter, padding, strides, dilations, groups, input_layout, filter_layout,
@@ -198,7 +198,7 @@ def _(
 
 
 def _expand_conv2d(emit: Any, operands: Any, arguments: Any, outputs: Any) -> Any:
-    """The operators of the specification that it stands for."""
+    """The same by operators of the specification."""
     x, filter = operands["input"], operands["filter"]
     plain = dict(arguments)
     zero = np.full((1, 1, 1, 1), plain.pop("zero_point"), filter.descriptor.numpy_dtype)

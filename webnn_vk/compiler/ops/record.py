@@ -11,14 +11,14 @@
     def _(out, input):
         return input / (1 + np.abs(input))
 
-The function's signature is the builder method's; its body performs the specification's validation
-and shape steps on descriptors and returns the output descriptor(s). Everything else that needs to
-know the operator (builder method, limits, CPU fallback, tables, random tests) is derived.
+The function's signature is the builder method's. Its body performs the specification's validation
+and shape steps on descriptors and returns the output descriptor(s). Everything else (builder
+method, limits, CPU fallback, tables, random tests) is derived from the record.
 
-There are two vocabularies of the same records. ``@operator`` makes one of the specification's:
-a builder method with limits and a place in the tables. ``@compiler_operator`` makes one that only
-passes introduce (an attention, a packed product): text form, verifier, reference and kernels know
-it, the public interface does not.
+There are two sets of operators. ``@operator`` makes an operator of the specification, with a
+builder method, limits and a row in the tables. ``@compiler_operator`` makes one that only passes
+introduce (an attention, a product with integer weights): it has a text form, verification, a
+reference and kernels, but is not part of the public interface.
 """
 
 from __future__ import annotations
@@ -46,13 +46,14 @@ from ..types.data_types import (
 from .arguments import Argument, Operand, Operands
 from .lowering import Lowering
 
-#: Elements of what no operand holds and an implementation may lay out (a padded input), at most.
+#: The most elements of a tensor that is no operand but that an implementation may materialise (a
+#: padded input).
 MAX_LAID_OUT = 2**32
 
 # The specification's operators, and the compiler's own, by name.
 OPERATORS: dict[str, Operator] = {}
 COMPILER_OPERATORS: dict[str, Operator] = {}
-# Both, for whoever reads graphs: no name stands for two operators.
+# Both together: names are unique.
 ALL_OPERATORS: Mapping[str, Operator] = MappingProxyType(ChainMap(OPERATORS, COMPILER_OPERATORS))
 
 
@@ -66,7 +67,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Like:
-    """"Same as ``operand``" in a tensor-limit table; ``rank`` where the table gives another one."""
+    """"Same as ``operand``" in a tensor-limit table; ``rank`` if the table gives another rank."""
 
     operand: str
     rank: tuple[int, int] | None = None
@@ -92,7 +93,7 @@ class Parameter:
 
 @dataclass
 class Check:
-    """What a validation function reports errors through: operator and ``[label]`` in each."""
+    """Checks of a validation function; each error has the operator and ``[label]``."""
 
     operator: str
     label: str = ""
@@ -117,6 +118,24 @@ class Check:
         """``operand`` (if present) has exactly the ``expected`` shape."""
         if operand is not None and operand.shape != tuple(expected):
             self.fail(f"{name} is {operand}; shape {list(expected)} is expected")
+
+    def items(
+        self, name: str, given: tuple[Any, ...] | None, default: tuple[Any, ...]
+    ) -> tuple[Any, ...]:
+        """``given``, which has as many items as ``default``; the default if it is absent."""
+        if given is None:
+            return default
+        self.that(
+            len(given) == len(default),
+            f"{name} {list(given)} has {len(given)} items; {len(default)} are expected",
+        )
+        return given
+
+    def positive(self, name: str, given: tuple[int, ...] | None) -> tuple[int, int]:
+        """The same for two numbers, 1 if absent, neither of which may be 0."""
+        first, second = self.items(name, given, (1, 1))
+        self.that(bool(first and second), f"{name} {[first, second]}: 0 is not allowed")
+        return first, second
 
     def broadcast(self, **operands: MLOperandDescriptor) -> tuple[int, ...]:
         """The shape that all the operands broadcast to in both directions."""
@@ -147,8 +166,8 @@ class Check:
         self.that(len(set(axes)) == len(axes), f"{name} {list(axes)} has duplicates")
 
     def dimensions(self, sizes: Sequence[int], what: str) -> None:
-        """Sizes that arguments lead to are valid dimensions (§8.5): an output's, and those that
-        no tensor shows, such as a window's, which implementations may bound."""
+        """Sizes computed from arguments are valid dimensions (§8.5): sizes of an output, and sizes
+        that no tensor has (of a window), which implementations may bound."""
         wrong = next((size for size in sizes if not 1 <= size <= MAX_DIMENSION), None)
         if wrong is not None:
             self.fail(
@@ -156,8 +175,8 @@ class Check:
             )
 
     def laid_out(self, sizes: Sequence[int], others: int, what: str) -> None:
-        """The same of a height and a width, of which there are ``others``: with so many elements
-        an implementation may still lay them out."""
+        """The same for a height and a width, in ``others`` planes: not too many elements for an
+        implementation to materialise."""
         self.dimensions(sizes, what)
         count = math.prod(sizes) * others
         if count > MAX_LAID_OUT:
@@ -166,8 +185,8 @@ class Check:
             )
 
     def output(self, descriptor: MLOperandDescriptor, max_byte_length: int | None) -> None:
-        """An operand may have this descriptor (§8.5, "check dimensions"), and the device can hold
-        it: no more than ``max_byte_length`` bytes."""
+        """An operand may have this descriptor (§8.5, "check dimensions"), and it has at most
+        ``max_byte_length`` bytes, the most that the device can hold."""
         error = check_dimensions(descriptor, max_byte_length)
         if error is not None:
             self.fail(f"the output: {descriptor}: {error}")
@@ -187,8 +206,8 @@ class Inferred:
 
 @dataclass(eq=False)
 class Operator:
-    """An operator: see the module's docstring for how one is written. ``section`` is the draft's,
-    empty for the compiler's own."""
+    """An operator; the module's docstring shows how to write one. ``section`` of the draft; empty
+    for compiler operators."""
 
     name: str
     section: str
@@ -239,7 +258,7 @@ class Operator:
         return inspect.getdoc(self.infer) or ""
 
     def title(self, label: str = "") -> str:
-        """``conv2d [stem]``: what reports and messages call a use of the operator."""
+        """``conv2d [stem]``: the name of a use of the operator in reports and messages."""
         return prefix(self.name, label)
 
     def limit(self, name: str) -> Limits:
@@ -273,8 +292,8 @@ class Operator:
         max_byte_length: int | None = None,
     ) -> Inferred:
         """Output descriptors for operands' descriptors (a tuple for a sequence, None if absent)
-        and converted arguments; TypeError with the ``[label]`` where the draft says so, and for an
-        output that no operand may be or of more than ``max_byte_length`` bytes."""
+        and converted arguments. TypeError with the ``[label]`` as the draft requires, and for an
+        output that is not a valid operand or has more than ``max_byte_length`` bytes."""
         check = Check(self.name, label)
         for p in self.operands:
             given = operands.get(p.name)
@@ -332,19 +351,19 @@ def _promote(array: Any) -> Any:
 
 
 def prefix(operator: str, label: str = "") -> str:
-    """How every message about an operator begins: ``conv2d [stem]``."""
+    """The beginning of every message about an operator: ``conv2d [stem]``."""
     return f"{operator} [{sanitize(label)}]" if label else operator
 
 
 def operator(section: str, **limits: Limits | Like) -> Callable[[Callable[..., Any]], Operator]:
-    """Make a record of the specification's vocabulary of a validation function (see the module's
-    docstring)."""
+    """Decorator: make a record of an operator of the specification from a validation function (see
+    the module's docstring)."""
     return _registering(OPERATORS, section, limits)
 
 
 def compiler_operator(**limits: Limits | Like) -> Callable[[Callable[..., Any]], Operator]:
-    """Make a record of the compiler's own vocabulary of a validation function: no builder method,
-    no limits, no row in the documentation."""
+    """Decorator: make a record of a compiler operator from a validation function: no builder
+    method, no limits, no row in the documentation."""
     return _registering(COMPILER_OPERATORS, "", limits)
 
 

@@ -32,22 +32,12 @@ def _hidden_size(check: Check, hidden_size: int, factor: int) -> None:
     )
 
 
-def _activations(check: Check, given: tuple[str, ...] | None, default: tuple[str, ...]):
-    if given is None:
-        return default
-    check.that(
-        len(given) == len(default),
-        f"activations {list(given)} has {len(given)} items; {len(default)} are expected",
-    )
-    return given
-
-
 def _check_sequence(
     check: Check, gates: int, input: Operand, weight: Operand, recurrent_weight: Operand,
     steps: int, hidden_size: int, direction: str, bias: Operand, recurrent_bias: Operand,
     states: dict[str, Operand], peephole_weight: Operand = None,
 ) -> tuple[int, ...]:
-    """Steps and shapes of a gru or lstm; returns the shape of a final state."""
+    """Check steps and shapes of a gru or lstm. Returns the shape of a final state."""
     check.that(steps != 0, "steps is 0; at least 1 is expected")
     check.that(
         input.shape[0] == steps, f"input is {input}; its first dimension has to be steps ({steps})"
@@ -63,8 +53,8 @@ def _check_cell(
     states: dict[str, Operand], hidden_size: int, bias: Operand, recurrent_bias: Operand,
     peephole_weight: Operand = None, directions: tuple[int, ...] = (),
 ) -> tuple[int, ...]:
-    """Types and shapes of one step, or of all in some ``directions``, which then lead every shape;
-    returns the shape of a state."""
+    """Check types and shapes of one step, or of all steps in some ``directions``, which are then
+    the first dimension of every shape. Returns the shape of a state."""
     check.same_type(
         input=input, weight=weight, recurrent_weight=recurrent_weight, bias=bias,
         recurrent_bias=recurrent_bias, peephole_weight=peephole_weight, **states,
@@ -115,10 +105,10 @@ def gru(
     input [steps, batch, inputs], weight [directions, 3 · hidden_size, inputs], recurrent_weight
     [directions, 3 · hidden_size, hidden_size], biases [directions, 3 · hidden_size], state
     [directions, batch, hidden_size]. Outputs: the last state and, with ``return_sequence``, the
-    states of all steps [steps, directions, batch, hidden_size]. ``activations`` are those of the
-    update and reset gates and of the new gate.
+    states of all steps [steps, directions, batch, hidden_size]. ``activations``: for the update and
+    reset gates, and for the new gate.
     """
-    activations = _activations(check, activations, ("sigmoid", "tanh"))
+    activations = check.items("activations", activations, ("sigmoid", "tanh"))
     state = _check_sequence(
         check, 3, input, weight, recurrent_weight, steps, hidden_size, direction, bias,
         recurrent_bias, {"initial_hidden_state": initial_hidden_state},
@@ -160,7 +150,7 @@ def gru_cell(
         check, 3, input, weight, recurrent_weight, {"hidden_state": hidden_state}, hidden_size,
         bias, recurrent_bias,
     )
-    activations = _activations(check, activations, ("sigmoid", "tanh"))
+    activations = check.items("activations", activations, ("sigmoid", "tanh"))
     return Inferred((MLOperandDescriptor(input.data_type, state),), {"activations": activations})
 
 
@@ -197,10 +187,10 @@ def lstm(
     peephole_weight [directions, 3 · hidden_size] (input, output, forget gate), states [directions,
     batch, hidden_size]. Outputs: the last hidden state, the last cell state and, with
     ``return_sequence``, the hidden states of all steps [steps, directions, batch, hidden_size].
-    ``activations`` are those of the input, forget and output gates, of the cell gate and of the
-    cell state on its way to the hidden state.
+    ``activations``: for the input, forget and output gates, for the cell gate, and for the cell
+    state in the computation of the hidden state.
     """
-    activations = _activations(check, activations, ("sigmoid", "tanh", "tanh"))
+    activations = check.items("activations", activations, ("sigmoid", "tanh", "tanh"))
     state = _check_sequence(
         check, 4, input, weight, recurrent_weight, steps, hidden_size, direction, bias,
         recurrent_bias,
@@ -246,7 +236,7 @@ def lstm_cell(
         {"hidden_state": hidden_state, "cell_state": cell_state}, hidden_size, bias,
         recurrent_bias, peephole_weight,
     )
-    activations = _activations(check, activations, ("sigmoid", "tanh", "tanh"))
+    activations = check.items("activations", activations, ("sigmoid", "tanh", "tanh"))
     outputs = (MLOperandDescriptor(input.data_type, state),) * 2
     return Inferred(outputs, {"activations": activations})
 

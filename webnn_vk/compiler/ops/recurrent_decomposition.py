@@ -1,4 +1,4 @@
-"""Recurrent networks by other operators: what gru, gru_cell, lstm and lstm_cell lower to.
+"""Decomposition of recurrent networks (gru, gru_cell, lstm and lstm_cell) into other operators.
 
 One product projects the inputs of all steps, then each step is one product with the recurrent
 weights and a few element-wise operators. float16 networks are computed in float32 and rounded once
@@ -18,7 +18,8 @@ _MAX_CONCAT = 8192
 
 
 class Steps:
-    """One direction's weights, and how one step follows from the projected input and the state."""
+    """The weights of one direction, and the computation of one step from projected input and
+    state."""
 
     gates = 0
 

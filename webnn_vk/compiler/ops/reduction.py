@@ -12,7 +12,7 @@ from .arguments import U32, Bool, DataTypeName, Operand, Shape
 from .lowering import Reduce, Scan
 from .record import Check, Inferred, Like, Limits, Operator, operator
 
-# The types that the arithmetic reductions allow: 8-bit integers would overflow at once.
+# The types that the arithmetic reductions allow: 8-bit integers would overflow soon.
 ARITHMETIC_TYPES = ("float32", "float16", "int32", "uint32", "int64", "uint64")
 
 
@@ -40,8 +40,8 @@ def _reduction(
     infer.__name__ = name
     infer.__doc__ = f"""{formula} over the given axes of the input (all when absent).
 
-    ``axes``: the dimensions to reduce; empty: the function is applied to each element by itself.
-    ``keep_dimensions``: reduced dimensions stay with size 1. The output has the input's data type;
+    ``axes``: the dimensions to reduce; if empty, the function is applied to each element.
+    ``keep_dimensions``: reduced dimensions stay, with size 1. The output has the input's data type;
     integers wrap around. TypeError for axes out of range or given twice.
     """
     record = operator("§8.9.39", input=Limits(types), output=Like("input"))(infer)
@@ -67,7 +67,7 @@ def _product(x: np.ndarray, axis: tuple[int, ...]) -> np.ndarray:
 
 
 def _log_sum_exp(x: np.ndarray, axis: tuple[int, ...]) -> np.ndarray:
-    # Relative to the largest element, so that neither exp overflows nor the sum vanishes.
+    # Relative to the largest element, so that exp does not overflow and the sum is not 0.
     top = np.max(x, axis=axis, keepdims=True)
     top = np.where(np.isfinite(top), top, 0).astype(x.dtype)
     total = np.sum(np.exp(x - top), axis=axis, keepdims=True, dtype=np.float64)
@@ -141,8 +141,8 @@ def _arg(name: str, extreme: str, finish: str, compute: Callable[..., Any]) -> O
     infer.__name__ = name
     infer.__doc__ = f"""Index of the {extreme} element along an axis.
 
-    The first one of equal elements; a NaN counts as the {extreme}. The output is int32 or int64
-    (``output_data_type``) and lacks the axis, or keeps it with size 1 (``keep_dimensions``).
+    Of equal elements the first; a NaN counts as the {extreme}. The output is int32 or int64
+    (``output_data_type``), without the axis, or with size 1 in it (``keep_dimensions``).
     TypeError for an axis out of range or another output data type.
     """
     record = operator(
@@ -168,8 +168,8 @@ def cumulative_sum(
 ) -> MLOperandDescriptor:
     """Running sum of the input along an axis; the output has the input's shape and data type.
 
-    ``exclusive``: each sum leaves its own element out ([1,2,3] → [0,1,3]); ``reversed``: summed
-    from the end. Integers wrap around. TypeError for an axis out of range.
+    ``exclusive``: each sum excludes its own element ([1,2,3] → [0,1,3]); ``reversed``: sums begin
+    at the end. Integers wrap around. TypeError for an axis out of range.
     """
     check.axis(axis, input)
     return check.same_as(input)

@@ -25,9 +25,9 @@ def resample2d(
     """The input resized along two axes, by the nearest element or by linear interpolation.
 
     ``sizes``: the two new dimensions; or ``scales``: their ratios to the old ones (1 when absent),
-    rounded down to a dimension. ``axes``: the two dimensions meant, in that order ([2, 3] when
-    absent). Positions count from the middle of elements; interpolated integers are rounded to
-    nearest. TypeError for a wrong count, a scale that is not positive or an empty output.
+    rounded down. ``axes``: the two dimensions to resize, in that order ([2, 3] when absent).
+    Positions are of the centres of elements; interpolated integers are rounded to nearest.
+    TypeError for a wrong count, a scale that is not positive or an empty output.
     """
     scales = (1.0, 1.0) if scales is None else scales
     axes = (2, 3) if axes is None else axes
@@ -42,7 +42,7 @@ def resample2d(
     check.that(len(axes) == 2, f"axes is {list(axes)}; two axes are expected")
     check.axes(axes, input.rank)
     if sizes is None:
-        # Scales are single floats in the IDL, and so is the product: 10 × 0.7 makes 7, not 6.
+        # Scales are single floats in the IDL, and so is the product: 10 × 0.7 is 7, not 6.
         with np.errstate(over="ignore"):
             old = [input.shape[a] for a in axes]
             lengths = np.float32(old) * np.float32(scales)
@@ -58,7 +58,7 @@ def resample2d(
 
 
 def source_positions(size: int, new_size: int, mode: str) -> tuple[np.ndarray, ...]:
-    """Where the elements of a resampled axis come from, in integers and thus exactly.
+    """The source positions of the elements of a resampled axis, computed exactly in integers.
 
     nearest-neighbor: (indices,); linear: (left indices, right indices, weights of the right).
     """
@@ -84,15 +84,15 @@ def _(
     x = input
     pairs = sorted(zip(axes, sizes, strict=True))
     if mode == "nearest-neighbor":
-        # The axis first that shrinks more: nothing outgrows both input and output.
+        # First the axis that shrinks more, so that no array is larger than both input and output.
         for axis, size in sorted(pairs, key=lambda pair: pair[1] / input.shape[pair[0]]):
             x = np.take(x, source_positions(x.shape[axis], size, mode)[0], axis)
         return x
     (early, new_early), (late, new_late) = pairs
     top = source_positions(x.shape[early], new_early, mode)
     side = source_positions(x.shape[late], new_late, mode)
-    # The later axis first, as the kernel does: interpolated integers then round alike. Where that
-    # is the larger way, the elements that it would be done for are picked before.
+    # The later axis first, as the kernel does, so that interpolated integers round alike. If that
+    # takes more memory, the needed rows are selected first.
     if x.shape[early] * new_late <= new_early * x.shape[late]:
         x = _between(np.take(x, side[0], late), np.take(x, side[1], late), side[2], late)
         x = _between(np.take(x, top[0], early), np.take(x, top[1], early), top[2], early)

@@ -1,5 +1,4 @@
-"""Normalisation by the root mean square: of the compiler's own vocabulary, made by
-`passes/norms.py`."""
+"""Normalisation by the root mean square: a compiler operator, introduced by `passes/norms.py`."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ def _(
     out: MLOperandDescriptor, input: np.ndarray, axes: tuple[int, ...], epsilon: float
 ) -> np.ndarray:
     wide = input.astype(np.float64)
-    # Infinite where the operators that this stands for, in float32, would have it so.
+    # Rounded to float32, so that it overflows where the operators that it replaces would.
     mean = np.mean(wide * wide, axis=axes, keepdims=True).astype(np.float32)
     return wide / np.sqrt(mean + epsilon)
 

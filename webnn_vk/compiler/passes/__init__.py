@@ -1,4 +1,4 @@
-"""Graph to graph: the passes, the pipeline that runs them, and what rewrites are declared with."""
+"""Graph to graph: the passes, the pipeline that runs them, and the declarations of rewrites."""
 
 from .activations import FUSE_ACTIVATIONS
 from .attention import FUSE_ATTENTION
@@ -18,10 +18,11 @@ from .place import ORDER, PLACE, order, place
 from .quantized import FUSE_DEQUANTIZE
 from .rewrite import Rewrite, apply_rewrites, rewrite, rewrite_pass
 
-# From the builder's graph to placed nodes. The CPU device computes what it is given, so that its
-# results stay a reference for what the other passes do.
+# From the builder's graph to placed nodes. The CPU device skips most passes, so that its results
+# stay a reference for them.
 DEVICE_PASSES = (
-    # Before what it would compute is folded to floats, and where scales have been folded first.
+    # Quantized weights first, before folding makes floats of them; again after folding, which may
+    # have computed their scales.
     DEAD_CODE, INTEGER_PRODUCTS, FUSE_DEQUANTIZE, FOLD, INTEGER_PRODUCTS, FUSE_DEQUANTIZE,
     DECOMPOSE, FOLD, LAYOUT, FOLD_PAD, FOLD_BATCH_NORM, FUSE_NORMS, FUSE_ACTIVATIONS,
     FUSE_ATTENTION, JOIN_PRODUCTS, PLACE,

@@ -24,13 +24,13 @@ def _product(a: object, b: object, **more: object) -> Op:
 
 
 def _in_place(match: Match, build: Callable[[Value], Value]) -> Value | None:
-    """What ``build`` makes of x, where nothing has been broadcast on the way."""
+    """The result of ``build`` on x; None if x was broadcast on the way."""
     x = match["x"]
     return build(x) if x.shape == match.root.output.shape else None
 
 
 def _halved(one_more: Op) -> tuple[Op, ...]:
-    """x / 2 · (1 + f), in the orders in which it is multiplied."""
+    """x / 2 · (1 + f), in every order of multiplication."""
     half = number(0.5)
     return (
         _product(_product("x", half), one_more),
@@ -43,7 +43,7 @@ def _halved(one_more: Op) -> tuple[Op, ...]:
 
 
 def _forms(part: Op) -> tuple[Op, ...]:
-    """x / 2 · (1 + part), which some write x · (part / 2 + 1 / 2)."""
+    """x / 2 · (1 + part), also written as x · (part / 2 + 1 / 2)."""
     half = number(0.5)
     return (
         *_halved(_plus_one(part)),

@@ -1,6 +1,6 @@
 """Products with a softmax between them become one operator of the compiler's own, `attention`,
-which never stores the scores: as exporters write it, and as our importer takes its operators
-apart."""
+which never stores the scores. The patterns are those that exporters write and those that our
+importer decomposes ONNX's attention operators into."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from webnn_vk.driver.device_profile import DeviceProfile
 
 from ..ir import Emitter, Graph, Value
 from ..ops.attention import MAX_ATTENTION_RANK
+from .heads import Repeated, ValuesPattern
 from .patterns import Constant, Match, Op
 from .pipeline import Compilation, Pass
 from .rewrite import apply_rewrites, rewrite
-from .scores import Repeated, Scores, Term, ValuesPattern, WeightsPattern, is_lowest
+from .scores import Scores, Term, WeightsPattern, is_lowest
 
-#: Longer rows of values than kernels keep sums of.
+#: The longest rows of values whose sums kernels can keep.
 _MAX_WIDTH = 512
 #: The buffers that the kernel binds: three operands, mask, `seen`, result, parameters.
 _BUFFERS = 7
@@ -32,7 +33,7 @@ _BUFFERS = 7
     ),
 ))
 def attention_with_empty_rows(match: Match, emit: Emitter) -> Value | None:
-    """The same where the weights of queries that see nothing become 0, as ONNX defines it."""
+    """Attention in which queries that see no key get weights of 0, as ONNX defines it."""
     empty, product = match["empty"], match.root
     chosen = product.operands["a"]
     if match["softmax"].output.shape != chosen.shape:
@@ -61,7 +62,7 @@ def _attention(match: Match, emit: Emitter) -> Value | None:
         return None
     multiplied = match.root.operands["a"].shape
     if multiplied != sees:
-        # The weights are multiplied in another shape: values get that of the softmax.
+        # The product reads the weights in another shape: give the values the softmax's shape.
         if value.shape[:-2] != multiplied[:-2]:
             return None
         value = emit.reshape(value, (*sees[:-2], *value.shape[-2:]))
@@ -70,7 +71,7 @@ def _attention(match: Match, emit: Emitter) -> Value | None:
     terms, causal = _split_causal(scores.terms, sees, scores.seen is None)
     mask = _sum(emit, terms, value.data_type)
     seen = None
-    # Where a mask hides the rest of a row, a finite number is what counts in it.
+    # If a mask hides the rest of a row, a finite number contributes to the row's weights.
     counts = scores.unseen > -math.inf and bool(terms)
     if scores.seen is not None:
         if not counts and is_lowest(scores.unseen, value) and _is_triangle(scores.seen, sees):
@@ -81,7 +82,7 @@ def _attention(match: Match, emit: Emitter) -> Value | None:
     if not query.data_type == value.data_type == match.root.output.data_type:
         return None
     if scores.shape != sees:
-        # Scores were reshaped: what makes them has these leading dimensions from the start.
+        # The scores were reshaped: give query and key the leading dimensions of the softmax.
         lead = scores.shape[:-2]
         if query.shape[:-2] != lead or key.shape[:-2] != lead:
             return None
@@ -97,14 +98,14 @@ def _attention(match: Match, emit: Emitter) -> Value | None:
     ):
         result = emit.attention(query, key, value, mask=mask, seen=seen, **arguments)
     else:
-        # Queries of the heads that share keys are told apart by a dimension of their own.
+        # A new dimension separates the queries of heads that share keys.
         query, mask, seen = (_grouped(emit, v, heads.heads) for v in (query, mask, seen))
         value = value_heads.emit(emit)
         result = emit.attention(
             query, heads.emit(emit), value, mask=mask, seen=seen, **arguments
         )
     if match.get("no NaN") is not None:
-        # The weights of a query are numbers or none of them is: then 0 stands for each.
+        # Either all weights of a query are NaN or none is. If they are, each is replaced by 0.
         products = emit.mul(value, emit.constant(0, value.data_type))
         nothing = emit.reduce_sum(products, axes=(len(value.shape) - 2,), keep_dimensions=True)
         result = emit.where(emit.is_nan(result), nothing, result)
@@ -139,9 +140,9 @@ def _grouped(emit: Emitter, operand: Value | None, heads: int) -> Value | None:
 def _split_causal(
     terms: Sequence[Term], sees: tuple[int, ...], alone: bool
 ) -> tuple[list[Term], bool]:
-    """The terms but those that only hide from each query the keys after its own place, and whether
-    there were any. Numbers that are finite do so where nothing else (not ``alone``) hides the rest
-    of a row."""
+    """The terms without causal masks, and whether there were any: a causal mask only hides the keys
+    after each query's own position. A mask of finite numbers counts as causal only if it is the
+    only one and ``alone`` holds: if another mask hides the rest of a row, its numbers matter."""
     left: list[Term] = []
     causal = False
     for term in terms:
@@ -158,7 +159,7 @@ def _split_causal(
 
 
 def _sum(emit: Emitter, terms: Sequence[Term], data_type: str) -> Value | None:
-    """What is added to the scores, of this type."""
+    """The sum of the terms, in this data type; None if there are none."""
     total: Value | None = None
     for term in terms:
         if term.number is None and not term.negative:
@@ -175,7 +176,7 @@ def _sum(emit: Emitter, terms: Sequence[Term], data_type: str) -> Value | None:
 
 
 def _condition(emit: Emitter, seen: Term) -> Value:
-    """Where scores count."""
+    """The condition under which scores count, as uint8."""
     if not seen.hidden:
         return seen.value
     if seen.value.data is None:
@@ -184,7 +185,7 @@ def _condition(emit: Emitter, seen: Term) -> Value:
 
 
 def _is_triangle(seen: Term, shape: tuple[int, ...]) -> bool:
-    """Whether each query sees the keys up to its own place, counted from the last ones."""
+    """Whether each query sees the keys up to its own position, aligned at the last keys."""
     rows, keys = shape[-2:]
     if seen.data is None or seen.data.shape[-2:] != (rows, keys) or rows > keys:
         return False
@@ -193,7 +194,7 @@ def _is_triangle(seen: Term, shape: tuple[int, ...]) -> bool:
 
 
 def _masks_future(mask: np.ndarray, like: Value, shape: tuple[int, ...]) -> bool:
-    """Whether a mask adds nothing up to each query's own place, and hides the keys after it."""
+    """Whether a mask adds 0 up to each query's own position and hides the keys after it."""
     rows, keys = shape[-2:]
     if mask.shape[-2:] != (rows, keys) or rows > keys:
         return False
@@ -204,9 +205,9 @@ def _masks_future(mask: np.ndarray, like: Value, shape: tuple[int, ...]) -> bool
 
 
 def takes_attention(profile: DeviceProfile | None) -> bool:
-    """Whether the kernel pays on the device, and the device has what it needs.
+    """Whether the device can run the kernel, and gains from it.
 
-    Software Vulkan loads through gathers, of which one pass has more than products of register
+    Software Vulkan loads by gathers, and the kernel has more loads than products of register
     tiles: on lavapipe (Mesa 22.3, EPYC) it took 1.3 to 1.5 times as long as the products and the
     softmax, at 16 to 512 queries.
     """

@@ -7,7 +7,7 @@ from .pipeline import Pass
 
 
 def remove_dead_code(graph: Graph) -> Graph:
-    """The graph without nodes whose results are never used; inputs all stay."""
+    """The graph without nodes whose results are never used. All inputs stay."""
     live = set(graph.outputs.values())
     kept = []
     for node in reversed(graph.nodes):
@@ -19,5 +19,5 @@ def remove_dead_code(graph: Graph) -> Graph:
     return Graph(graph.inputs, graph.outputs, tuple(reversed(kept)))
 
 
-# Required, since later passes take it that every node is needed.
+# Required, since later passes assume that every node is needed.
 DEAD_CODE = Pass("dead_code", lambda graph, compilation: remove_dead_code(graph), required=True)

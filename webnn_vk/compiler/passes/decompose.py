@@ -13,8 +13,8 @@ from .rewrite import Substitution
 
 
 def decompose(graph: Graph, compilation: Compilation) -> Graph:
-    """The graph without composite nodes, except those forced to the CPU, which has a reference of
-    their own. What they become has their label and origins."""
+    """The graph without composite nodes, except those forced to the CPU, which has references for
+    them. The new nodes have the label and origins of the composite node."""
 
     def composite(node: Node) -> bool:
         return (
@@ -26,12 +26,13 @@ def decompose(graph: Graph, compilation: Compilation) -> Graph:
 
 
 def expand_nodes(graph: Graph, wanted: Callable[[Node], bool]) -> Graph:
-    """The graph with the nodes ``wanted`` in the form that ``expand`` of their lowerings gives."""
+    """The graph with the ``wanted`` nodes replaced by the nodes that their lowerings' ``expand``
+    emits."""
     known = Substitution()
     nodes: list[Node] = []
     pending = [(node, node) for node in reversed(graph.nodes)]
     while pending:
-        # A node, and the one of the graph that it is, which ``wanted`` may know by identity.
+        # The node of the graph, which ``wanted`` may compare by identity, and its current form.
         original, node = pending.pop()
         node = known.apply(node)
         if not wanted(original):
@@ -51,12 +52,9 @@ def expand_nodes(graph: Graph, wanted: Callable[[Node], bool]) -> Graph:
             replace(n, origins=node.origins, device=node.device, reason=node.reason)
             for n in emit.nodes
         ]
-        # What it decomposes to may be composite in turn.
+        # The new nodes may be composite in turn.
         pending.extend((part, part) for part in reversed(parts))
-    if not known:
-        return graph
-    outputs = {name: known.get(v) for name, v in graph.outputs.items()}
-    return replace(graph, outputs=outputs, nodes=tuple(nodes))
+    return known.rebuild(graph, nodes)
 
 
 DECOMPOSE = Pass("decompose", decompose, required=True)

@@ -1,24 +1,27 @@
-"""Constant folding: what depends on constants alone is computed at build time."""
+"""Constant folding: nodes that depend only on constants are computed at build time."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from collections.abc import Iterable
+
+import numpy as np
 
 from ..ir import Graph, Node, Value
+from ..types.data_types import MLOperandDescriptor
 from .pipeline import Compilation, Pass
 from .rewrite import Substitution
 
-# A folded result may be larger than what it comes from (an expand); beyond this it would cost
-# more memory than the kernel costs time.
+# A folded result may be larger than its operands (an expand). Beyond this growth the memory would
+# cost more than the kernel's time.
 _MAX_GROWTH_BYTES = 1 << 20
 
 
 def fold_constants(graph: Graph, compilation: Compilation) -> Graph:
-    """The graph with constants in the place of what depends on constants alone; the notes name the
+    """The graph with constants in place of nodes that depend only on constants. The notes name the
     nodes computed here.
 
-    Constants that come from a constant tensor live on the device and are not folded.
+    Constants that come from a constant tensor are on the device and are not folded.
     """
     known = Substitution()
     kept: list[Node] = []
@@ -29,29 +32,28 @@ def fold_constants(graph: Graph, compilation: Compilation) -> Graph:
             compilation.notes.add("fold", node.title)
         else:
             kept.append(node)
-    if not known:
-        return graph
-    outputs = {name: known.get(v) for name, v in graph.outputs.items()}
-    return replace(graph, outputs=outputs, nodes=tuple(kept))
+    return known.rebuild(graph, kept)
 
 
 def evaluated(node: Node) -> list[Value]:
     """The results of a node whose operands are constants with known elements, as constants."""
-    constants = []
-    for value, array in zip(node.outputs, node.evaluate(lambda v: v.data), strict=True):
-        array.setflags(write=False)
-        constants.append(Value(value.descriptor, data=array, key=_key(node, value)))
-    return constants
+    computation = (node.operator.name, sorted(node.arguments.items()), list(node.operands))
+    arrays = node.evaluate(lambda v: v.data)
+    return [
+        derived_constant(array, node.inputs, computation, number)
+        for number, array in enumerate(arrays)
+    ]
 
 
-def _key(node: Node, result: Value) -> str | None:
-    """What tells the result from others, when that is known of all that it is computed from."""
-    operands = [(name, value.key) for name, value in node.operands.items()]
-    if any(key is None for _, key in operands):
-        return None
-    arguments = sorted(node.arguments.items())
-    made = (node.operator.name, arguments, operands, node.outputs.index(result))
-    return hashlib.sha256(repr(made).encode()).hexdigest()
+def derived_constant(data: np.ndarray, sources: Iterable[Value], *computation: object) -> Value:
+    """A constant computed from other constants. It has a key if all ``sources`` have one;
+    ``computation`` says how it was computed, so that different results have different keys."""
+    data.setflags(write=False)
+    keys = [source.key for source in sources]
+    key = None
+    if None not in keys:
+        key = hashlib.sha256(repr((computation, keys)).encode()).hexdigest()
+    return Value(MLOperandDescriptor(data.dtype.name, data.shape), data=data, key=key)
 
 
 def _foldable(node: Node) -> bool:

@@ -19,7 +19,7 @@ from .rewrite import rewrite, rewrite_pass
             "conv_transpose2d",
             bind="conv",
             single_use=True,
-            # A filter that others read too would be there twice.
+            # A filter that other nodes read too would be stored twice.
             filter=Constant("filter", single_use=True),
             bias=Maybe(Constant("conv_bias")),
         ),
@@ -31,8 +31,8 @@ from .rewrite import rewrite, rewrite_pass
 )
 def batch_norm_into_convolution(match: Match, emit: Emitter) -> Value | None:
     """(conv(x, w) + b − mean) · f + shift = conv(x, w · f) + ((b − mean) · f + shift), with
-    f = scale / √(variance + epsilon), computed in double and rounded once. None where the numbers
-    would not survive: f not finite, a product beyond the data type, a channel that vanishes."""
+    f = scale / √(variance + epsilon), computed in double and rounded once. None if the numbers
+    can't be represented: f is not finite, a product overflows, a channel underflows."""
     conv, norm = match["conv"], match.root
     layout = conv.arguments["input_layout"]
     if norm.arguments["axis"] != layout.index("c"):
@@ -64,16 +64,16 @@ def _wide(value: Value) -> np.ndarray:
 
 
 def _by_filter(conv: Node, factor: np.ndarray) -> np.ndarray | None:
-    """One factor per output channel, laid out so that it broadcasts to the filter; None where the
-    filter's channels don't tell the output channel."""
+    """One factor per output channel, in a shape that broadcasts to the filter; None if the
+    filter's channels don't determine the output channel."""
     layout, groups = conv.arguments["filter_layout"], conv.arguments["groups"]
     shape = conv.operands["filter"].shape
     outputs, inputs = arrange(shape, layout, "oi")
     if conv.operator.name == "conv2d":
         spread = factor.reshape(outputs, 1, 1, 1)
     else:
-        # Here the filter has all input channels, and the output channels of one group: which
-        # group's they are, the input channel says.
+        # This filter has all input channels and the output channels of one group. The input
+        # channel determines the group.
         if inputs % groups:
             return None
         by_group = factor.reshape(groups, outputs)
@@ -84,8 +84,8 @@ def _by_filter(conv: Node, factor: np.ndarray) -> np.ndarray | None:
 def _vanishes(
     conv: Node, wide: np.ndarray, scaled: np.ndarray, factors: np.ndarray
 ) -> bool:
-    """Whether the scaled filter of some channel that counts is so small that its data type holds
-    it with fewer digits, or not at all."""
+    """Whether scaling, by another factor than 0, makes the filter of some channel subnormal or 0
+    that was not before."""
     axes = tuple(i for i, letter in enumerate(conv.arguments["filter_layout"]) if letter in "hw")
     normal = np.finfo(scaled.dtype).smallest_normal
     largest_before = np.abs(wide * (factors != 0)).max(axis=axes)

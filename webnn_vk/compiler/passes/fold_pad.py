@@ -1,5 +1,5 @@
-"""A pad before a convolution or a pooling becomes part of its own padding, where both mean the
-same: the padded tensor is never written."""
+"""A pad before a convolution or a pooling is merged into the padding of that operator if the result
+is the same: the padded tensor is never written."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def _pad_of(where: Any) -> Op:
 
 
 def _is_zero(pad: Node) -> bool:
-    # −0 would turn sums of nothing but −0 into 0.
+    # Padding with 0 instead of −0 would turn sums of −0 into 0.
     value = pad.arguments["value"]
     return value == 0 and math.copysign(1, value) > 0
 
 
 def _is_lowest(pad: Node) -> bool:
-    """Whether no element of the data type is below the value: for floats that is −∞ alone."""
+    """Whether the value is the lowest of the data type: −∞ for floats."""
     value, dtype = pad.arguments["value"], pad.output.descriptor.numpy_dtype
     return value == (-math.inf if dtype.kind == "f" else np.iinfo(dtype).min)
 
 
 @rewrite(Op("conv2d", "quantized_conv2d", input=_pad_of(_is_zero)))
 def pad_into_conv2d(match: Match, emit: Emitter) -> Value | None:
-    """A convolution's padding is zeros. (A transposed convolution's cuts its output instead.)"""
+    """A convolution pads with zeros. (The padding of a transposed convolution crops its output.)"""
     conv = match.root
     padding = _joined(match, conv.arguments["input_layout"])
     if padding is None or _is_pointwise(conv):
@@ -43,8 +43,8 @@ def pad_into_conv2d(match: Match, emit: Emitter) -> Value | None:
 
 
 def _is_pointwise(conv: Node) -> bool:
-    """Whether a convolution is a product of matrices, which padding would end: the kernel of
-    products is several times as fast as one that looks for the border."""
+    """Whether a convolution is a matrix product. With padding it would not be one, and the product
+    kernel is several times as fast as a kernel that checks borders."""
     filter_shape = conv.operands["filter"].shape
     rows, columns = arrange(filter_shape, conv.arguments["filter_layout"], "hw")
     return (
@@ -64,8 +64,8 @@ def pad_into_l2_pool2d(match: Match, emit: Emitter) -> Value | None:
 
 @rewrite(Op("max_pool2d", input=_pad_of(_is_lowest)))
 def pad_into_max_pool2d(match: Match, emit: Emitter) -> Value | None:
-    """The lowest value is never the largest, unless a window holds nothing else: of padding alone
-    the result would be 0."""
+    """The lowest value is never the maximum unless a window has only padding. For such a window
+    the pooling's result would be 0."""
     pool = match.root
     padding = _joined(match, pool.arguments["layout"])
     if padding is None or not _windows_touch(pool, match["input"], padding):
@@ -88,8 +88,8 @@ def _windows_touch(pool: Node, value: Value, padding: tuple[int, ...]) -> bool:
 
 
 def _joined(match: Match, layout: str) -> tuple[int, ...] | None:
-    """[top, bottom, left, right] of the root and the pad before it together; None where the pad is
-    not of height and width alone."""
+    """[top, bottom, left, right] of the root and the pad together; None if the pad is not only of
+    height and width."""
     before, after = (
         dict(zip(layout, match["pad"].arguments[name], strict=True))
         for name in ("beginning_padding", "ending_padding")

@@ -1,9 +1,7 @@
-"""Products of two dequantised tensors, the second constant, are summed up as integers: four an
-instruction on GPUs that have it, exactly. The scales come after the sum."""
+"""Products of two dequantised tensors, the second constant, are summed as integers, exactly, and by
+four products an instruction on GPUs that support it. The scales are applied to the sum."""
 
 from __future__ import annotations
-
-import hashlib
 
 import numpy as np
 
@@ -12,12 +10,14 @@ from webnn_vk.support.integers import round_up
 
 from ..ir import Emitter, Graph, Value
 from ..ops.quantized import INTEGER_STEP, LONGEST_INTEGER_SUM, WEIGHT_TYPES
-from ..types.data_types import MLOperandDescriptor
-from .patterns import Anything, Constant, Match, Maybe, Op
+from .fold import derived_constant
+from .patterns import Anything, Constant, Match, Op
 from .pipeline import Compilation, Pass
-from .rewrite import Rewrite, apply_rewrites
+from .quantized import added_and_cast, gemm_addend, has_transposed_weights, product_rules
+from .rewrite import apply_rewrites
 
-# Fewer rows wait for the weights, which `fuse_dequantize` has read as integers too.
+# With fewer rows, loading the weights takes longest, and `fuse_dequantize` reads them as integers
+# too.
 _LEAST_ROWS = 16
 
 
@@ -44,27 +44,12 @@ def _is_one_number(value: Value) -> bool:
     return bool(np.isfinite(flat).all() and (flat == flat[0]).all())
 
 
-def _matmul(match: Match, emit: Emitter) -> Value | None:
-    return _product(match, emit, transposed=match.get("turned") is not None)
-
-
-def _gemm(match: Match, emit: Emitter) -> Value | None:
-    options, c = match.root.arguments, match.get("c")
-    if options["a_transpose"]:
+def _product(match: Match, emit: Emitter) -> Value | None:
+    """The matched product, summed up as integers."""
+    a, b, options = match["a"], match["b"], match.root.arguments
+    if options.get("a_transpose"):
         return None
-    if c is not None and c.data_type != "float32":
-        c = emit.cast(c, "float32")
-    if c is not None and options["beta"] != 1:
-        c = emit.mul(c, emit.constant(options["beta"], "float32"))
-    transposed = options["b_transpose"] != (match.get("turned") is not None)
-    return _product(match, emit, transposed, options["alpha"], c)
-
-
-def _product(
-    match: Match, emit: Emitter, transposed: bool, alpha: float = 1.0, addend: Value | None = None
-) -> Value | None:
-    """alpha · a · b + addend, in the data type of the matched product."""
-    a, b = match["a"], match["b"]
+    transposed, addend = has_transposed_weights(match), gemm_addend(match, emit)
     columns = 0 if transposed else 1
     inner, count = b.shape[1 - columns], b.shape[columns]
     if inner > LONGEST_INTEGER_SUM or a.descriptor.size < _LEAST_ROWS * inner:
@@ -74,7 +59,7 @@ def _product(
     if scales is None or zeros is None or not np.isfinite(scales).all():
         return None
     rows = b.data if transposed else b.data.T
-    # The same numbers in signed bytes, which one instruction is for.
+    # The same numbers as signed bytes, which the instruction for dot products takes.
     shift = 128 if b.data_type == "uint8" else 0
     signed = (rows.astype(np.int16) - shift).astype(np.int8)
     zeros = zeros.astype(np.int32) - shift
@@ -82,23 +67,19 @@ def _product(
     padded = np.zeros((count, round_up(inner, INTEGER_STEP)), np.int8)
     padded[:, :inner] = signed
     total = emit.integer_matmul(
-        a, _constant(padded, b, "rows", transposed), emit.constant(sums),
+        a, derived_constant(padded, [b], "rows", transposed), emit.constant(sums),
         zero_points=emit.constant(zeros) if zeros.any() else None,
         a_zero_point=float(match["a_zero"].data.reshape(-1)[0]),
     )
     scale = float(match["a_scale"].data.reshape(-1)[0])
-    factors = (scales.astype(np.float64) * scale * alpha).astype(np.float32)
+    factors = (scales.astype(np.float64) * scale * options.get("alpha", 1.0)).astype(np.float32)
     if (factors == factors[0]).all():
         factors = factors[0].reshape(())
-    result = emit.mul(total, emit.constant(factors))
-    if addend is not None:
-        result = emit.add(result, addend)
-    kind = match.root.output.data_type
-    return result if kind == "float32" else emit.cast(result, kind)
+    return added_and_cast(match, emit, emit.mul(total, emit.constant(factors)), addend)
 
 
 def _by_column(value: Value, columns: int, count: int) -> np.ndarray | None:
-    """One number a column of the product; None where they change along the inner dimension."""
+    """One number for each column of the product; None if they vary along the inner dimension."""
     assert value.data is not None
     if value.shape[1 - columns] != 1:
         return None
@@ -106,41 +87,22 @@ def _by_column(value: Value, columns: int, count: int) -> np.ndarray | None:
     return np.repeat(flat, count // flat.size)
 
 
-def _constant(data: np.ndarray, source: Value, *made: object) -> Value:
-    """A constant made of another one, and known by what it was made of."""
-    data.setflags(write=False)
-    key = None
-    if source.key is not None:
-        key = hashlib.sha256(repr((*made, source.key)).encode()).hexdigest()
-    return Value(MLOperandDescriptor(data.dtype.name, data.shape), data=data, key=key)
-
-
-def _rules() -> tuple[Rewrite, ...]:
-    rules = []
-    for part in (
-        _right(), Op("transpose", bind="turned", input=_right(), permutation=(1, 0)),
-    ):
-        rules.append(Rewrite("matmul", Op("matmul", a=_left(), b=part), _matmul))
-        gemm = Op("gemm", a=_left(), b=part, c=Maybe(Anything("c")))
-        rules.append(Rewrite("gemm", gemm, _gemm))
-    return tuple(rules)
-
-
-_RULES = _rules()
+_RULES = tuple(product_rules(_left(), _right(), _product))
 
 
 def multiplies_integers(profile: DeviceProfile) -> bool:
-    """Whether sums of integers pay on the device: where dot products of four are in hardware.
+    """Whether the device gains from sums of integers: whether it has dot products of four in
+    hardware.
 
-    On software Vulkan they are many instructions each: 128 × 768 × 768 took lavapipe 93 ms of CPU
-    time as integers, and 9 as floats.
+    On software Vulkan each takes many instructions: for 128 × 768 × 768 lavapipe took 93 ms of CPU
+    time with integers and 9 ms with floats.
     """
     wanted = {"integer_dot_product", "integer_dot_product_accelerated"}
     return not profile.is_software and wanted <= profile.features
 
 
 def _run(graph: Graph, compilation: Compilation) -> Graph:
-    # The scale is part of the product's kernel, which is of this graph alone.
+    # The scale is part of the product's kernel, which is compiled for this graph.
     if (
         compilation.profile is None
         or not compilation.has_compiler

@@ -1,10 +1,9 @@
-"""Products of one operand with several constant matrices, as of queries, keys and values, become
-one product whose columns they share: the operand is read once, and a device with little to do has
-more."""
+"""Products of one operand with several constant matrices (for queries, keys and values) become one
+product with the columns of all: the operand is read once, and a device that was not full has more
+work at a time."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -13,11 +12,11 @@ import numpy as np
 from webnn_vk.support.mmap_array import own_pages
 
 from ..ir import Emitter, Graph, Node, Value
-from ..types.data_types import MLOperandDescriptor
+from .fold import derived_constant
 from .pipeline import Compilation, Pass
 from .rewrite import Substitution
 
-#: Operators that see a slice of the product through an access of their own.
+#: Operators that can read a slice of the product in place.
 _READERS = frozenset({"attention", "matmul"})
 _MOVES = frozenset({"reshape", "transpose"})
 _PRODUCTS = frozenset({"matmul", "gemm", "quantized_matmul"})
@@ -25,13 +24,13 @@ _PRODUCTS = frozenset({"matmul", "gemm", "quantized_matmul"})
 
 @dataclass(frozen=True)
 class _Linear:
-    """A product with a constant matrix, and the steps behind it: a row or a number that is added or
-    multiplied, and casts. ``rows`` has what each step adds or multiplies."""
+    """A product with a constant matrix, and the steps after it: casts, and additions and
+    multiplications of a row or number. ``rows`` has the row or number of each step."""
 
     product: Node
     weight: Value
     bias: Value | None
-    #: Of blocks of the weight's integers.
+    #: The scale of blocks of the weight's integers.
     scale: Value | None = None
     steps: tuple[Node, ...] = ()
     rows: tuple[Value | None, ...] = ()
@@ -50,7 +49,7 @@ class _Linear:
 
     @property
     def key(self) -> object:
-        """Equal for those that can be joined."""
+        """Products with equal keys can be joined."""
         node = self.product
         steps = tuple((step.operator, step.output.data_type) for step in self.steps)
         return (
@@ -60,7 +59,8 @@ class _Linear:
 
 
 def join_products(graph: Graph, compilation: Compilation) -> Graph:
-    """The graph with products joined whose results are read as slices without a copy."""
+    """The graph in which products are joined if their results can be read as slices, without a
+    copy."""
     groups: dict[object, list[_Linear]] = {}
     for node in graph.nodes:
         linear = _linear(node, graph)
@@ -86,12 +86,11 @@ def join_products(graph: Graph, compilation: Compilation) -> Graph:
             compilation.notes.add("join_products", " + ".join(titles))
         elif node not in gone:
             nodes.append(known.apply(node))
-    outputs = {name: known.get(v) for name, v in graph.outputs.items()}
-    return replace(graph, outputs=outputs, nodes=tuple(nodes))
+    return known.rebuild(graph, nodes)
 
 
 def _linear(node: Node, graph: Graph) -> _Linear | None:
-    """What a node is as a product with a constant matrix that nothing else reads."""
+    """A node as a product with a constant matrix that nothing else reads; None if it is none."""
     if node.operator.name not in _PRODUCTS:
         return None
     weight, options = node.operands["b"], node.arguments
@@ -106,7 +105,7 @@ def _linear(node: Node, graph: Graph) -> _Linear | None:
         if bias is not None and (bias.data is None or bias.shape != (columns,)):
             return None
     scale = node.operand("scale")
-    # Rows of vectors of 4 stay that.
+    # Rows stay multiples of 4 elements, so that kernels can load vectors.
     if columns % 4 or (scale is not None and scale.data is None):
         return None
     steps: list[Node] = []
@@ -129,14 +128,14 @@ def _linear(node: Node, graph: Graph) -> _Linear | None:
 
 
 def _is_row(value: Value, columns: int) -> bool:
-    """Whether a value is a known number, or one a column."""
+    """Whether a value is a known number, or has a known number for each column."""
     return value.data is not None and (
         value.descriptor.size == 1 or value.descriptor.size == value.shape[-1] == columns
     )
 
 
 def _is_read_in_place(value: Value, graph: Graph) -> bool:
-    """Whether all that comes of a value is read through movements by kernels that take them."""
+    """Whether all readers of a value, also through movements, are kernels that read slices."""
     if value in graph.output_values:
         return False
     return all(
@@ -147,7 +146,7 @@ def _is_read_in_place(value: Value, graph: Graph) -> bool:
 
 
 def _joined(group: Sequence[_Linear], known: Substitution) -> list[Node]:
-    """One product in the place of several, and the slices that they were, last."""
+    """The nodes that replace several products: one product, then a slice for each."""
     first = group[0].product
     emit = Emitter(first.label)
     across = 0 if first.arguments.get("b_transpose", False) else 1
@@ -185,22 +184,18 @@ def _row(value: Value | None, columns: int) -> Value:
     if value.shape == (columns,):
         return value
     data = np.broadcast_to(value.data.reshape(-1), (columns,))
-    key = value.key and hashlib.sha256(repr(("row", columns, value.key)).encode()).hexdigest()
-    return Value(MLOperandDescriptor(value.data_type, (columns,)), data=data, key=key)
+    return derived_constant(data, [value], "row", columns)
 
 
 def _side_by_side(values: Sequence[Value], axis: int) -> Value:
-    """A constant of several; it has a key of its own where all have one."""
+    """Several constants concatenated along an axis."""
     parts = [v.data for v in values if v.data is not None]
     shape = list(parts[0].shape)
     shape[axis] = sum(part.shape[axis] for part in parts)
     # The parts go at once, the whole goes as soon as it is on the device.
     data = own_pages(tuple(shape), parts[0].dtype)
     np.concatenate(parts, axis, out=data)
-    data.setflags(write=False)
-    keys = [v.key for v in values]
-    key = None if None in keys else hashlib.sha256(repr(("join", axis, keys)).encode()).hexdigest()
-    return Value(MLOperandDescriptor(values[0].data_type, data.shape), data=data, key=key)
+    return derived_constant(data, values, "join", axis)
 
 
 JOIN_PRODUCTS = Pass("join_products", join_products)

@@ -1,9 +1,10 @@
-"""Layouts of whole regions: convolutions, pooling and what lies between them are computed all with
-channels first or all with channels last, whichever leaves fewer bytes to be transposed.
+"""Layouts of regions: convolutions, pooling and the operators between them are all computed with
+channels first or all with channels last, whichever leaves fewer bytes to transpose.
 
-Exporters that know one layout put transposes around operators of the other. A region are nodes
-that compute as well in either, connected by values or by such transposes. Its nodes are rewritten
-for one layout; transposes stay at its edges alone, where tensors come from or go to what has one.
+Exporters that know one layout put transposes around operators of the other. A region is a set of
+nodes that can be computed in either layout at the same cost, connected by values or by such
+transposes. Its nodes are rewritten for one layout. Transposes stay only at its edges, between the
+region and nodes that need a certain layout.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .pipeline import Compilation, Pass
 Order = tuple[int, ...]
 
 AS_IS: Order = (0, 1, 2, 3)
-#: Axes of the tensor that is wanted, in the one there is: nchw → nhwc, and back.
+#: Permutations from the tensor at hand to the wanted one: nchw → nhwc, and back.
 TO_LAST: Order = (0, 2, 3, 1)
 TO_FIRST: Order = (0, 3, 1, 2)
 
@@ -26,7 +27,7 @@ TO_FIRST: Order = (0, 3, 1, 2)
 _LAYOUTS = {"nchw": 0, "nhwc": 1}
 #: Operators with an argument ``axis`` along which elements don't mix, or all of them do.
 _AXIS = frozenset(("concat", "split", "batch_normalization", "softmax"))
-#: Arguments that have a number for each dimension.
+#: Arguments with a number for each dimension.
 _PER_DIMENSION = {
     "slice": ("starts", "sizes", "strides"),
     "pad": ("beginning_padding", "ending_padding"),
@@ -35,12 +36,12 @@ _PER_DIMENSION = {
 
 
 def order_between(layout: int, wanted: int) -> Order:
-    """How a tensor of one layout is transposed to be of the other."""
+    """The permutation that brings a tensor of one layout into the other."""
     return AS_IS if layout == wanted else TO_LAST if wanted else TO_FIRST
 
 
 def composed(first: Order, second: Order) -> Order:
-    """The permutation that comes of one after the other."""
+    """The permutation that does ``first``, then ``second``."""
     return tuple(first[axis] for axis in second)
 
 
@@ -59,7 +60,7 @@ def _is_flexible(node: Node) -> bool:
         return False
     if isinstance(kind, Reduce):
         kept = [axis for axis in range(4) if axis not in _axes(node)]
-        # What is left over has to keep its order.
+        # The remaining dimensions have to keep their order.
         return node.arguments["keep_dimensions"] or all(
             sorted(kept, key=order.index) == kept for order in (TO_LAST, TO_FIRST)
         )
@@ -88,7 +89,7 @@ def _axes(node: Node) -> tuple[int, ...]:
 
 
 def _layout_of(node: Node) -> int | None:
-    """The layout that a node's arguments say its tensors have; None where they don't."""
+    """The layout that a node's arguments give; None if they give none."""
     name = "input_layout" if "input_layout" in node.arguments else "layout"
     if name in node.arguments:
         return _LAYOUTS[node.arguments[name]]
@@ -123,14 +124,14 @@ def _turned_arguments(node: Node, order: Order) -> dict[str, object]:
 # -- regions ---------------------------------------------------------------------------------------
 @dataclass
 class _Region:
-    """Nodes with their layouts as they are written; ``fixed``: whether some say theirs, or
-    all of them are relative to each other."""
+    """Nodes with their layouts in the original graph. ``fixed``: some nodes' arguments give their
+    layout; otherwise the layouts are only relative to each other."""
 
     layouts: dict[Node, int] = field(default_factory=dict)
     fixed: bool = False
 
     def fits(self, other: _Region, difference: int) -> bool:
-        """Whether the other's nodes, their layouts so much higher, could be part of this one."""
+        """Whether the other's nodes, with ``difference`` added to their layouts, could join."""
         if difference == 0 or not other.layouts:
             return True
         moved = {layout + difference for layout in other.layouts.values()}
@@ -145,8 +146,8 @@ class _Regions:
 
     def __init__(self, graph: Graph, kept: frozenset[str]) -> None:
         self.of: dict[Node, _Region] = {}
-        #: For each value that flexible nodes or turns make: the node, and how much higher its
-        #: layout is than the node's.
+        #: For each result of flexible nodes and of transposes: the node, and the difference of
+        #: the value's layout to the node's.
         ends: dict[Value, tuple[Node, int]] = {}
         for node in graph.nodes:
             if node.operator.name in kept:
@@ -171,13 +172,14 @@ class _Regions:
                     ends[value] = node, 0
 
     def _join(self, source: Node, node: Node, step: int) -> None:
-        """``node`` reads what ``source`` made, turned by ``step``: of one region if that can be."""
+        """Join the regions of ``source`` and of ``node``, which reads its result transposed by
+        ``step``, if they fit."""
         before, after = self.of[source], self.of[node]
         difference = before.layouts[source] + step - after.layouts[node]
         if before is after:
             return
         if not before.fits(after, difference):
-            # The other way round: what was before may be moved.
+            # The other way round: the earlier region may be moved.
             if not after.fits(before, -difference):
                 return
             before.moved(-difference)
@@ -193,11 +195,11 @@ class _Regions:
 
 
 class _Costs:
-    """What regions cost: who reads each tensor, and how it is transposed for that."""
+    """The costs of regions: the readers of each tensor, and the transposition for each."""
 
     def __init__(self, graph: Graph, software: bool = False) -> None:
         self.software = software
-        #: Tensors that are others transposed.
+        #: Tensors that are transposed forms of others: the other one, and the permutation.
         self.behind: dict[Value, tuple[Value, Order]] = {}
         self.readers: dict[Value, list[tuple[Node | None, Order]]] = {}
         self.producers = graph.producers
@@ -218,8 +220,8 @@ class _Costs:
             self.readers.setdefault(root, []).append((node, turn))
 
     def of(self, region: _Region, wanted: int | None) -> int:
-        """Bytes of the tensors to be transposed at a region's edges and, with ``wanted`` None,
-        which leaves it as it is, within it. Each transposed form of a tensor counts once."""
+        """Bytes to transpose at a region's edges and, if ``wanted`` is None (the region stays as it
+        is), within it. Each transposed form of a tensor counts once."""
         def order(node: Node | None) -> Order:
             if node is None or wanted is None or node not in region.layouts:
                 return AS_IS
@@ -244,9 +246,9 @@ class _Costs:
         )
 
     def _within(self, node: Node, layout: int, order: Order) -> int:
-        """What a node costs beside, in bytes: parts of a concat need no copy along the outermost
-        dimension alone, and software devices take twice as long for convolutions of single channels
-        where channels are last."""
+        """Further costs of a node in bytes. The parts of a concat need no copy only along the
+        outermost dimension. On software devices depthwise convolutions take twice as long with
+        channels last."""
         if isinstance(node.operator.lowering, Join):
             (made,) = node.results
             before = order[: order.index(node.arguments["axis"])]
@@ -258,21 +260,21 @@ class _Costs:
 
 
 def _keeps_order(shape: tuple[int, ...], made: Order, wanted: Order) -> bool:
-    """Whether two transposed forms have their elements in the same order, so that one is a view of
-    the other."""
+    """Whether two transposed forms have their elements in the same order in memory, so that one is
+    a view of the other."""
     return [a for a in made if shape[a] != 1] == [a for a in wanted if shape[a] != 1]
 
 
 # -- rewriting -------------------------------------------------------------------------------------
 class _Rewriting:
-    """The nodes of a graph anew, with some computed on transposed tensors."""
+    """Rewrites the nodes of a graph, some to compute on transposed tensors."""
 
     def __init__(self, orders: Mapping[Node, Order]) -> None:
         self.orders = orders
         self.nodes: list[Node] = []
-        #: What there is of each value: by how it is transposed.
+        #: The forms of each value that exist, by permutation.
         self.forms: dict[Value, dict[Order, Value]] = {}
-        #: The transposes of the graph, for the names of those that stay.
+        #: The transposes of the graph, whose labels new ones take over.
         self.turns: dict[tuple[Value, Order], Node] = {}
         self.behind: dict[Value, tuple[Value, Order]] = {}
 
@@ -293,7 +295,7 @@ class _Rewriting:
         return replace(graph, outputs=outputs, nodes=tuple(self.nodes))
 
     def form(self, value: Value, order: Order = AS_IS) -> Value:
-        """A value transposed by ``order``, made where there is none yet."""
+        """A value transposed by ``order``; emits the transpose if there is none yet."""
         root, total = self.behind.get(value, (value, AS_IS))
         wanted = composed(total, order) if root.descriptor.rank == 4 else AS_IS
         forms = self.forms.setdefault(root, {AS_IS: root})
@@ -339,7 +341,7 @@ class _Rewriting:
             return self.form(value, order)
         if value.descriptor.size == 1:
             return whole
-        # Broadcast from behind: its dimensions go where those of the others went.
+        # It broadcasts from the last dimension: transpose it like the other operands.
         shape = (1,) * (4 - value.descriptor.rank) + value.shape
         if value.data is not None:
             return emit.constant(value.data.reshape(shape).transpose(order))
@@ -355,9 +357,9 @@ def assign_layouts(
     software: bool = False,
     applied: Callable[[str], None] = lambda text: None,
 ) -> Graph:
-    """The graph with each region in the layout that leaves fewest bytes to be transposed; as it was
-    where none wins. Operators named by ``kept`` stay as they are; ``software``: whether it is
-    for a software device."""
+    """The graph with each region in the layout that leaves the fewest bytes to transpose; unchanged
+    if none gains. Operators named by ``kept`` stay as they are. ``software``: the graph is for a
+    software device."""
     if not any(map(_is_turn, graph.nodes)):
         return graph
     orders: dict[Node, Order] = {}

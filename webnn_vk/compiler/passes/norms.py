@@ -1,5 +1,5 @@
-"""Normalisations that an exporter wrote in several operators become one again: layer normalisation,
-and that by the root mean square, of which casts to float32 around it become part."""
+"""Normalisations that an exporter wrote in several operators become one operator: layer
+normalisation and normalisation by the root mean square, including casts to float32 around it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _squares(part: Any) -> tuple[Op, ...]:
 
 
 def _divided(part: Any, square: Op) -> Iterator[Op]:
-    """``part`` / √(mean of ``square`` + epsilon), in the ways it is divided."""
+    """``part`` / √(mean of ``square`` + epsilon), in every form of the division."""
     variance = Op(
         "add", a=_mean(square, "variance"), commutative=True,
         b=Constant("epsilon", where=lambda v: v.data is not None and v.data.size == 1),
@@ -35,7 +35,7 @@ def _divided(part: Any, square: Op) -> Iterator[Op]:
         Op("pow", a=variance, b=number(-0.5, 0)),
     ):
         yield Op("mul", a=part, b=inverse, commutative=True)
-        # The scale of the result, multiplied first.
+        # The scale of the result, multiplied by the inverse first.
         yield Op(
             "mul", a=part, commutative=True,
             b=Op("mul", a=inverse, b="factor", commutative=True),
@@ -77,7 +77,7 @@ def _root_mean_square(match: Match, emit: Emitter) -> Value | None:
     input=Op("cast", input=Anything("x", where=lambda v: v.data_type == "float16")),
 )))
 def cast_normalization(match: Match, emit: Emitter) -> Value | None:
-    """The kernel computes in float32 whatever it loads and stores."""
+    """The kernel computes in float32 for all data types, so the casts are not needed."""
     if (match["norm"].output.data_type, match.root.output.data_type) != ("float32", "float16"):
         return None
     return emit.like(match["norm"], input=match["x"])

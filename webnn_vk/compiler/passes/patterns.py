@@ -1,13 +1,14 @@
-"""Patterns of nodes, as data: what a rewrite looks for.
+"""Patterns of nodes, as data, which rewrites look for.
 
     Op("batch_normalization", bind="norm",
        input=Op("conv2d", bind="conv", single_use=True, filter=Constant("filter")),
        mean=Constant("mean"), axis=1, scale=None)
 
-A keyword names an operand or an argument of the operator. For an operand stands a pattern of the
-node that computes it, ``Constant``, a word (any value, bound to that word), ``OneOf`` several,
-``Maybe`` of one of these or None (absent); a sequence operand takes a list of them. For an argument
-stands its value or a predicate of it. What is not named may be anything.
+A keyword names an operand or an argument of the operator. An operand is matched by a pattern of the
+node that computes it, by ``Constant``, by a word (any value, bound to that word), by ``OneOf``
+several patterns, by ``Maybe`` of one of these, or by None (absent). A sequence operand takes a list
+of patterns. An argument is matched by its value or by a predicate. Operands and arguments that are
+not named match anything.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from ..ops.arguments import Operands
 Bindings = Mapping[str, Any]
 
 
-class Surroundings(Protocol):
-    """What matching asks about the graph around a value."""
+class GraphView(Protocol):
+    """The questions that patterns ask about a graph."""
 
     def producer(self, value: Value) -> Node | None:
         """The node that computes a value, None for inputs and constants."""
 
     def uses(self, value: Value) -> int:
-        """How many operands read a value, and graph outputs are it."""
+        """The number of operands that read a value plus the number of graph outputs that it is."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +50,16 @@ class Match:
         return self.bindings[word]
 
     def get(self, word: str) -> Any:
-        """What is bound to a word, None where nothing is."""
+        """The node or value bound to a word; None if there is none."""
         return self.bindings.get(word)
 
 
-# A way in which a part fits: the nodes below, and what is bound.
-Way = tuple[tuple[Node, ...], Bindings]
+#: A match of a part of a pattern: the nodes matched, and the bindings so far.
+PartialMatch = tuple[tuple[Node, ...], Bindings]
 
 
 def _bound(bindings: Bindings, word: str, item: Any) -> Bindings | None:
-    """The bindings with one more; None where the word stands for something else already."""
+    """The bindings with one more; None if the word is bound to another item already."""
     if not word:
         return bindings
     if word in bindings:
@@ -73,7 +74,9 @@ class Anything:
     bind: str = ""
     where: Callable[[Value], bool] = lambda value: True
 
-    def ways(self, value: Value, graph: Surroundings, bindings: Bindings) -> Iterator[Way]:
+    def matches(
+        self, value: Value, graph: GraphView, bindings: Bindings
+    ) -> Iterator[PartialMatch]:
         bound = _bound(bindings, self.bind, value)
         if bound is not None and self.where(value):
             yield (), bound
@@ -81,14 +84,16 @@ class Anything:
 
 @dataclass(frozen=True)
 class Constant:
-    """A constant whose elements are known, so none from a constant tensor. With ``single_use``
-    nothing else reads it: what is computed of it may take its place in memory."""
+    """A constant with known elements, so not a constant tensor. With ``single_use`` nothing else
+    reads it, so that a constant computed from it may replace it in memory."""
 
     bind: str = ""
     single_use: bool = False
     where: Callable[[Value], bool] = lambda value: True
 
-    def ways(self, value: Value, graph: Surroundings, bindings: Bindings) -> Iterator[Way]:
+    def matches(
+        self, value: Value, graph: GraphView, bindings: Bindings
+    ) -> Iterator[PartialMatch]:
         bound = _bound(bindings, self.bind, value)
         if bound is None or value.data is None or not self.where(value):
             return
@@ -97,30 +102,34 @@ class Constant:
 
 
 class Maybe:
-    """What ``pattern`` says, or absent; then nothing is bound."""
+    """Matches ``pattern``, or an absent operand; then nothing is bound."""
 
     def __init__(self, pattern: Any) -> None:
         self.pattern = _pattern(pattern)
 
-    def ways(self, value: Value, graph: Surroundings, bindings: Bindings) -> Iterator[Way]:
-        return self.pattern.ways(value, graph, bindings)
+    def matches(
+        self, value: Value, graph: GraphView, bindings: Bindings
+    ) -> Iterator[PartialMatch]:
+        return self.pattern.matches(value, graph, bindings)
 
 
 class OneOf:
-    """What any of several patterns says."""
+    """Matches any of several patterns."""
 
     def __init__(self, *patterns: Any) -> None:
         self.patterns = tuple(map(_pattern, patterns))
 
-    def ways(self, value: Value, graph: Surroundings, bindings: Bindings) -> Iterator[Way]:
+    def matches(
+        self, value: Value, graph: GraphView, bindings: Bindings
+    ) -> Iterator[PartialMatch]:
         for pattern in self.patterns:
-            yield from pattern.ways(value, graph, bindings)
+            yield from pattern.matches(value, graph, bindings)
 
 
 class Op:
-    """A node of one of the operators ``names``. ``single_use``: nothing but the node matched above
-    reads its output, once. ``commutative``: the operands named fit in either order (two of them).
-    ``where``: a predicate of the node. ValueError for keywords that an operator lacks."""
+    """A node of one of the operators ``names``. ``single_use``: only the node matched above reads
+    its output, once. ``commutative``: the two operands named match in either order. ``where``: a
+    predicate of the node. ValueError for keywords that an operator lacks."""
 
     def __init__(
         self,
@@ -160,20 +169,24 @@ class Op:
                 raise ValueError(f"{names[0]}: two operands are needed to exchange them")
             self._orders.append(dict(zip(operands, reversed(operands.values()), strict=True)))
 
-    def matches(self, root: Node, graph: Surroundings) -> Iterator[Match]:
-        """Every way in which the pattern fits with ``root`` as its last node."""
-        for nodes, bindings in self._node_ways(root, graph, {}):
-            # A node may be reached by two ways.
+    def matches_at(self, root: Node, graph: GraphView) -> Iterator[Match]:
+        """Every match of the pattern that has ``root`` as its last node."""
+        for nodes, bindings in self._node_matches(root, graph, {}):
+            # A node may be reached by two paths.
             yield Match(tuple(dict.fromkeys(nodes)), bindings)
 
-    def ways(self, value: Value, graph: Surroundings, bindings: Bindings) -> Iterator[Way]:
+    def matches(
+        self, value: Value, graph: GraphView, bindings: Bindings
+    ) -> Iterator[PartialMatch]:
         node = graph.producer(value)
         if node is None or len(node.outputs) != 1:
             return
         if not self.single_use or graph.uses(value) == 1:
-            yield from self._node_ways(node, graph, bindings)
+            yield from self._node_matches(node, graph, bindings)
 
-    def _node_ways(self, node: Node, graph: Surroundings, bindings: Bindings) -> Iterator[Way]:
+    def _node_matches(
+        self, node: Node, graph: GraphView, bindings: Bindings
+    ) -> Iterator[PartialMatch]:
         if (
             node.operator.name not in self.names
             or any(name in node.operands for name in self._absent)
@@ -186,13 +199,14 @@ class Op:
         if bound is None:
             return
         for operands in self._orders:
-            for nodes, bindings_below in _all_ways(tuple(operands.items()), node, graph, bound):
+            parts = tuple(operands.items())
+            for nodes, bindings_below in _operand_matches(parts, node, graph, bound):
                 yield (*nodes, node), bindings_below
 
 
-def _all_ways(
-    parts: tuple[tuple[str, Any], ...], node: Node, graph: Surroundings, bindings: Bindings
-) -> Iterator[Way]:
+def _operand_matches(
+    parts: tuple[tuple[str, Any], ...], node: Node, graph: GraphView, bindings: Bindings
+) -> Iterator[PartialMatch]:
     if not parts:
         yield (), bindings
         return
@@ -200,10 +214,10 @@ def _all_ways(
     value = node.operand(name)
     if value is None:
         if isinstance(pattern, Maybe):
-            yield from _all_ways(tuple(others), node, graph, bindings)
+            yield from _operand_matches(tuple(others), node, graph, bindings)
         return
-    for nodes, bound in pattern.ways(value, graph, bindings):
-        for more, all_bound in _all_ways(tuple(others), node, graph, bound):
+    for nodes, bound in pattern.matches(value, graph, bindings):
+        for more, all_bound in _operand_matches(tuple(others), node, graph, bound):
             yield (*nodes, *more), all_bound
 
 

@@ -1,4 +1,4 @@
-"""The pipeline: passes as data, what they may know, and the one that runs them.
+"""The pipeline: passes as data, the state they share, and the function that runs them.
 
 A pass is a name and a pure function from a graph to a graph. The same runner serves every form of
 graph that can verify itself and be printed.
@@ -16,50 +16,49 @@ from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.errors import nearest
 from webnn_vk.support.settings import verify_passes
 
-from ..ir import Node
 from .dump import Dump
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
-class Checked(Protocol):
-    """What the runner needs of a graph: ``verify()`` raises ValueError or TypeError where an
-    invariant is broken, ``str()`` is its text form."""
+class VerifiableGraph(Protocol):
+    """A graph as the runner needs it: ``verify()`` raises ValueError or TypeError if an invariant
+    is broken, ``str()`` is its text form."""
 
     def verify(self) -> None: ...
 
 
-IR = TypeVar("IR", bound=Checked)
+IR = TypeVar("IR", bound=VerifiableGraph)
 
 
 class Notes:
-    """What passes have to tell the report: texts by the pass's name, and the seconds of each."""
+    """Notes of passes for the report: texts by the pass's name, and the seconds each took."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self._texts: dict[str, list[str]] = {}
 
     def add(self, name: str, text: str) -> None:
-        """One more text of the pass called ``name``."""
+        """Add a text of the pass called ``name``."""
         self._texts.setdefault(name, []).append(text)
 
     def of(self, name: str) -> tuple[str, ...]:
-        """What the pass called ``name`` told, in order."""
+        """The texts of the pass called ``name``, in order."""
         return tuple(self._texts.get(name, ()))
 
 
 @dataclass(frozen=True)
 class Compilation:
-    """What passes may know of the compilation of one graph. They read it; only ``notes`` and
-    ``dump`` take something in.
+    """What passes know about the compilation of one graph. They only read it, but for ``notes`` and
+    ``dump``.
 
     ``profile``: the device, None for the CPU device. ``force_cpu``: operators that have to stay
-    what they are, on the CPU. ``has_compiler``: whether kernels made for this graph alone can be
-    compiled. ``available``: whether a shader can be had. ``refused``: the modules and pipelines
-    that can't, and why (``kernels.dispatch.Refused``). ``obstacle``: why the device can't run a
-    node, or None. ``skip``: names of passes left out. ``tuned``: the tuned table. ``verify``:
-    check the graph after every pass (``WEBNN_VK_VERIFY_PASSES``). ``dump``: where the text of the
-    graph is written after every pass. ``watch``: is called with the name and the graph then.
+    unchanged, on the CPU. ``has_compiler``: whether kernels for this graph can be compiled.
+    ``available``: whether a shader is available. ``refused``: the modules and pipelines that were
+    refused, and why (``kernels.dispatch.Refused``). ``skip``: names of passes left out.
+    ``tuned``: the tuned table. ``verify``: check the graph after every pass
+    (``WEBNN_VK_VERIFY_PASSES``). ``dump``: where the text of the graph is written after every
+    pass. ``after_pass`` is called with the pass's name and the graph after every pass.
     """
 
     profile: DeviceProfile | None = None
@@ -67,20 +66,19 @@ class Compilation:
     has_compiler: bool = True
     available: Callable[[Any], bool] = lambda spec: True
     refused: Mapping[Any, str] = field(default_factory=dict)
-    obstacle: Callable[[Node], str | None] = lambda node: None
     skip: frozenset[str] = frozenset()
     tuned: Mapping[Any, Any] = field(default_factory=dict)
     notes: Notes = field(default_factory=Notes)
     verify: bool = field(default_factory=verify_passes)
     dump: Dump | None = None
-    watch: Callable[[str, Any], None] | None = None
+    after_pass: Callable[[str, Any], None] | None = None
 
 
 @dataclass(frozen=True)
 class Pass(Generic[IR]):
-    """A named step of the compilation: ``run(graph, compilation)`` returns another graph, or the
-    same one where there is nothing to do. A ``required`` pass can't be skipped. A pass that may
-    give itself more to do is run until nothing changes, at most ``rounds`` times."""
+    """A named step of the compilation. ``run(graph, compilation)`` returns another graph, or the
+    same one if there is nothing to do. A ``required`` pass can't be skipped. A pass runs until
+    nothing changes, at most ``rounds`` times."""
 
     name: str
     run: Callable[[IR, Compilation], IR]
@@ -93,7 +91,7 @@ class Pass(Generic[IR]):
 
 
 def check_skipped(skip: Collection[str], passes: Iterable[Pass[Any]]) -> None:
-    """ValueError where ``skip`` names a pass that is not among ``passes`` or is required."""
+    """ValueError if ``skip`` names a pass that is not among ``passes`` or is required."""
     required = {p.name: p.required for p in passes}
     optional = ", ".join(sorted(name for name, needed in required.items() if not needed))
     for name in skip:
@@ -112,8 +110,8 @@ def run_passes(
     compilation: Compilation,
     clean: Callable[[IR], IR] = lambda graph: graph,
 ) -> IR:
-    """The graph after all the passes that are not skipped. ``clean`` takes away what a pass that
-    changed something has left unused."""
+    """The graph after all passes that are not skipped. ``clean`` removes unused nodes after a pass
+    that changed the graph."""
     _dump(graph, "input", compilation)
     _verify(graph, "input", compilation)
     for step in passes:
@@ -147,14 +145,14 @@ def _run(
     return graph
 
 
-def _dump(graph: Checked, name: str, compilation: Compilation) -> None:
+def _dump(graph: VerifiableGraph, name: str, compilation: Compilation) -> None:
     if compilation.dump is not None:
         compilation.dump.write(name, str(graph))
-    if compilation.watch is not None:
-        compilation.watch(name, graph)
+    if compilation.after_pass is not None:
+        compilation.after_pass(name, graph)
 
 
-def _verify(graph: Checked, name: str, compilation: Compilation) -> None:
+def _verify(graph: VerifiableGraph, name: str, compilation: Compilation) -> None:
     if not compilation.verify:
         return
     try:

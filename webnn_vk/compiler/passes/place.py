@@ -1,24 +1,23 @@
-"""Placement: which nodes run on the device and which on the CPU, and in which order."""
+"""Placement: which nodes run on the device and which on the CPU, and in which order they run."""
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import replace
+
+from webnn_vk.support.topological import alternating_runs
 
 from ..ir import Graph, Node, Value
 from .pipeline import Compilation, Pass
 
 
 def place(graph: Graph, compilation: Compilation) -> Graph:
-    """Every node goes to the device, unless it is forced to the CPU or ``compilation.obstacle``
-    names why the device can't run it; all go to the CPU where there is no device."""
+    """Place every node on the device unless it is forced to the CPU. Without a device, place all
+    nodes on the CPU."""
 
     def reason(node: Node) -> str:
         if compilation.profile is None:
             return "the CPU device was chosen"
-        if node.operator.name in compilation.force_cpu:
-            return "forced to the CPU"
-        return compilation.obstacle(node) or ""
+        return "forced to the CPU" if node.operator.name in compilation.force_cpu else ""
 
     nodes = []
     for node in graph.nodes:
@@ -28,33 +27,19 @@ def place(graph: Graph, compilation: Compilation) -> Graph:
 
 
 def order(graph: Graph, compilation: Compilation) -> Graph:
-    """The same nodes in an order with few changes between device and CPU: everything ready on one
-    side runs before the other side's turn."""
+    """The graph with its nodes in an order with few changes between device and CPU: everything
+    ready on one side runs before the other side continues."""
     if len({node.device for node in graph.nodes}) < 2:
         return graph
-    waiting: dict[Node, int] = {}
-    ready: dict[str, deque[Node]] = {"vulkan": deque(), "cpu": deque()}
-    readers: dict[Value, list[Node]] = {}
-    for node in graph.nodes:
-        unmet = {v for v in node.inputs if v in graph.producers}
-        waiting[node] = len(unmet)
-        for value in unmet:
-            readers.setdefault(value, []).append(node)
-        if not unmet:
-            ready[node.device].append(node)
-    nodes: list[Node] = []
-    side = "vulkan"
-    while len(nodes) < len(graph.nodes):
-        if not ready[side]:
-            side = "cpu" if side == "vulkan" else "vulkan"
-        node = ready[side].popleft()
-        nodes.append(node)
-        for value in node.outputs:
-            for reader in readers.get(value, ()):
-                waiting[reader] -= 1
-                if not waiting[reader]:
-                    ready[reader.device].append(reader)
-    return replace(graph, nodes=tuple(nodes))
+    readers: dict[Value, list[int]] = {}
+    for number, node in enumerate(graph.nodes):
+        for value in dict.fromkeys(node.inputs):
+            readers.setdefault(value, []).append(number)
+    runs = alternating_runs(
+        [node.on_cpu for node in graph.nodes],
+        [[n for value in node.outputs for n in readers.get(value, ())] for node in graph.nodes],
+    )
+    return replace(graph, nodes=tuple(graph.nodes[n] for _, run in runs for n in run))
 
 
 PLACE = Pass("place", place, required=True)

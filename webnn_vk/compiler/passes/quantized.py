@@ -1,12 +1,12 @@
-"""Products with dequantised weights read the integers themselves: a quarter of the memory, and of
-what is loaded. The scale, one for all or one a column, comes after the sum, which loses nothing;
-scales of blocks along the inner dimension are multiplied where the weights are loaded.
-Where integers load slower than floats, the weights become floats when the graph is built."""
+"""Products with dequantised weights read the integers: a quarter of the memory and of the loads. A
+scale for all columns or for each column is applied to the sum, which loses no precision. Scales of
+blocks along the inner dimension are applied where the weights are loaded. On devices where integers
+load slower than floats, the weights become floats when the graph is built."""
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -14,13 +14,12 @@ from webnn_vk.driver.device_profile import DeviceProfile
 
 from ..ir import Emitter, Graph, Node, Value
 from ..ops.quantized import WEIGHT_TYPES
-from ..types.data_types import MLOperandDescriptor
-from .fold import evaluated
+from .fold import derived_constant, evaluated
 from .patterns import Anything, Constant, Match, Maybe, Op
 from .pipeline import Compilation, Pass
 from .rewrite import Rewrite, Substitution, apply_rewrites
 
-# Weights of fewer elements are folded: what they take is not worth a kernel of its own.
+# Weights with fewer elements are folded: the memory they take does not justify a kernel.
 _LEAST_ELEMENTS = 4096
 
 
@@ -34,29 +33,44 @@ def _weights(rank: int = 2) -> Op:
     )
 
 
-def _matmul(match: Match, emit: Emitter) -> Value | None:
-    return _product(match, emit, match["a"], transposed=match.get("turned") is not None)
+def product_rules(
+    a: Any, weights: Op, build: Callable[[Match, Emitter], Value | None]
+) -> Iterator[Rewrite]:
+    """Rewrites of matmul and gemm whose second operand is ``weights``, maybe transposed."""
+    for b in (weights, Op("transpose", bind="transpose", input=weights, permutation=(1, 0))):
+        yield Rewrite("matmul", Op("matmul", a=a, b=b), build)
+        yield Rewrite("gemm", Op("gemm", a=a, b=b, c=Maybe(Anything("c"))), build)
 
 
-def _gemm(match: Match, emit: Emitter) -> Value | None:
-    options = match.root.arguments
-    a = match["a"]
-    if options["a_transpose"]:
-        a = emit.transpose(a, permutation=(1, 0))
-    transposed = options["b_transpose"] != (match.get("turned") is not None)
+def has_transposed_weights(match: Match) -> bool:
+    """Whether a product that ``product_rules`` matched reads its weights transposed."""
+    return match.root.arguments.get("b_transpose", False) != (match.get("transpose") is not None)
+
+
+def gemm_addend(match: Match, emit: Emitter) -> Value | None:
+    """beta · C of the matched product in float32; None if it has none."""
     c = match.get("c")
     if c is not None and c.data_type != "float32":
         c = emit.cast(c, "float32")
-    if c is not None and options["beta"] != 1:
-        c = emit.mul(c, emit.constant(options["beta"], "float32"))
-    return _product(match, emit, a, transposed, options["alpha"], c)
+    beta = match.root.arguments.get("beta", 1)
+    return c if c is None or beta == 1 else emit.mul(c, emit.constant(beta, "float32"))
 
 
-def _product(
-    match: Match, emit: Emitter, a: Value, transposed: bool, alpha: float = 1.0,
-    addend: Value | None = None,
-) -> Value | None:
-    """alpha · a · weights + addend, in the data type of the matched product."""
+def added_and_cast(match: Match, emit: Emitter, result: Value, addend: Value | None) -> Value:
+    """``result`` + ``addend`` in the data type of the matched node."""
+    if addend is not None:
+        result = emit.add(result, addend)
+    data_type = match.root.output.data_type
+    return result if data_type == "float32" else emit.cast(result, data_type)
+
+
+def _product(match: Match, emit: Emitter) -> Value | None:
+    """The matched product, of the integers."""
+    options, a = match.root.arguments, match["a"]
+    if options.get("a_transpose"):
+        a = emit.transpose(a, permutation=(1, 0))
+    transposed, alpha = has_transposed_weights(match), options.get("alpha", 1.0)
+    addend = gemm_addend(match, emit)
     columns = 0 if transposed else 1
     scale = _scale_of_columns(match["scale"], match["integers"].shape, columns)
     found = _with_one_zero_point(match["integers"], match["zero"])
@@ -71,21 +85,18 @@ def _product(
         if blocks is None or (not transposed and integers.data is None):
             return None
         if not transposed:
-            integers = _turned(integers)
+            integers = _transposed(integers)
         result = emit.quantized_matmul(
             a, integers, scale=emit.constant(blocks), zero_point=zero_point, b_transpose=True
         )
         if alpha != 1:
             result = emit.mul(result, emit.constant(alpha, "float32"))
-    if addend is not None:
-        result = emit.add(result, addend)
-    kind = match.root.output.data_type
-    return result if kind == "float32" else emit.cast(result, kind)
+    return added_and_cast(match, emit, result, addend)
 
 
 def _conv2d(match: Match, emit: Emitter) -> Value | None:
     """The convolution with the integers, scaled by output channel."""
-    conv, arguments = match.root, dict(match.root.arguments)
+    arguments = match.root.arguments
     integers = match["integers"]
     outputs = arguments["filter_layout"].index("o")
     scale = match["scale"]
@@ -113,9 +124,7 @@ def _conv2d(match: Match, emit: Emitter) -> Value | None:
         else:
             bias = bias if bias.data_type == "float32" else emit.cast(bias, "float32")
             bias = emit.reshape(bias, row)
-        result = emit.add(result, bias)
-    kind = conv.output.data_type
-    return result if kind == "float32" else emit.cast(result, kind)
+    return added_and_cast(match, emit, result, bias)
 
 
 def _scale_of_columns(
@@ -131,8 +140,8 @@ def _scale_of_columns(
 def _scale_of_blocks(
     scale: Value, shape: tuple[int, ...], columns: int
 ) -> np.ndarray | None:
-    """[columns, blocks]: a scale for each block along the inner dimension, as the product has
-    them; None for blocks that it hasn't."""
+    """[columns, blocks]: a scale for each block along the inner dimension; None for sizes of
+    blocks that `quantized_matmul` doesn't take."""
     inner, count = shape[1 - columns], scale.shape[1 - columns]
     block = inner // count
     if block < 4 or block & (block - 1) or not np.isfinite(scale.data).all():
@@ -142,20 +151,15 @@ def _scale_of_blocks(
     return np.repeat(turned, shape[columns] // turned.shape[0], axis=0)
 
 
-def _turned(integers: Value) -> Value:
+def _transposed(integers: Value) -> Value:
     """A constant matrix transposed."""
     assert integers.data is not None
-    data = np.ascontiguousarray(integers.data.T)
-    data.setflags(write=False)
-    key = None
-    if integers.key is not None:
-        key = hashlib.sha256(repr(("turned", integers.key)).encode()).hexdigest()
-    return Value(MLOperandDescriptor(integers.data_type, data.shape), data=data, key=key)
+    return derived_constant(np.ascontiguousarray(integers.data.T), [integers], "transposed")
 
 
 def _with_one_zero_point(integers: Value, zero: Value) -> tuple[Value, float] | None:
-    """The integers and their one zero point. Where there are several, integers of 8 bits from which
-    they are subtracted; None where these don't suffice."""
+    """The integers and their one zero point. Several zero points are subtracted from the integers,
+    with 0 as the new zero point; None if 8 bits can't hold the differences."""
     assert zero.data is not None
     first = zero.data.reshape(-1)[0]
     if (zero.data == first).all():
@@ -168,29 +172,16 @@ def _with_one_zero_point(integers: Value, zero: Value) -> tuple[Value, float] | 
     centred = integers.data.astype(np.int16) - wide
     if centred.min() < -128 or centred.max() > 127:
         return None
-    data = centred.astype(np.int8)
-    data.setflags(write=False)
-    key = None
-    if integers.key is not None:
-        made = "centred", integers.key, zero.data.tobytes(), zero.shape
-        key = hashlib.sha256(repr(made).encode()).hexdigest()
-    return Value(MLOperandDescriptor("int8", data.shape), data=data, key=key), 0.0
+    computation = ("centred", zero.data.tobytes(), zero.shape)
+    return derived_constant(centred.astype(np.int8), [integers], computation), 0.0
 
 
-def _rules() -> tuple[Rewrite, ...]:
-    rules = []
-    for part in (
-        _weights(),
-        Op("transpose", bind="turned", input=_weights(), permutation=(1, 0)),
-    ):
-        rules.append(Rewrite("matmul", Op("matmul", a="a", b=part), _matmul))
-        rules.append(Rewrite("gemm", Op("gemm", a="a", b=part, c=Maybe(Anything("c"))), _gemm))
-    conv = Op("conv2d", input="x", filter=_weights(4), bias=Maybe(Anything("bias")))
-    return (*rules, Rewrite("conv2d", conv, _conv2d))
-
-
-_RULES = _rules()
-
+_RULES = (
+    *product_rules("a", _weights(), _product),
+    Rewrite(
+        "conv2d", Op("conv2d", input="x", filter=_weights(4), bias=Maybe(Anything("bias"))), _conv2d
+    ),
+)
 
 _CONVOLUTIONS = frozenset(("conv2d", "conv_transpose2d"))
 _PRODUCTS = _CONVOLUTIONS | {"matmul", "gemm"}
@@ -199,8 +190,8 @@ _PRODUCTS = _CONVOLUTIONS | {"matmul", "gemm"}
 def fold_weights(
     graph: Graph, compilation: Compilation, products: frozenset[str] = _PRODUCTS
 ) -> Graph:
-    """The graph with floats for the dequantised constants that only ``products`` read, however much
-    more memory they take."""
+    """The graph with floats in place of dequantised constants that only ``products`` read, even
+    where they take more memory than folding allows."""
     known = Substitution()
     nodes: list[Node] = []
     for node in graph.nodes:
@@ -212,10 +203,7 @@ def fold_weights(
             compilation.notes.add("fold", node.title)
         else:
             nodes.append(known.apply(node))
-    if not known:
-        return graph
-    outputs = {name: known.get(v) for name, v in graph.outputs.items()}
-    return replace(graph, outputs=outputs, nodes=tuple(nodes))
+    return known.rebuild(graph, nodes)
 
 
 def _is_folded(
@@ -236,11 +224,11 @@ def _is_folded(
 
 
 def takes_quantized(profile: DeviceProfile) -> bool:
-    """Whether products of integers pay on the device.
+    """Whether the device gains from products with integer weights.
 
-    Software Vulkan loads floats as texels, integers from storage buffers, lane by lane. On lavapipe
-    (Mesa 22.3) a product with weights of 8 bits took 4.2 ms of CPU time for 1 × 1024 × 1024 and 30
-    for 128 × 768 × 768, one with floats 2.1 and 10, one that dequantises first 12 and 17.
+    Software Vulkan loads floats as texels, but integers from storage buffers, lane by lane. On
+    lavapipe (Mesa 22.3) a product with 8-bit weights took 4.2 ms of CPU time for 1 × 1024 × 1024
+    and 30 ms for 128 × 768 × 768; with floats it took 2.1 and 10 ms, dequantised first 12 and 17.
     """
     return not profile.is_software
 
@@ -250,14 +238,14 @@ def _run(graph: Graph, compilation: Compilation) -> Graph:
         return graph
     if not takes_quantized(compilation.profile):
         return fold_weights(graph, compilation)
-    # The scale is part of the product's kernel, which is of this graph alone.
+    # The scale is part of the product's kernel, which is compiled for this graph.
     if not compilation.has_compiler:
         return graph
     graph = apply_rewrites(
         graph, _RULES, kept=compilation.force_cpu,
         applied=lambda text: compilation.notes.add("fuse_dequantize", text),
     )
-    # Filters that no kernel reads as integers: floats take less time than making them each run.
+    # No kernel reads these filters as integers: floats are faster than dequantising at each run.
     return fold_weights(graph, compilation, _CONVOLUTIONS)
 
 

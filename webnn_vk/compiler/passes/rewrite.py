@@ -1,4 +1,4 @@
-"""Rewrites: a pattern, and a small function that builds what stands in its place.
+"""Rewrites: a pattern, and a small function that builds the replacement.
 
     @rewrite(Op("neg", input=Op("neg", input="x")))
     def negated_twice(match, emit):
@@ -18,14 +18,14 @@ from .pipeline import Compilation, Pass
 
 Replacement = Value | Sequence[Value] | None
 
-# Rounds over a graph. One is nearly always enough: what a rewrite builds is looked at at once.
+# Rounds over a graph. One is nearly always enough: new nodes are matched in the same round.
 _MAX_ROUNDS = 20
-# Rewrites of one round for each node of the graph: more means that they undo each other.
+# Rewrites in one round per node of the graph: more means that rewrites undo each other.
 _MAX_REWRITES_PER_NODE = 8
 
 
 class Substitution(dict[Value, Value]):
-    """Old value → new value; ``apply`` gives a node that reads the new ones."""
+    """Old value → new value. ``apply`` gives a node that reads the new values."""
 
     def get(self, value: Value) -> Value:  # type: ignore[override]
         replaced = []
@@ -42,11 +42,18 @@ class Substitution(dict[Value, Value]):
             return node
         return replace(node, operands={k: self.get(v) for k, v in node.operands.items()})
 
+    def rebuild(self, graph: Graph, nodes: Iterable[Node]) -> Graph:
+        """The graph with these nodes and the new outputs; the same one if nothing is replaced."""
+        if not self:
+            return graph
+        outputs = {name: self.get(v) for name, v in graph.outputs.items()}
+        return replace(graph, outputs=outputs, nodes=tuple(nodes))
+
 
 @dataclass(frozen=True)
 class Rewrite:
-    """``build(match, emit)`` returns the value(s) that take the place of the root's outputs, built
-    with ``emit``, or None where the rewrite does not apply after all."""
+    """``build(match, emit)`` returns the value(s) that replace the root's outputs, built with
+    ``emit``, or None if the rewrite does not apply."""
 
     name: str
     pattern: Op
@@ -54,7 +61,7 @@ class Rewrite:
 
 
 def rewrite(pattern: Op) -> Callable[[Callable[[Match, Emitter], Replacement]], Rewrite]:
-    """Make a rewrite of the function that builds the replacement."""
+    """Decorator that makes a rewrite of the function that builds the replacement."""
     return lambda build: Rewrite(build.__name__, pattern, build)
 
 
@@ -80,20 +87,19 @@ def apply_rewrites(
 ) -> Graph:
     """The graph after one walk over its nodes in order, the same one where nothing fits.
 
-    Nodes whose operators are named by ``kept`` are left as they are, and a match never spans two
-    devices. What is built has the joined origins of the nodes matched and their device. ``applied``
-    gets a line for each rewrite. The work grows with the number of nodes and operands, not with
-    how many read one value. RuntimeError where rewrites go on without end.
+    Nodes whose operators are named by ``kept`` stay as they are, and a match never spans two
+    devices. New nodes have the origins of all matched nodes, and their device. ``applied`` gets a
+    line for each rewrite. The time grows with the number of nodes and operands, not with the
+    number of readers of one value. RuntimeError if rewrites don't end.
     """
     walk = _Walk(graph, rewrites, kept)
     if walk.by_root.keys().isdisjoint(node.operator.name for node in graph.nodes):
         return graph
-    changed = walk.run(applied)
-    return changed if walk.count else graph
+    return walk.run(applied)
 
 
 class _Walk:
-    """One walk: the nodes rewritten so far, and who reads what in the graph as it is now."""
+    """One walk: the nodes rewritten so far, and the readers of each value in the current graph."""
 
     def __init__(
         self, graph: Graph, rewrites: Iterable[Rewrite], kept: frozenset[str]
@@ -105,11 +111,10 @@ class _Walk:
                 self.by_root.setdefault(name, []).append(rule)
         self.kept = kept
         self.known = Substitution()
-        # The nodes of the new graph; a dictionary, so that one can be taken out.
+        # The nodes of the new graph; a dictionary, so that nodes can be removed.
         self.nodes: dict[Node, None] = {}
         self.producers: dict[Value, Node] = {}
         self.reads: dict[Value, int] = {}
-        self.count = 0
 
     # -- what patterns ask ---------------------------------------------------------------------
     def producer(self, value: Value) -> Node | None:
@@ -124,7 +129,7 @@ class _Walk:
             self.reads[value] = self.reads.get(value, 0) + 1
         for value in self.graph.outputs.values():
             self.reads[value] = self.reads.get(value, 0) + 1
-        limit = _MAX_REWRITES_PER_NODE * len(self.graph.nodes) + 64
+        left = _MAX_REWRITES_PER_NODE * len(self.graph.nodes) + 64
         pending = list(reversed(self.graph.nodes))
         while pending:
             node = self.known.apply(pending.pop())
@@ -134,22 +139,21 @@ class _Walk:
                 self.producers.update(dict.fromkeys(node.outputs, node))
                 continue
             rule, match, values, built = found
-            self.count += 1
-            if self.count > limit:
+            left -= 1
+            if left < 0:
                 raise RuntimeError(f"rewrites go on without end, at last {rule.name}")
             applied(" + ".join(n.title for n in match.nodes))
             self._replace(node, values, built)
-            # What was built may be rewritten in turn.
+            # The new nodes may be rewritten in turn.
             pending.extend(reversed(built))
-        outputs = {name: self.known.get(v) for name, v in self.graph.outputs.items()}
-        return replace(self.graph, outputs=outputs, nodes=tuple(self.nodes))
+        return self.known.rebuild(self.graph, self.nodes)
 
     def _first(
         self, root: Node
     ) -> tuple[Rewrite, Match, tuple[Value, ...], list[Node]] | None:
         """The first rewrite that applies to a node: its match, values and nodes."""
         for rule in self.by_root.get(root.operator.name, ()):
-            for match in rule.pattern.matches(root, self):
+            for match in rule.pattern.matches_at(root, self):
                 if any(
                     n.device != root.device or n.operator.name in self.kept
                     for n in match.nodes
@@ -175,7 +179,7 @@ class _Walk:
         for old, new in zip(root.outputs, values, strict=True):
             self.known[old] = new
             self.reads[new] = self.reads.get(new, 0) + self.reads.pop(old, 0)
-        # Take out what only the root has read, so that the counts say what is still needed.
+        # Remove nodes that only the root has read, so that the counts are of needed readers.
         unused = [root]
         while unused:
             for value in unused.pop().inputs:

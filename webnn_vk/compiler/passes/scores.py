@@ -1,26 +1,27 @@
-"""What a softmax is taken of in an attention: the chains of operators that exporters write between
-the first product and the softmax, and between the heads and the products."""
+"""The scores of an attention, the operand of its softmax: the chains of operators that exporters
+write between the first product and the softmax."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..ir import Emitter, Node, Value
-from .patterns import Bindings, Surroundings, Way
+from .heads import Repeated, repeated
+from .patterns import Bindings, GraphView, PartialMatch
 
-#: Masks of more elements that are computed of constants are not looked into.
+#: Masks with more elements than this that are computed from constants are not evaluated.
 _MAX_KNOWN = 1 << 24
-#: Nor those that more operators compute, counted as often as they are read.
+#: Nor are masks computed by more operators than this, each counted once for each read.
 _MAX_STEPS = 32
 
 
 @dataclass(frozen=True)
 class Moved:
-    """A value behind reshapes and transpositions, which come in the order of ``moves``."""
+    """A value to which the reshapes and transpositions ``moves`` are applied, in this order."""
 
     value: Value
     moves: tuple[Node, ...] = ()
@@ -33,35 +34,10 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class Repeated:
-    """Heads that several queries share: the elements of ``value``, of this ``shape``, whose
-    dimensions in the order ``axes`` are [.., heads, 1, T, D]; each head is repeated ``count``
-    times."""
-
-    value: Value
-    shape: tuple[int, ...]
-    axes: tuple[int, ...]
-    count: int
-
-    @property
-    def heads(self) -> int:
-        return self.shape[self.axes[-4]]
-
-    def emit(self, emit: Emitter) -> Value:
-        """[.., heads, 1, T, D]"""
-        single = self.value
-        if single.shape != self.shape:
-            single = emit.reshape(single, self.shape)
-        if self.axes == tuple(sorted(self.axes)):
-            return single
-        return emit.transpose(single, permutation=self.axes)
-
-
-@dataclass(frozen=True)
 class Term:
-    """What is added to the scores: a mask, or its negation; or with ``number`` that number where
-    ``value`` is 0 (with ``hidden`` where it is not), and nothing elsewhere. ``data``: the elements
-    of ``value`` where they are known."""
+    """A mask that is added to the scores: ``value``, or its negation. With ``number`` that number
+    is added where ``value`` is 0 (with ``hidden`` where it is not 0), and nothing elsewhere.
+    ``data`` has the elements of ``value`` if they are known."""
 
     value: Value
     negative: bool = False
@@ -70,7 +46,7 @@ class Term:
     data: np.ndarray | None = None
 
     def elements(self) -> np.ndarray | None:
-        """What is added, where that is known."""
+        """The numbers added, if they are known."""
         if self.data is None:
             return None
         if self.number is not None:
@@ -80,13 +56,13 @@ class Term:
 
 @dataclass(frozen=True)
 class Scores:
-    """where(seen, scale · query · keyᵀ + terms, unseen): what a softmax is taken of."""
+    """where(seen, scale · query · keyᵀ + terms, unseen): the operand of a softmax."""
 
     query: Moved
-    #: [.., D, T], or with ``permutation`` the value whose transposition that is.
+    #: [.., D, T]; with ``permutation`` the value that is transposed to this.
     key: Moved
     permutation: tuple[int, ...] | None
-    #: Of the product; softmax may be taken of the same in another shape.
+    #: The shape of the product. The softmax may read its elements in another shape.
     shape: tuple[int, ...]
     scale: float
     terms: tuple[Term, ...] = ()
@@ -96,100 +72,115 @@ class Scores:
 
 
 class ScoresPattern:
-    """Binds "scores" to the `Scores` that a value is, nothing else reading what lies between."""
+    """Matches a value that is the scores of an attention, and binds "scores" to the `Scores`.
+    Nothing else may read the values between the product and the softmax."""
 
-    def ways(self, value: Value, graph: Surroundings, bindings: Bindings) -> Iterator[Way]:
-        nodes: list[Node] = []
-        terms: list[Term] = []
-        seen: Term | None = None
-        unseen, scale, reshaped = -math.inf, 1.0, False
-        replaced = False  # by a finite number that stands for none
-        scaled = False  # which terms before that would have to be, too
-        while True:
-            node = graph.producer(value)
-            if node is None or len(node.outputs) != 1 or graph.uses(value) != 1:
-                return
-            nodes.append(node)
-            shape = value.shape
-            if replaced and node.operator.name in ("add", "sub", "where"):
-                # The lowest number twice, or with another mask, is below all numbers.
-                return
-            match node.operator.name:
-                case "matmul":
-                    break
-                case "where" if not scaled:
-                    choice = _choice(node)
-                    if choice is None:
-                        return
-                    value, condition, number, hidden = choice
-                    term = Term(
-                        condition, number=number, hidden=hidden, data=_known(condition, graph)
-                    )
-                    if seen is None and not terms:
-                        seen, unseen = term, number
-                    elif is_lowest(number, value):
-                        # Scores don't show in a sum with such a number.
-                        terms.append(term)
-                        replaced = math.isfinite(number)
-                    else:
-                        return
-                case "add" | "sub" if not scaled:
-                    a, b = node.operands["a"], node.operands["b"]
-                    straight = a.shape == shape and _leads(a, graph)
-                    if node.operator.name == "sub" and not straight:
-                        return
-                    value, mask = (a, b) if straight else (b, a)
-                    terms.append(Term(
-                        mask, negative=node.operator.name == "sub", data=_known(mask, graph)
-                    ))
-                case "mul" | "div":
-                    factor = _factor(node)
-                    if factor is None:
-                        return
-                    value, number = factor
-                    scale *= number
-                    scaled = scaled or number != 1
-                case "cast" if not terms:
-                    value = node.operands["input"]
-                    if (value.data_type, node.output.data_type) != ("float16", "float32"):
-                        return
-                    if math.isfinite(unseen):
-                        unseen = max(unseen, float(np.finfo(np.float16).min))
-                case "reshape" if not reshaped:
-                    value, reshaped = node.operands["input"], True
-                    if value.shape[-2:] != shape[-2:] or len(value.shape) < 2:
-                        return
-                    continue
-                case _:
-                    return
-            if value.shape != shape:
-                return
-            # Whose dimensions would be others than those of the scores above.
-            if reshaped and node.operator.name in ("add", "sub", "where"):
-                return
-        query, of_query, scaling = _unscaled(node.operands["a"], graph)
-        key, of_key, before = _unscaled(node.operands["b"], graph)
-        nodes += scaling + before
-        scale *= of_query * of_key
+    def matches(
+        self, value: Value, graph: GraphView, bindings: Bindings
+    ) -> Iterator[PartialMatch]:
+        walk = _Walk(graph)
+        product = walk.to_product(value)
+        if product is None:
+            return
+        query, query_scale, query_nodes = _unscaled(product.operands["a"], graph)
+        key, key_scale, key_nodes = _unscaled(product.operands["b"], graph)
+        scale = walk.scale * query_scale * key_scale
         if not math.isfinite(scale):
             return
-        key, permutation = _turned(key, graph)
+        key, permutation = _before_transpose(key, graph)
         heads = None
         if permutation is not None and not key.moves:
             *batch, rows, columns = permutation
             heads = repeated(key.value, (*batch, columns, rows), graph)
         scores = Scores(
-            query, key, permutation, node.output.shape, scale, tuple(reversed(terms)), seen,
-            unseen, heads,
+            query, key, permutation, product.output.shape, scale, tuple(reversed(walk.terms)),
+            walk.seen, walk.unseen, heads,
         )
+        nodes = (*walk.nodes, *query_nodes, *key_nodes)
         yield tuple(reversed(nodes)), {**bindings, "scores": scores}
 
 
-class WeightsPattern:
-    """Binds "softmax" to the node whose result a value is, maybe in another shape or in half
-    precision, and what `ScoresPattern` does; "no NaN" too where 0 stands for NaN in it."""
+class _Walk:
+    """A walk from the operand of a softmax back to the first product, which collects what the
+    operators in between do to the scores."""
 
-    def ways(self, value: Value, graph: Surroundings, bindings: Bindings) -> Iterator[Way]:
+    def __init__(self, graph: GraphView) -> None:
+        self.graph = graph
+        self.nodes: list[Node] = []
+        self.terms: list[Term] = []
+        self.seen: Term | None = None
+        self.unseen = -math.inf
+        self.scale = 1.0
+        self._reshaped = False
+        # Whether masks further back can't be represented any more.
+        self._no_more_masks = False
+
+    def to_product(self, value: Value) -> Node | None:
+        """The product; None where an operator on the way can't become part of the attention."""
+        while True:
+            node = self.graph.producer(value)
+            if node is None or len(node.outputs) != 1 or self.graph.uses(value) != 1:
+                return None
+            self.nodes.append(node)
+            if node.operator.name == "matmul":
+                return node
+            steps = _steps(node)
+            # Of two operands of an addition, the first that comes from a product is the scores.
+            if len(steps) > 1 and not _comes_from_product(steps[0].scores, self.graph):
+                del steps[0]
+            if not steps or not self._add(node, steps[0]):
+                return None
+            value = steps[0].scores
+
+    def _add(self, node: Node, step: _Step) -> bool:
+        """Collect what one operator does. False where that can't be represented."""
+        before, after = step.scores, node.output
+        if node.operator.name == "reshape":
+            if self._reshaped or len(before.shape) < 2 or before.shape[-2:] != after.shape[-2:]:
+                return False
+            # The dimensions of masks further back don't match those of the scores any more.
+            self._reshaped = self._no_more_masks = True
+            return True
+        if before.shape != after.shape:
+            return False
+        if node.operator.name == "cast":
+            if self.terms or (before.data_type, after.data_type) != ("float16", "float32"):
+                return False
+            if math.isfinite(self.unseen):
+                self.unseen = max(self.unseen, float(np.finfo(np.float16).min))
+        if step.mask is not None and not self._add_mask(step.mask, before):
+            return False
+        if step.factor != 1:
+            # Masks further back would have to be scaled, too.
+            self.scale *= step.factor
+            self._no_more_masks = True
+        return True
+
+    def _add_mask(self, mask: Term, scores: Value) -> bool:
+        if self._no_more_masks:
+            return False
+        mask = replace(mask, data=_known(mask.value, self.graph))
+        if mask.number is None:
+            self.terms.append(mask)
+        elif self.seen is None and not self.terms:
+            self.seen, self.unseen = mask, mask.number
+        elif is_lowest(mask.number, scores):
+            # Scores don't show in a sum with such a number. If it is finite, a second such number
+            # would make a sum below all numbers of the data type.
+            self.terms.append(mask)
+            self._no_more_masks = math.isfinite(mask.number)
+        else:
+            return False
+        return True
+
+
+class WeightsPattern:
+    """Matches the result of a softmax, also reshaped or cast to half precision. Binds "softmax" to
+    its node and the words of `ScoresPattern`; binds "no NaN" if NaN is replaced by 0."""
+
+    def matches(
+        self, value: Value, graph: GraphView, bindings: Bindings
+    ) -> Iterator[PartialMatch]:
         nodes: list[Node] = []
         reads = 1
         while True:
@@ -209,116 +200,116 @@ class WeightsPattern:
                     if value.data_type != "float16":
                         return
                 case "where":
-                    asks = _asks_for_nan(node, graph)
-                    if asks is None:
+                    test = _nan_test(node, graph)
+                    if test is None:
                         return
-                    nodes.append(asks)
-                    bindings = {**bindings, "no NaN": asks}
+                    nodes.append(test)
+                    bindings = {**bindings, "no NaN": test}
                     value, reads = node.operands["false_value"], 2
                     continue
                 case _:
                     return
             value = node.operands["input"]
         bound = {**bindings, "softmax": node}
-        for below, more in ScoresPattern().ways(node.operands["input"], graph, bound):
+        for below, more in ScoresPattern().matches(node.operands["input"], graph, bound):
             yield (*below, *reversed(nodes)), more
-
-
-class ValuesPattern:
-    """Binds a word to a value, and with " heads" behind it to the `Repeated` that it is, if so."""
-
-    def __init__(self, word: str) -> None:
-        self.word = word
-
-    def ways(self, value: Value, graph: Surroundings, bindings: Bindings) -> Iterator[Way]:
-        heads = repeated(value, tuple(range(len(value.shape))), graph)
-        yield (), {**bindings, self.word: value, f"{self.word} heads": heads}
 
 
 # -- scores ----------------------------------------------------------------------------------------
 def is_lowest(number: float, like: Value) -> bool:
-    """Whether a score so low has no part in any sum."""
+    """Whether a score is too low to contribute to any sum."""
     return number <= float(np.finfo(like.descriptor.numpy_dtype).min) / 2
 
 
-def _leads(value: Value, graph: Surroundings) -> bool:
-    """Whether a product's result comes out as ``value``, through element-wise steps."""
-    while True:
+@dataclass(frozen=True)
+class _Step:
+    """What an element-wise operator does to ``scores``: it adds a ``mask`` or multiplies by a
+    ``factor``."""
+
+    scores: Value
+    mask: Term | None = None
+    factor: float = 1.0
+
+
+def _steps(node: Node) -> list[_Step]:
+    """What a node does to the scores, for each operand that they may be; empty for operators that
+    attention has no part for."""
+    match node.operator.name:
+        case "mul" | "div":
+            step = _scaling(node)
+        case "where":
+            step = _selection(node)
+        case "reshape" | "cast":
+            step = _Step(node.operands["input"])
+        case "add" | "sub" as name:
+            a, b = node.operands["a"], node.operands["b"]
+            steps = [_Step(a, Term(b, negative=name == "sub"))]
+            if name == "add":
+                steps.append(_Step(b, Term(a)))
+            return [step for step in steps if step.scores.shape == node.output.shape]
+        case _:
+            return []
+    return [] if step is None else [step]
+
+
+def _comes_from_product(value: Value, graph: GraphView) -> bool:
+    """Whether element-wise operators compute a value from the result of a product."""
+    pending = [value]
+    while pending:
+        value = pending.pop()
         node = graph.producer(value)
-        if node is None or graph.uses(value) != 1:
-            return False
-        match node.operator.name:
-            case "matmul":
+        if node is not None and graph.uses(value) == 1:
+            if node.operator.name == "matmul":
                 return True
-            case "mul" | "div":
-                factor = _factor(node)
-                if factor is None:
-                    return False
-                value = factor[0]
-            case "where":
-                choice = _choice(node)
-                if choice is None:
-                    return False
-                value = choice[0]
-            case "reshape" | "cast":
-                value = node.operands["input"]
-            case "add" | "sub":
-                a, b = node.operands["a"], node.operands["b"]
-                if a.shape == value.shape and _leads(a, graph):
-                    return True
-                if b.shape != value.shape or node.operator.name == "sub":
-                    return False
-                value = b
-            case _:
-                return False
+            pending += [step.scores for step in _steps(node)]
+    return False
 
 
 def _number(value: Value) -> float | None:
-    """The number that all elements of a constant are."""
+    """The number that all elements of a constant equal; None if they differ."""
     if value.data is None or not value.data.size:
         return None
     flat = value.data.reshape(-1)
     return float(flat[0]) if value.data.size == 1 or (flat == flat[0]).all() else None
 
 
-def _factor(node: Node) -> tuple[Value, float] | None:
-    """What a mul or div by a number multiplies, and by what."""
+def _scaling(node: Node) -> _Step | None:
+    """A mul or div by a number."""
     a, b = node.operands["a"], node.operands["b"]
     number = _number(b)
     if node.operator.name == "div":
-        return None if not number else (a, 1 / number)
+        return _Step(a, factor=1 / number) if number else None
     if number is None:
         number, a = _number(a), b
-    return None if number is None else (a, number)
+    return None if number is None else _Step(a, factor=number)
 
 
-def _choice(node: Node) -> tuple[Value, Value, float, bool] | None:
-    """The scores that a where chooses among, by what condition, the number that stands for the
-    others, and whether the condition says which these are."""
+def _selection(node: Node) -> _Step | None:
+    """A where between the scores and a number."""
     condition = node.operands["condition"]
     for name, other, hidden in (
         ("true_value", "false_value", False), ("false_value", "true_value", True)
     ):
         number = _number(node.operands[other])
         if number is not None and not math.isnan(number):
-            return node.operands[name], condition, number, hidden
+            return _Step(node.operands[name], Term(condition, number=number, hidden=hidden))
     return None
 
 
-def _asks_for_nan(node: Node, graph: Surroundings) -> Node | None:
-    """The node that finds what is no number in the weights, for which the ``where`` has 0."""
+def _nan_test(node: Node, graph: GraphView) -> Node | None:
+    """The is_nan node of a ``where`` that replaces NaN in the weights by 0."""
     weights, zero = node.operands["false_value"], node.operands["true_value"]
-    asks = graph.producer(node.operands["condition"])
-    if asks is None or asks.operator.name != "is_nan" or asks.inputs != (weights,):
+    test = graph.producer(node.operands["condition"])
+    if test is None or test.operator.name != "is_nan" or test.inputs != (weights,):
         return None
-    if graph.uses(asks.output) != 1 or weights.shape != node.output.shape:
+    if graph.uses(test.output) != 1 or weights.shape != node.output.shape:
         return None
-    return asks if _number(zero) == 0 else None
+    return test if _number(zero) == 0 else None
 
 
-def _known(value: Value, graph: Surroundings) -> np.ndarray | None:
-    """The elements of a value that is computed of constants alone, by few operators: what is too
-    large to be folded may be a mask that needs no memory."""
+def _known(value: Value, graph: GraphView) -> np.ndarray | None:
+    """The elements of a value that few operators compute from constants alone; None for others. A
+    constant too large to be folded may be a mask that needs no memory."""
     nodes: dict[Node, None] = {}
     pending = [value]
     steps = 0
@@ -332,7 +323,7 @@ def _known(value: Value, graph: Surroundings) -> np.ndarray | None:
             or steps > _MAX_STEPS
         ):
             return None
-        # Once more at the end, so that it comes before all that read it.
+        # Move the node to the end: reversed, it then comes before every node that reads it.
         nodes.pop(node, None)
         nodes[node] = None
         pending += node.inputs
@@ -347,9 +338,9 @@ def _known(value: Value, graph: Surroundings) -> np.ndarray | None:
 
 
 # -- operands of the products ----------------------------------------------------------------------
-def _unscaled(value: Value, graph: Surroundings) -> tuple[Moved, float, list[Node]]:
-    """An operand of the first product before it was scaled: with the movements that come after,
-    the factor, and the nodes that then nobody needs."""
+def _unscaled(value: Value, graph: GraphView) -> tuple[Moved, float, list[Node]]:
+    """An operand of the first product before it was scaled, with the movements after that; the
+    factor; and the nodes that scale, which are not needed any more."""
     base, kept = value, 0
     moves: list[Node] = []
     nodes: list[Node] = []
@@ -363,18 +354,18 @@ def _unscaled(value: Value, graph: Surroundings) -> tuple[Moved, float, list[Nod
             moves.append(node)
             value = node.operands["input"]
             continue
-        factor = _factor(node)
-        if factor is None or factor[0].shape != value.shape or graph.uses(value) != 1:
+        step = _scaling(node)
+        if step is None or step.scores.shape != value.shape or graph.uses(value) != 1:
             break
-        value, number = factor
-        scale *= number
+        value = step.scores
+        scale *= step.factor
         nodes.append(node)
         base, kept = value, len(moves)
     return Moved(base, tuple(reversed(moves[:kept]))), scale, nodes
 
 
-def _turned(key: Moved, graph: Surroundings) -> tuple[Moved, tuple[int, ...] | None]:
-    """Keys before the last transposition, and that."""
+def _before_transpose(key: Moved, graph: GraphView) -> tuple[Moved, tuple[int, ...] | None]:
+    """The keys before the last transposition, and its permutation; None if there is none."""
     if key.moves:
         last = key.moves[-1]
         if last.operator.name == "transpose":
@@ -384,57 +375,3 @@ def _turned(key: Moved, graph: Surroundings) -> tuple[Moved, tuple[int, ...] | N
     if node is not None and node.operator.name == "transpose":
         return Moved(node.operands["input"]), node.arguments["permutation"]
     return key, None
-
-
-def repeated(value: Value, axes: tuple[int, ...], graph: Surroundings) -> Repeated | None:
-    """The heads [.., heads, T, D] that ``value``, transposed by ``axes``, has several times each;
-    None where it is no such thing."""
-    if len(value.shape) != 4:
-        return None
-    node = graph.producer(value)
-    while node is not None and node.operator.name == "transpose":
-        axes = tuple(node.arguments["permutation"][axis] for axis in axes)
-        value = node.operands["input"]
-        node = graph.producer(value)
-    if node is None:
-        return None
-    found = _gathered(node) if node.operator.name == "gather" else _expanded(node, graph)
-    if found is None or found[1] != axes[1]:
-        return None
-    single, axis, count = found
-    order: list[int] = []
-    for a in axes:
-        order += (axis, axis + 1) if a == axis else (a + (a > axis),)
-    own = node.output.shape[:axis] + (node.output.shape[axis] // count,)
-    return Repeated(single, (*own, 1, *node.output.shape[axis + 1 :]), tuple(order), count)
-
-
-def _gathered(node: Node) -> tuple[Value, int, int] | None:
-    """What a gather with indices 0, 0, 1, 1 … repeats, along which dimension and how often."""
-    given, indices, axis = node.operands["input"], node.operands["indices"], node.arguments["axis"]
-    if indices.data is None or len(indices.shape) != 1 or len(given.shape) != 4:
-        return None
-    own, total = given.shape[axis], indices.shape[0]
-    if total % own or (indices.data != np.arange(total) // (total // own)).any():
-        return None
-    return given, axis, total // own
-
-
-def _expanded(node: Node, graph: Surroundings) -> tuple[Value, int, int] | None:
-    """The same for [.., heads, 1, ..] expanded or tiled to [.., heads, count, ..] and reshaped."""
-    if node.operator.name != "reshape":
-        return None
-    many = graph.producer(node.operands["input"])
-    if many is None or many.operator.name not in ("expand", "tile"):
-        return None
-    single, target = many.operands["input"], many.output.shape
-    if len(single.shape) != 5 or len(target) != 5:
-        return None
-    grown = [axis for axis in range(5) if single.shape[axis] != target[axis]]
-    if len(grown) != 1 or single.shape[grown[0]] != 1 or grown[0] == 0:
-        return None
-    axis, count = grown[0] - 1, target[grown[0]]
-    own = single.shape[: axis + 1] + single.shape[axis + 2 :]
-    if node.output.shape != (*own[:axis], own[axis] * count, *own[axis + 1 :]):
-        return None
-    return single, axis, count

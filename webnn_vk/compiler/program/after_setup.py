@@ -1,27 +1,27 @@
-"""A program as it stands once it is set up: what kernels read packed is a constant in that form."""
+"""A program after its set-up has run: prepacked data of kernels are constants in packed form."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from ..types.data_types import MLOperandDescriptor
-from .compiled import moved
+from .compiled import renumbered_originals
 from .program import Program, SetupPart, Slot
 from .reporting import with_report
 
 
 @dataclass(frozen=True)
-class Settled:
-    """``program`` needs no packing kernels; ``sources`` are, by the numbers of its constants, the
-    slots of the program before that hold their bytes."""
+class AfterSetup:
+    """``program`` needs no packing kernels. ``sources`` has, by the numbers of its constants, the
+    slots of the original program that hold their bytes."""
 
     program: Program
     sources: tuple[int, ...]
 
 
-def settled(program: Program) -> Settled:
-    """The program with the results of its set-up for constants, and without the constants that
-    only the set-up reads."""
+def after_setup(program: Program) -> AfterSetup:
+    """The program with the results of its set-up as constants, and without the constants that only
+    the set-up reads."""
     slots = list(program.slots)
     slot_of = {s.index: n for n, s in enumerate(program.slots) if s.kind == "constant"}
     constants: list[MLOperandDescriptor] = []
@@ -46,7 +46,7 @@ def settled(program: Program) -> Settled:
             constants.append(MLOperandDescriptor("uint32", (target.size // 4,)))
             sources.append(part.target)
         else:
-            # A copy of a constant for the CPU: the copy has the bytes.
+            # A copy of a constant for the CPU: read the bytes from the copy.
             setup.append(replace(part, constant=keep(part.constant, part.target)))
     for number, slot in enumerate(program.slots):
         if slot.kind == "scratch":
@@ -54,13 +54,13 @@ def settled(program: Program) -> Settled:
         elif slot.kind == "constant":
             new = numbers.get(slot.index)
             slots[number] = _UNUSED if new is None else replace(slot, index=new)
-    originals = moved(program, {slot: n for n, slot in enumerate(sources)})
+    originals = renumbered_originals(program, {slot: n for n, slot in enumerate(sources)})
     program = replace(
         program, slots=tuple(slots), setup=tuple(setup), constants=tuple(constants),
         originals=originals,
     )
-    return Settled(with_report(program, program.report.folded), tuple(sources))
+    return AfterSetup(with_report(program, program.report.folded), tuple(sources))
 
 
-# In place of what nothing refers to any more, so that the others keep their numbers.
+# Replaces slots without references, so that the others keep their numbers.
 _UNUSED = Slot("array", 0)

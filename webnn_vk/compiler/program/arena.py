@@ -11,7 +11,7 @@ from webnn_vk.support.integers import round_up
 
 
 class Life(NamedTuple):
-    """Bytes that are needed from one point in time to another, at both of them too."""
+    """Bytes that are needed from the time ``first`` to the time ``last``, inclusive."""
 
     size: int
     first: int
@@ -19,7 +19,7 @@ class Life(NamedTuple):
 
 
 def liveness_bound(lives: Sequence[Life]) -> int:
-    """The most bytes that are needed at one time: no arena can do with less."""
+    """The most bytes that are needed at one time: the least that any arena takes."""
     changes = [(life.first, round_up(life.size, ALIGNMENT)) for life in lives]
     changes += [(life.last + 1, -round_up(life.size, ALIGNMENT)) for life in lives]
     most = now = 0
@@ -30,12 +30,12 @@ def liveness_bound(lives: Sequence[Life]) -> int:
 
 
 def placed_within(lives: Sequence[Life], wanted: int, work: int) -> tuple[list[int], int]:
-    """An offset for each, and the bytes of all: the best of several plans, the first one that takes
-    no more than the ``wanted`` bytes. ``work``: how many pairs of lives may be looked at, at least
-    for one plan.
+    """An offset for each life, and the bytes of all: the best of several plans, or the first that
+    takes no more than the ``wanted`` bytes. ``work``: the number of pairs of lives to compare; at
+    least one plan is made.
 
     A plan places the largest first, each in the tightest gap among those that are needed at the
-    same time. What then reaches beyond the wanted bytes is the first to be placed in the next plan.
+    same time. The first that reaches beyond the wanted bytes is placed first in the next plan.
     """
     order = sorted(range(len(lives)), key=lambda n: (-lives[n].size, lives[n].first))
     best: list[int] = []
@@ -55,7 +55,7 @@ def _placed_in_order(
     lives: Sequence[Life], order: Sequence[int], wanted: int
 ) -> tuple[list[int], int, int]:
     """An offset for each, the bytes of all, and the first that reaches beyond the ``wanted`` bytes,
-    -1 where none does."""
+    -1 if none does."""
     offsets = [0] * len(lives)
     placed: list[tuple[int, int, Life]] = []
     total, beyond = 0, -1
@@ -79,24 +79,24 @@ def _placed_in_order(
 
 
 class ArenaPlanner:
-    """Hands out (block, offset) for sizes in bytes; what is freed is reused at once.
+    """Hands out (block, offset) for sizes in bytes; freed memory is reused at once.
 
-    A block never exceeds ``block_limit``; one that is full is followed by another. A call looks at
-    the ranges that it changes alone, however many are free.
+    A block never exceeds ``block_limit``; when one is full, another one follows. A call examines
+    only the ranges that it changes, however many are free.
     """
 
     def __init__(self, block_limit: int) -> None:
         self.block_limit = block_limit
         self.sizes: list[int] = []
-        # Free ranges as (length, block, offset), the smallest first; and for each block where they
-        # start and where they end.
+        # Free ranges as (length, block, offset), the smallest first; and for each block the ends of
+        # free ranges by their starts, and the starts by their ends.
         self._free: list[tuple[int, int, int]] = []
         self._starts: list[dict[int, int]] = []
         self._ends: list[dict[int, int]] = []
 
     def allocate(self, size: int) -> tuple[int, int]:
-        """The place of so many bytes: the smallest free range that holds them, else a block grows,
-        by less where it ends in a free range. MemoryError for more than a block may have."""
+        """A place for ``size`` bytes: the smallest free range that holds them, or else a block
+        grows (by less if it ends in a free range). MemoryError beyond the limit of a block."""
         size = round_up(size, ALIGNMENT)
         if size > self.block_limit:
             raise MemoryError(f"{size} bytes exceed the device's allocation of {self.block_limit}")
@@ -120,7 +120,7 @@ class ArenaPlanner:
         return len(self.sizes) - 1, 0
 
     def free(self, block: int, offset: int, size: int) -> None:
-        """Bytes that ``allocate`` gave may be had again; neighbouring free ranges become one."""
+        """Free bytes that ``allocate`` returned; adjacent free ranges are merged."""
         start, end = offset, offset + round_up(size, ALIGNMENT)
         before = self._ends[block].get(start)
         if before is not None:
@@ -143,9 +143,9 @@ class ArenaPlanner:
 
 
 class WholeBlocks:
-    """Hands out whole blocks for sizes in bytes: nothing shares one with another at the same time.
+    """Hands out whole blocks for sizes in bytes, which are never shared at the same time.
 
-    What is freed is reused: the smallest free block that holds a size, else the largest one grows.
+    Freed blocks are reused: the smallest that holds a size, or else the largest one grows.
     """
 
     def __init__(self, block_limit: int) -> None:
@@ -154,7 +154,7 @@ class WholeBlocks:
         self._free: set[int] = set()
 
     def allocate(self, size: int) -> tuple[int, int]:
-        """A block for so many bytes, and 0. MemoryError for more than a block may have."""
+        """A block for ``size`` bytes, and the offset 0. MemoryError beyond the limit of a block."""
         size = round_up(size, ALIGNMENT)
         if size > self.block_limit:
             raise MemoryError(f"{size} bytes exceed the device's allocation of {self.block_limit}")
@@ -171,5 +171,5 @@ class WholeBlocks:
         return block, 0
 
     def free(self, block: int, offset: int, size: int) -> None:
-        """The block may be had again."""
+        """Free a block."""
         self._free.add(block)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -27,22 +26,22 @@ from .program import (
     Slot,
 )
 from .reporting import with_report
-from .steps import Piece, lower_steps
+from .steps import OpenSegment, lower_steps
 
 
 def assemble(
     graph: LoweredGraph, profile: DeviceProfile | None, compiled: Graph | None = None
 ) -> tuple[Program, Constants]:
-    """The program of a lowered graph (``profile`` None: for the CPU device), which was ``compiled``
-    before, and what its constants are. MemoryError when an intermediate exceeds what the device
-    allocates at once."""
+    """The program of a lowered graph (``profile`` None: for the CPU device) and its constants.
+    ``compiled``: the graph before lowering. MemoryError if an intermediate exceeds the device's
+    largest allocation."""
     lowered = lower_steps(graph, profile)
     # On the CPU device nothing is placed.
     limit = (
         0 if profile is None else min(profile.max_memory_allocation_size, profile.max_buffer_size)
     )
     whole = profile is not None and profile.whole_bindings
-    uses = [_touched(step) for piece in lowered.pieces for step in piece.steps]
+    uses = [_touched(step) for segment in lowered.segments for step in segment.steps]
 
     def room(size: int) -> int:
         return size if profile is None else room_for(size, profile)
@@ -53,21 +52,21 @@ def assemble(
         {name: value.descriptor for name, value in graph.inputs.items()},
         {name: value.descriptor for name, value in graph.outputs.items()},
         slots,
-        _segments(lowered.pieces, slots),
+        tuple(_finished(segment, slots) for segment in lowered.segments if segment.steps),
         setup,
         tuple(value.descriptor for value in lowered.constants),
         plan.arenas,
         plan.host_size,
         bytes(lowered.params),
         tuple(lowered.origins),
-        compiled=None if compiled is None else skeleton(compiled, lowered.constants),
+        compiled=None if compiled is None else without_weights(compiled, lowered.constants),
     )
     return with_report(program, graph.folded), Constants(map(_reference, lowered.constants))
 
 
-def skeleton(graph: Graph, constants: Sequence[Value]) -> Graph:
-    """The graph with numbers in place of its constants: their ``source`` is the index among
-    ``constants``. What isn't among these, small numbers in the kernels' code, stays."""
+def without_weights(graph: Graph, constants: Sequence[Value]) -> Graph:
+    """The graph with numbers in place of its constants: their ``source`` is the index in
+    ``constants``. Other constants, small numbers in the kernels' code, stay."""
     numbers = {value: number for number, value in enumerate(constants)}
     bare = {value: Value(value.descriptor, source=number) for value, number in numbers.items()}
     nodes = tuple(
@@ -90,22 +89,16 @@ def _touched(step: DispatchStep | CopyStep | CpuStep) -> list[int]:
     return [place.slot for place, _, _ in step.accesses()]
 
 
-def _segments(pieces: Iterable[Piece], slots: Sequence[Slot]) -> tuple[Segment, ...]:
-    segments: list[Segment] = []
-    filled = (piece for piece in pieces if piece.steps)
-    for on_host, run in itertools.groupby(filled, lambda piece: piece.on_host):
-        steps = [step for piece in run for step in piece.steps]
-        if on_host:
-            segments.append(HostSegment(tuple(steps)))
-        else:
-            segments.append(DeviceSegment(with_barriers(slots, steps)))
-    return tuple(segments)
+def _finished(segment: OpenSegment, slots: Sequence[Slot]) -> Segment:
+    if segment.on_host:
+        return HostSegment(tuple(segment.steps))
+    return DeviceSegment(with_barriers(slots, segment.steps))
 
 
 def _set_up(
     parts: Iterable[SetupPart], slots: tuple[Slot, ...], room: Callable[[int], int]
 ) -> tuple[tuple[SetupPart, ...], tuple[Slot, ...]]:
-    """Scratch memory and barriers for the parts of the set-up."""
+    """The parts of the set-up with scratch memory and barriers, and the slots."""
     finished = []
     for part in parts:
         places: list[Range] = [place for step in part.steps for place, _, _ in step.accesses()]

@@ -43,13 +43,13 @@ PASSES = (*DEVICE_PASSES, *HOST_PASSES, *KERNEL_PASSES, ORDER)
 
 @dataclass(frozen=True)
 class Target:
-    """What a graph is compiled for: ``profile`` None is the CPU device.
+    """The target of a compilation; ``profile`` None is the CPU device.
 
-    ``available`` says whether a shader can be had (pack, cache or compiler); ``refused`` which the
-    GLSL compiler or the driver has refused, and why; ``has_compiler``
-    whether kernels made for this graph alone may be used. ``skip`` names passes to leave out,
-    ``dump`` a folder for the texts of the graphs. ``tuned``: schedules that measurements chose.
-    ``watch`` is called with a pass's name and the graph after it.
+    ``available``: whether a shader is available (from the archive, the cache or the compiler).
+    ``refused``: the modules and pipelines that the GLSL compiler or the driver refused, and why.
+    ``has_compiler``: whether kernels for this graph can be compiled. ``skip``: passes to leave out.
+    ``dump``: a folder for the texts of the graphs. ``tuned``: schedules chosen by measurements.
+    ``after_pass`` is called with a pass's name and the graph after it.
     """
 
     profile: DeviceProfile | None
@@ -60,16 +60,16 @@ class Target:
     dump: Path | None = None
     tuned: Mapping[tuple[str, str], Schedule] = field(default_factory=dict)
     refused: Refused = field(default_factory=dict)
-    watch: Callable[[str, Any], None] | None = None
+    after_pass: Callable[[str, Any], None] | None = None
 
 
 def check_skip(names: Collection[str]) -> None:
-    """ValueError where a name is no pass, or one that can't be left out."""
+    """ValueError if a name is no pass, or a pass that can't be left out."""
     check_skipped(names, PASSES)
 
 
 def check_forced(names: Collection[str]) -> None:
-    """ValueError where a name to place on the CPU is no operator."""
+    """ValueError if a name to place on the CPU is no operator."""
     for name in names:
         if name not in OPERATORS:
             raise ValueError(
@@ -78,8 +78,8 @@ def check_forced(names: Collection[str]) -> None:
 
 
 def compile_program(graph: Graph, target: Target) -> tuple[Program, Constants]:
-    """The program and what its constants are. ValueError where ``force_cpu`` names no operator or
-    ``skip`` no optional pass, OSError where the texts can't be written."""
+    """The program and its constants. ValueError if ``force_cpu`` names no operator or ``skip`` no
+    optional pass, OSError if the texts can't be written."""
     start = time.perf_counter()
     compilation = _compilation(target)
     graph = _placed(graph, compilation)
@@ -94,9 +94,9 @@ def compile_program(graph: Graph, target: Target) -> tuple[Program, Constants]:
 
 
 def kernels_of(graph: Graph, target: Target) -> list[KernelNode]:
-    """The kernels that a graph becomes on a device, with nothing packed or scheduled yet. Raises as
+    """The kernels of a graph on a device, before packing and scheduling. Raises as
     ``compile_program``."""
-    compilation = _compilation(replace(target, dump=None, watch=None))
+    compilation = _compilation(replace(target, dump=None, after_pass=None))
     return kernel_nodes(_placed(graph, compilation), compilation)
 
 
@@ -112,7 +112,7 @@ def _compilation(target: Target) -> Compilation:
         refused=target.refused,
         tuned=target.tuned,
         dump=None if target.dump is None else Dump.within(target.dump),
-        watch=target.watch,
+        after_pass=target.after_pass,
     )
 
 
@@ -120,6 +120,6 @@ def _placed(graph: Graph, compilation: Compilation) -> Graph:
     """The graph after the passes over graphs: each node on the device or the CPU."""
     passes = HOST_PASSES if compilation.profile is None else DEVICE_PASSES
     graph = run_passes(passes, graph, compilation, clean=remove_dead_code)
-    if not compilation.verify:  # or else it is verified already
+    if not compilation.verify:  # otherwise it is verified already
         graph.verify()
     return graph

@@ -1,4 +1,4 @@
-"""The graph that a program was compiled of, and where its constants are once it is set up."""
+"""The graph that a program was compiled from, and the slots of its constants after set-up."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .program import CompiledText, Originals, Program
 
 
 @dataclass(frozen=True)
-class Written:
-    """A program's graph as text, whose constants ``tensor(n)`` are those of ``originals``."""
+class GraphText:
+    """A program's graph as text. Its constants ``tensor(n)`` are numbers into ``originals``."""
 
     graph: CompiledText
     originals: Originals
 
 
 def compiled_graph(program: Program) -> Graph | None:
-    """The graph, whose constants have numbers into ``Program.originals`` for sources; None where
-    the program doesn't know it. ValueError where its text is not what ``written`` makes."""
+    """The graph, whose constants have numbers into ``Program.originals`` as sources; None if the
+    program doesn't have it. ValueError if its text was not written by ``graph_text``."""
     text = program.compiled
     if not isinstance(text, CompiledText):
         return text
@@ -38,13 +38,13 @@ def compiled_graph(program: Program) -> Graph | None:
     return graph
 
 
-def written(program: Program) -> Written | None:
+def graph_text(program: Program) -> GraphText | None:
     """The graph as text, for files."""
     graph = program.compiled
     if graph is None:
         return None
     if isinstance(graph, CompiledText):
-        return Written(graph, program.originals)
+        return GraphText(graph, program.originals)
     arrays: dict[str, np.ndarray] = {}
     numbers: list[int] = []
     for value in graph.constants():
@@ -54,14 +54,14 @@ def written(program: Program) -> Written | None:
             arrays[digest(value.descriptor, value.data)] = value.data
     text = CompiledText(str(graph), arrays)
     if not program.originals:
-        return Written(text, tuple(((number, ""),) for number in numbers))
-    return Written(text, tuple(program.originals[number] for number in numbers))
+        return GraphText(text, tuple(((number, ""),) for number in numbers))
+    return GraphText(text, tuple(program.originals[number] for number in numbers))
 
 
-def places(program: Program) -> tuple[tuple[tuple[int, str], ...], ...]:
-    """By the numbers that the graph gives its constants: the slots that hold each once the program
-    is set up, with the names of their packings, "" for the elements as they are. Several packed
-    slots may hold a part each; none, where nothing needs the constant."""
+def constant_slots(program: Program) -> tuple[tuple[tuple[int, str], ...], ...]:
+    """The slots that hold each constant of the graph after set-up, by the graph's numbers, with the
+    names of their packings ("" for unchanged elements). Several packed slots may each hold a part;
+    a constant that nothing needs has no slot."""
     slot_of = {slot.index: n for n, slot in enumerate(program.slots) if slot.kind == "constant"}
     read = program.resident_constants() | program.host_constants()
     packed: dict[int, list[tuple[int, str]]] = {}
@@ -90,9 +90,9 @@ def places(program: Program) -> tuple[tuple[tuple[int, str], ...], ...]:
     )
 
 
-def moved(program: Program, numbers: Mapping[int, int]) -> Originals:
-    """``Program.originals`` for a program whose constants are what lay in these slots."""
+def renumbered_originals(program: Program, numbers: Mapping[int, int]) -> Originals:
+    """``Program.originals`` for a program whose constants are the contents of these slots."""
     return tuple(
         tuple((numbers[slot], packing) for slot, packing in place if slot in numbers)
-        for place in places(program)
+        for place in constant_slots(program)
     )

@@ -1,4 +1,4 @@
-"""What a program's constants are: references to their bytes, let go of once those are in place."""
+"""References to the bytes of a program's constants, released once these are on the device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class HostArray:
-    """Elements in host memory, read-only and dense. Those of equal ``key`` are equal."""
+    """Elements in host memory, read-only and dense. Equal keys mean equal elements."""
 
     data: np.ndarray
     key: str | None = None
@@ -27,7 +27,7 @@ class TensorStorage:
 
 
 class MappedFile:
-    """A file's bytes as they are now, and which file it is, as it was last written."""
+    """A file's current bytes, and its identity, which includes the time of the last write."""
 
     def __init__(self, path: Path) -> None:
         with open(path, "rb") as file:
@@ -40,8 +40,8 @@ class MappedFile:
 
 @dataclass(frozen=True)
 class FileRange:
-    """``length`` bytes of a file from ``offset`` on, which must not change meanwhile. ``mapped``:
-    the file, where it is mapped already: then it may be gone from its folder."""
+    """``length`` bytes of a file from ``offset`` on. The file must not change while it is in use.
+    ``mapped``: the file if it is mapped already; then it may be deleted."""
 
     path: Path
     offset: int
@@ -55,8 +55,8 @@ Reference = HostArray | TensorStorage | FileRange
 class Constants:
     """References by the numbers that a program gives its constants.
 
-    What loads a program calls ``release`` for each constant as soon as its bytes are where they are
-    needed; then nothing here keeps them alive, and asking for them again is a LookupError.
+    The loader of a program calls ``release`` for each constant when its bytes are in place. Then
+    nothing here keeps them alive, and reading the constant again is a LookupError.
     """
 
     def __init__(self, references: Iterable[Reference] = ()) -> None:
@@ -72,18 +72,18 @@ class Constants:
         return reference
 
     def storage(self, number: int) -> Any:
-        """The memory of the constant tensor that it is, or None."""
+        """The memory of a constant tensor; None for other constants."""
         reference = self[number]
         return reference.storage if isinstance(reference, TensorStorage) else None
 
     def shared(self, number: int) -> bool:
-        """Whether other graphs may have the same elements on the device."""
+        """Whether the constant may share device memory with other graphs."""
         reference = self[number]
         return isinstance(reference, HostArray) and reference.key is not None
 
     def read(self, number: int) -> np.ndarray:
-        """The bytes of a constant in host memory or in a file, which is mapped, not read: a flat
-        uint8 array. TypeError for a constant tensor; ValueError when the file ends before."""
+        """The bytes of a constant in host memory or in a file, which is mapped: a flat uint8 array.
+        TypeError for a constant tensor; ValueError if the file is too short."""
         reference = self[number]
         match reference:
             case HostArray(data):
@@ -97,9 +97,9 @@ class Constants:
         raise TypeError(f"constant {number} is a constant tensor; its bytes are on the device")
 
     def identity(self, number: int) -> Any:
-        """What tells this constant from others, for what is derived from it: an object that can be
-        referred to weakly, or what is compared by value: the key that it was given; for a range of
-        a file the range, and which file it is in, as it was last written."""
+        """The identity of this constant, for caches of data derived from it. It is an object that
+        can be referred to weakly, or a value: the constant's key, or for a range of a file the
+        range and the file's identity."""
         match self[number]:
             case HostArray(data, key):
                 return data if key is None else key
@@ -109,8 +109,8 @@ class Constants:
                 return part, (part.mapped or MappedFile(path)).identity
 
     def share(self, known: MutableMapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Refer to the bytes that ``known`` has under the keys of constants in host memory; those
-        that it lacks are added. What is returned keeps them there, where references are weak."""
+        """Use the bytes that ``known`` has under the keys of constants in host memory, and add the
+        missing ones. The arrays returned keep the entries of a weak mapping alive."""
         kept = []
         for number, reference in enumerate(self._references):
             if isinstance(reference, HostArray) and reference.key is not None:
@@ -121,5 +121,5 @@ class Constants:
         return kept
 
     def release(self, number: int) -> None:
-        """Let go of one constant. Calling it again does nothing."""
+        """Release one constant. Calling it again does nothing."""
         self._references[number] = None

@@ -1,4 +1,4 @@
-"""Where barriers are needed: accesses since the last one, by location."""
+"""Placement of barriers, by the accesses to each location since the last barrier."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from .program import BarrierStep, CopyStep, DeviceStep, DispatchStep, Range, Slot
 
-# Past so many accesses a barrier costs less than the search for overlaps.
+# With more accesses than this, a barrier costs less than the search for overlaps.
 _MAX_TRACKED = 256
 
 
 class Location(NamedTuple):
-    """Bytes of one piece of memory: slots that share memory share ``space`` and ``key``."""
+    """A range of bytes in memory. Slots that share memory have the same ``space`` and ``key``."""
 
     space: str
     key: str | int
@@ -21,14 +21,15 @@ class Location(NamedTuple):
 
 
 class HazardTracker:
-    """Feed it each step's reads and writes in order; it says when a barrier must come before."""
+    """Takes the reads and writes of each step in order; tells which need a barrier before them."""
 
     def __init__(self) -> None:
         self._spans: dict[tuple[str, str | int], list[tuple[int, int, bool]]] = {}
         self._count = 0
 
     def step(self, reads: Iterable[Location], writes: Iterable[Location]) -> bool:
-        """Whether the step conflicts with one since the last barrier (which then is assumed)."""
+        """Whether the step conflicts with one since the last barrier. If so, the tracker assumes a
+        barrier before it."""
         accesses = [(place, False) for place in reads] + [(place, True) for place in writes]
         conflict = self._count > _MAX_TRACKED or any(
             start < place.offset + place.size and place.offset < end and (write or wrote)
@@ -50,7 +51,7 @@ class HazardTracker:
 
 
 def location(slots: Sequence[Slot], place: Range) -> Location:
-    """Where a range of a slot lies."""
+    """The location of a range of a slot."""
     slot = slots[place.slot]
     key = slot.name if slot.kind in ("input", "output") else slot.index
     return Location(slot.kind, key, slot.offset + place.offset, place.size)

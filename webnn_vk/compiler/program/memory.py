@@ -1,4 +1,4 @@
-"""Memory planning: where slots lie, by exact liveness."""
+"""Memory planning: places for slots, by exact liveness."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from webnn_vk.support.integers import round_up
 from .arena import ArenaPlanner, Life, WholeBlocks, liveness_bound, placed_within
 from .program import Slot
 
-# An arena is good enough that exceeds what lives at one time by less than one part in so many.
+# An arena is good enough if it exceeds the bytes alive at one time by at most 1/50.
 _GOOD_ENOUGH = 50
-# Pairs of slots looked at for a better one: some 100 ms. For more slots than these allow once, none
-# is looked for.
+# Pairs of slots to compare in search of a better arena: about 100 ms. With so many slots that one
+# plan takes more pairs, there is no search.
 _PAIRS = 1 << 20
 
 
@@ -24,7 +24,7 @@ def _aligned(size: int) -> int:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The slots with their places, and the sizes in bytes of what they share."""
+    """The slots with their places, and the sizes in bytes of the memory that they share."""
 
     slots: tuple[Slot, ...]
     arenas: tuple[int, ...]
@@ -41,15 +41,15 @@ def plan_memory(
 ) -> MemoryPlan:
     """Places for the slots of kind "arena" and "host".
 
-    ``uses`` lists the slots touched at each point in time, in order. A slot of the arena has its
-    memory from the first of them to the last, at both of which it shares it with no other. "host"
-    slots keep theirs: CPU steps may hold on to what they have read there. MemoryError when a slot
-    exceeds ``block_limit`` bytes, the most that one allocation may have. ``whole``: a slot has a
-    block of its own while it lives, from its first byte on (``DeviceProfile.whole_bindings``).
-    ``room``: bytes to set apart for so many (``driver.resources.room_for``).
+    ``uses`` lists the slots touched at each point in time, in order. A slot of the arena owns its
+    memory from its first use to its last, inclusive. "host" slots keep their memory, since CPU
+    steps may hold on to arrays read there. MemoryError if a slot exceeds ``block_limit`` bytes, the
+    device's largest allocation. ``whole``: a slot has a whole block while it is alive
+    (``DeviceProfile.whole_bindings``). ``room``: the bytes to reserve for a size
+    (``driver.resources.room_for``).
 
-    Places are found in the order of time, and by size where that leaves gaps; the smaller arena
-    is taken.
+    Places are found in the order of time and, if that leaves gaps, in the order of sizes; the
+    smaller arena is used.
     """
     times = [dict.fromkeys(touched) for touched in uses]
     last = {slot: time for time, touched in enumerate(times) for slot in touched}
@@ -57,7 +57,7 @@ def plan_memory(
     arena = WholeBlocks(limit) if whole else ArenaPlanner(limit)
     placed = list(slots)
     known: set[int] = set()
-    # What follows on a slot lies behind its texel views; where there is no room for that, at once.
+    # The next slot begins after this slot's texel views, unless the limit leaves no room for them.
     rooms = [room(slot.size) for slot in slots]
     rooms = [
         slot.size if whole or wanted > limit else wanted
@@ -87,8 +87,8 @@ def _placed_tighter(
     placed: list[Slot], times: Sequence[Iterable[int]], last: dict[int, int], arenas: list[int],
     rooms: Sequence[int],
 ) -> None:
-    """Give the slots of an arena that is larger than what lives at one time other places in it,
-    and make it smaller, where these need less."""
+    """If an arena is larger than the bytes alive at one time, look for other places for its slots,
+    and use them if they need less."""
     slots = [slot for slot in last if placed[slot].kind == "arena"]
     if len(arenas) != 1 or len(slots) ** 2 > _PAIRS:
         return
@@ -111,8 +111,8 @@ def _placed_tighter(
 def stack_scratch(
     slots: Sequence[Slot], wanted: Iterable[int], room: Callable[[int], int] = _aligned
 ) -> tuple[tuple[Slot, ...], int]:
-    """The slots with the ``wanted`` ones, scratch of one set-up part, one behind the other; and
-    the bytes that they take together. ``room`` as in ``plan_memory``."""
+    """The slots, with the ``wanted`` ones (scratch of one set-up part) placed one after the other,
+    and their total bytes. ``room`` as in ``plan_memory``."""
     placed, size = list(slots), 0
     for number in wanted:
         placed[number] = replace(placed[number], offset=size)

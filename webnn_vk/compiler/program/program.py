@@ -1,4 +1,4 @@
-"""A program: what runs at set-up and at each dispatch, as plain data.
+"""A program: the steps that run at set-up and at each dispatch, as plain data.
 
 Memory is numbered *slots*, work is *steps* that name ranges of slots. No step refers to a
 graph, a device or an array: constants are numbers into a ``Constants`` store beside the program,
@@ -8,9 +8,9 @@ operators of CPU steps are names. So one program serves many contexts and can be
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from webnn_vk.codegen.spec import KernelSpec
 from ..ir import Graph
 from ..types.data_types import MLOperandDescriptor
 from .report import GraphReport
+
+T = TypeVar("T")
 
 #: Kinds of slots; see ``Slot``.
 KINDS = (
@@ -31,17 +33,17 @@ class Slot:
     """One piece of memory of ``size`` bytes (padded to whole vectors).
 
     ``kind``
-      * "input", "output": the tensor that a dispatch gives for ``name``
+      * "input", "output": the tensor given to a dispatch for ``name``
       * "constant": number ``index`` of the constants
-      * "packed": what part ``index`` of the set-up fills
+      * "packed": filled by part ``index`` of the set-up
       * "arena": ``offset`` in block ``index`` of the memory that intermediates share
       * "scratch": ``offset`` in the memory that lasts for part ``index`` of the set-up
-      * "params": the parameters of kernels that exceed the push constants, those of the program
-        from ``offset`` on
+      * "params": parameters that exceed the push constants, from ``offset`` of the program's
+        ``params`` on
       * "host": ``offset`` in the memory that device copies and CPU steps share
-      * "array": a result that only CPU steps read, wherever they put it
+      * "array": a result that only CPU steps read, anywhere in host memory
 
-    ``descriptor``: of the tensor in it, for pictures; programs from files don't know it.
+    ``descriptor`` of the tensor in the slot, for pictures; programs from files don't have it.
     """
 
     kind: str
@@ -63,18 +65,26 @@ class Range:
 
 @dataclass(frozen=True)
 class Origin:
-    """What steps come from, for reports: operators with their labels, device and reason."""
+    """The origin of steps, for reports: operators with their labels, device and reason."""
 
     operators: tuple[str, ...]
     device: str
     reason: str
 
 
+def buffer_accesses(spec: KernelSpec, bindings: Iterable[T]) -> Iterator[tuple[T, bool, bool]]:
+    """(binding, whether it is read, whether it is written) of every buffer of a kernel."""
+    bound = iter(bindings)
+    for buffer in spec.buffers:
+        for _ in range(buffer.portions):
+            yield next(bound), "r" in buffer.access, "w" in buffer.access
+
+
 @dataclass(frozen=True)
 class DispatchStep:
     """One compute dispatch: pipeline by (spec, constants), descriptors by range. ``bindings``
     follow the spec's buffers, then the parameter memory if there is any. ``origin`` is a number
-    into the program's origins; ``flops`` and ``bytes`` are this dispatch's own."""
+    into the program's origins; ``flops`` and ``bytes`` are of this dispatch."""
 
     spec: KernelSpec
     constants: tuple[tuple[int, bytes], ...]
@@ -89,10 +99,7 @@ class DispatchStep:
 
     def accesses(self) -> Iterator[tuple[Range, bool, bool]]:
         """(range, whether it is read, whether it is written) of every buffer."""
-        bindings = iter(self.bindings)
-        for buffer in self.spec.buffers:
-            for _ in range(buffer.portions):
-                yield next(bindings), "r" in buffer.access, "w" in buffer.access
+        return buffer_accesses(self.spec, self.bindings)
 
 
 @dataclass(frozen=True)
@@ -110,7 +117,7 @@ class CopyStep:
 
 @dataclass(frozen=True)
 class BarrierStep:
-    """What follows sees the memory effects of what came before."""
+    """Steps after the barrier see the memory effects of the steps before it."""
 
 
 DeviceStep = DispatchStep | CopyStep | BarrierStep
@@ -146,8 +153,8 @@ class DeviceSegment:
 
 @dataclass(frozen=True)
 class HostSegment:
-    """Steps that the CPU takes while the device rests. Copies occur on the CPU device only, where
-    every slot is host memory."""
+    """Steps of the CPU, while the device is idle. Copies occur only on the CPU device, where every
+    slot is host memory."""
 
     steps: tuple[CpuStep | CopyStep, ...]
 
@@ -157,9 +164,9 @@ Segment = DeviceSegment | HostSegment
 
 @dataclass(frozen=True)
 class SetupPart:
-    """Steps that fill the slot ``target`` once, from one constant and with ``scratch`` bytes of
-    memory of their own. Parts with an equal, not empty ``packing`` make the same of the same
-    constant: graphs share their result."""
+    """Steps that fill the slot ``target`` once, from one constant, with ``scratch`` bytes of
+    scratch memory. Parts with the same non-empty ``packing`` compute the same result from the same
+    constant: graphs share it."""
 
     target: int
     constant: int
@@ -188,10 +195,10 @@ class Program:
     intermediates and border copies share; ``params`` is the content of the "params" slot. A program
     for the CPU device has one HostSegment.
 
-    ``compiled`` is the graph that it was made of, with numbers for its constants (see
-    ``assemble.skeleton``); of a program from a file its text. ``originals`` says which constants of
-    the program hold those of the graph, by their numbers there, and with which packing, "" for the
-    elements as they are; where it is empty, they are the same.
+    ``compiled`` is the graph that the program was compiled from, with numbers for its constants
+    (see ``assemble.without_weights``), or the graph's text if the program was read from a file.
+    ``originals`` says, by the constants' numbers in that graph, which constants of the program hold
+    them and with which packing ("" for unchanged elements). If it is empty, the numbers are equal.
     """
 
     inputs: Mapping[str, MLOperandDescriptor]
@@ -224,7 +231,7 @@ class Program:
 
     @property
     def dispatches(self) -> Iterator[DispatchStep]:
-        """Every dispatch, those of the set-up first."""
+        """Every dispatch; the dispatches of the set-up come first."""
         for part in self.setup:
             yield from (step for step in part.steps if isinstance(step, DispatchStep))
         yield from (step for step in self.device_steps if isinstance(step, DispatchStep))

@@ -1,4 +1,4 @@
-"""What was compiled, as data (``graph.report()``)."""
+"""The result of a compilation, as data (``graph.report()``)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from webnn_vk.support.mixins import html_table
 
 @dataclass(frozen=True)
 class ReportLine:
-    """One dispatch, CPU operator or copy. ``device`` says who does it; ``kernel`` is "copy" for
-    copies between device and CPU, whose ``variant`` names the direction. ``groups`` are a
-    dispatch's workgroups; ``flops`` and ``bytes`` its own."""
+    """One dispatch, CPU operator or copy, on ``device``. ``kernel`` is "copy" for copies between
+    device and CPU; their ``variant`` names the direction. ``groups`` are a dispatch's workgroups;
+    ``flops`` and ``bytes`` are of this line."""
 
     operators: tuple[str, ...]
     device: str
@@ -27,8 +27,8 @@ class ReportLine:
 @dataclass(frozen=True)
 class ReportStep:
     """One step: ``operators`` are the names with labels that it computes, ``reason`` says why it
-    runs where it does, ``flops`` and ``bytes`` count one run. ``kernel`` and ``variant`` are those
-    of its first dispatch; ``parts`` has a line for each."""
+    runs where it does, ``flops`` and ``bytes`` count one run. ``kernel`` and ``variant`` are of its
+    first dispatch; ``parts`` has a line for each dispatch."""
 
     operators: tuple[str, ...]
     device: str
@@ -43,10 +43,10 @@ class ReportStep:
 
 @dataclass(frozen=True, repr=False)
 class GraphReport:
-    """``steps`` in order of execution; ``lines`` are their dispatches and CPU operators with the
-    copies between; ``setup`` is what runs once, at load; ``folded`` names what was computed at
-    build time. Sizes in bytes: ``arena_bytes`` of intermediates, ``weight_bytes`` of constants as
-    they are kept, ``packed_bytes`` of it in a kernel's own layout. ``build_seconds`` by stage.
+    """``steps`` in order of execution; ``lines``: their dispatches and CPU operators, and the
+    copies between them; ``setup``: the lines that run once, at load; ``folded``: the nodes
+    computed at build time. Sizes in bytes: ``arena_bytes`` of intermediates, ``weight_bytes`` of
+    constants as stored, ``packed_bytes`` of them in a kernel's layout. ``build_seconds`` by stage.
     ``print(report)`` shows a table."""
 
     steps: tuple[ReportStep, ...] = ()
@@ -119,7 +119,7 @@ def _cells(line: ReportLine) -> tuple[str, ...]:
 def _table(lines: Sequence[ReportLine]) -> list[str]:
     rows = [_cells(line) for line in lines]
     widths = [min(48, max(len(r[i]) for r in [_HEAD, *rows])) for i in range(len(_HEAD))]
-    # The reason stands last and is shown in full.
+    # The reason is the last column and is shown in full.
     widths[-1] = max(len(r[-1]) for r in [_HEAD, *rows])
     return [
         "  ".join(cell[:w].ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()

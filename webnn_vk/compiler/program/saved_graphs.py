@@ -1,8 +1,8 @@
-"""Graphs saved under keys in a folder of the user's: ``context.save_graph`` and its companions.
+"""Graphs saved under keys in a folder of the user: ``context.save_graph`` and related methods.
 
-A key has one small file, the entry, that names a folder with the program, and says for which device
-and version it was saved and what the files hash to. Saving writes a new folder and then replaces
-the entry: whoever loads meanwhile sees the one graph or the other.
+Each key has a small file, the entry, with the name of the program's folder, the device and version
+it was saved for, and the hashes of its files. Saving writes a new folder and then replaces the
+entry: a process that loads at the same time gets the old graph or the new one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from . import serial
 
 _FORMAT, _VERSION = "webnn_vk saved graph", 1
 _MAX_KEY = 65536
-#: Folders that no entry names are what interrupted saving left, once they are so old, in seconds.
+#: Folders without an entry that are older than this, in seconds, are left from interrupted saving.
 _ABANDONED = 3600.0
 # What may differ between two runs on one device.
 _IDLE = ("note", "memory_heaps", "memory_types")
@@ -36,16 +36,16 @@ _IDLE = ("note", "memory_heaps", "memory_types")
 
 @dataclass(frozen=True)
 class SavedGraphs:
-    """The graphs in ``folder`` (None: there is none to use), as a context on the device of
-    ``profile`` (None: the CPU device) of this ``version`` of the library sees them."""
+    """The graphs in ``folder`` (None: there is no folder), for a context on the device of
+    ``profile`` (None: the CPU device) with this ``version`` of the library."""
 
     folder: Path | None
     profile: DeviceProfile | None
     version: str
 
     def save(self, key: str, write: Callable[[Path], None], unused: frozenset[str]) -> None:
-        """Keep what ``write`` puts into the folder that it gets. NotSupportedError without a
-        folder, OperationError where the files can't be written."""
+        """Save the files that ``write`` writes into the folder that it is given. NotSupportedError
+        without a folder, OperationError if the files can't be written."""
         root = self._root("save_graph", create=True)
         entry = root / _entry_name(key)
         folder = root / uuid.uuid4().hex
@@ -70,8 +70,8 @@ class SavedGraphs:
         self._sweep(root)
 
     def load(self, key: str) -> tuple[serial.Loaded, frozenset[str]]:
-        """The program saved under a key, with the names of its unused inputs. NotSupportedError
-        with the reason why there is none that can be used here."""
+        """The program saved under a key, with the names of its unused inputs. NotSupportedError,
+        with the reason, if there is none that can be used here."""
         what = f"load_graph: {_shown(key)}"
         root = self._root("load_graph")
         for attempt in (1, 2):
@@ -90,7 +90,7 @@ class SavedGraphs:
                 _check_modules(loaded)
                 return loaded, frozenset(map(str, about["unused"]))
             except FileNotFoundError as error:
-                # Replaced by another process between the entry and the files: look again.
+                # Another process replaced the graph after the entry was read: try again.
                 if attempt == 2:
                     raise NotSupportedError(f"{what}: its files are gone: {error}") from error
             except (ValueError, KeyError, TypeError, OSError) as error:
@@ -104,8 +104,8 @@ class SavedGraphs:
         return sorted(about["key"] for _, about in self._entries(self._root("list_graphs")))
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of each graph in the folder by its key, those of other devices too. Raises as
-        ``keys``."""
+        """Bytes of each graph in the folder by its key, including graphs for other devices. Raises
+        as ``keys``."""
         root = self._root("list_graphs")
         found = {}
         for _, about in self._entries(root):
@@ -115,7 +115,7 @@ class SavedGraphs:
         return found
 
     def damaged(self) -> dict[str, str]:
-        """The graphs whose files are not those that were saved: the reason by key. Raises as
+        """The graphs whose files have changed since they were saved: the reason by key. Raises as
         ``keys``."""
         root, found = self._root("list_graphs"), {}
         for entry, about in self._entries(root):
@@ -145,7 +145,7 @@ class SavedGraphs:
             shutil.rmtree(root / about["folder"], ignore_errors=True)
 
     def _root(self, what: str, create: bool = False) -> Path:
-        """The folder, which must belong to the user alone: what is in it runs on the device."""
+        """The folder. No other user may write to it, since its programs run on the device."""
         if self.folder is None:
             raise NotSupportedError(f"{what}: there is no cache folder (WEBNN_VK_CACHE=off)")
         try:
@@ -198,7 +198,7 @@ class SavedGraphs:
                 yield path, about
 
     def _sweep(self, root: Path) -> None:
-        """Remove what was never finished, or whose removal was not."""
+        """Remove folders whose saving or removal was interrupted."""
         named = {about["folder"] for _, about in self._entries(root)}
         for path in root.iterdir():
             with contextlib.suppress(OSError, ValueError):
@@ -225,7 +225,7 @@ def _entry_name(key: str) -> str:
 
 
 def _read_entry(path: Path) -> dict[str, Any] | None:
-    """An entry, None for what is none."""
+    """The entry in a file; None if it is no entry."""
     try:
         about = json.loads(path.read_bytes())
         uuid.UUID(about["folder"])  # a name of ours, not a path

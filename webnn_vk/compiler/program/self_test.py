@@ -16,9 +16,9 @@ from .program import Program
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class SelfTest:
     """``program``, run on ``inputs`` by name, has to write exactly ``expected`` to its output
-    "out". Trials of equal ``key`` show the same."""
+    "out". Tests with equal keys are the same."""
 
     key: Tiling
     program: Program
@@ -27,17 +27,17 @@ class Trial:
     expected: np.ndarray
 
 
-def tried_kernels(program: Program) -> set[Tiling]:
-    """The keys of the trials that a program asks for."""
+def self_test_keys(program: Program) -> set[Tiling]:
+    """The keys of the self-tests for the kernels of a program."""
     return {
         tiling for step in program.dispatches
         for tiling in tilings_of(step.kernel, step.spec, step.constants)
     }
 
 
-def trials(keys: set[Tiling], profile: DeviceProfile) -> Iterator[Trial]:
-    """The trials of these keys on a device."""
+def self_tests(keys: set[Tiling], profile: DeviceProfile) -> Iterator[SelfTest]:
+    """The self-tests with these keys on a device."""
     for key in sorted(keys, key=str):
         graph, inputs, expected = trial(key, profile)
         program, constants = assemble(graph, profile)
-        yield Trial(key, program, constants, inputs, expected)
+        yield SelfTest(key, program, constants, inputs, expected)

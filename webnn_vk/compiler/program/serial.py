@@ -1,9 +1,9 @@
 """A program in files: ``program.json`` for its structure, ``program.bin`` for bytes.
 
-The bytes are those of parameters, push constants, constants and, where they are given, the kernels'
-SPIR-V; reading maps them, so that weights go from the file to the device without a copy in between.
-What is read is not trusted: anything that is not exactly as written here is a ValueError that says
-what. No code of the host's is stored, only names.
+``program.bin`` holds parameters, push constants, constants and, if given, the kernels' SPIR-V. It
+is mapped for reading, so that weights go from the file to the device without a copy in between.
+The files are not trusted: anything that could not have been written here is a ValueError with the
+reason. No host code is stored, only names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.support.integers import round_up
 
 from ..types.data_types import DATA_TYPES, MLOperandDescriptor, check_dimensions
-from .compiled import written
+from .compiled import graph_text
 from .constants import Constants, FileRange, MappedFile
 from .program import (
     BarrierStep,
@@ -60,9 +60,9 @@ def save(
     fetch: Fetch | None = None,
     modules: Modules | None = None,
 ) -> None:
-    """Write a program and its constants to a folder that exists. ``fetch`` reads constants that are
+    """Write a program and its constants to an existing folder. ``fetch`` reads constants that are
     tensors (TypeError without it); LookupError for constants that were released. ``modules``: the
-    SPIR-V of all its kernels, to be written with it."""
+    SPIR-V of all its kernels, to store with it."""
     with open(folder / DATA, "wb") as file:
         writer = _Writer(program, file)
         text = writer.program(constants, fetch, modules)
@@ -71,7 +71,7 @@ def save(
 
 @dataclass(frozen=True)
 class Loaded:
-    """What ``save`` wrote: ``modules`` is None when it was given none."""
+    """A program read from files. ``modules`` is None if it was saved without them."""
 
     program: Program
     constants: Constants
@@ -79,8 +79,8 @@ class Loaded:
 
 
 def load(folder: Path) -> Loaded:
-    """The program that ``save`` wrote. ValueError for what it did not write, OSError for files that
-    can't be read."""
+    """The program that ``save`` wrote. ValueError if ``save`` did not write the files, OSError if
+    they can't be read."""
     try:
         text = json.loads((folder / TEXT).read_text("utf-8"))
         reader = _Reader(folder / DATA)
@@ -116,7 +116,7 @@ class _Writer:
             "inputs": {name: _descriptor(d) for name, d in program.inputs.items()},
             "outputs": {name: _descriptor(d) for name, d in program.outputs.items()},
             "constants": stored,
-            "slots": [_slot_row(slot) for slot in program.slots],
+            "slots": [[s.kind, s.size, s.name, s.index, s.offset] for s in program.slots],
             "arenas": list(program.arenas),
             "host_size": program.host_size,
             "params": self._bytes(program.params),
@@ -141,7 +141,7 @@ class _Writer:
         }
 
     def _compiled(self) -> dict[str, Any] | None:
-        known = written(self._program)
+        known = graph_text(self._program)
         if known is None:
             return None
         arrays = {
@@ -268,7 +268,7 @@ class _Reader:
         return with_report(program, tuple(folded)), store
 
     def _compiled(self, data: Any, count: int) -> tuple[CompiledText | None, Originals]:
-        """The graph's text is read when someone wants the graph."""
+        """The graph's text and arrays. The text is parsed when the graph is needed."""
         if data is None:
             return None, ()
         (text,) = _row([data["graph"]], str)
@@ -387,10 +387,6 @@ def _named(data: Any) -> Mapping[str, MLOperandDescriptor]:
     if not isinstance(data, dict):
         raise ValueError(f"{data!r} is no object")
     return {name: _described(*_row(row, str, list)) for name, row in data.items()}
-
-
-def _slot_row(slot: Slot) -> list[Any]:
-    return [slot.kind, slot.size, slot.name, slot.index, slot.offset]
 
 
 def _origin(data: Any) -> Origin:

@@ -1,9 +1,9 @@
 """Step lowering: the works of a ``LoweredGraph`` become steps over slots.
 
-Nothing has a place in memory yet and no barrier is set (``memory``, ``hazards``). A view shares its
-source's slot, a part lies in the slot of the whole, a graph output is written where it stays.
-Copies stand at the borders between device and CPU: before a run of CPU steps for what these read,
-before the first device step that reads for what they have made.
+Slots have no place in memory yet, and there are no barriers (see ``memory`` and ``hazards``). A
+view shares the slot of its source, a part is in the slot of the whole, and a graph output is
+written in place. Values are copied between device and CPU at the borders: before a run of CPU steps
+that reads them, and before the first device step that reads a CPU step's result.
 """
 
 from __future__ import annotations
@@ -21,17 +21,26 @@ from webnn_vk.support.integers import padded, round_up
 from ..ir import Value
 from ..kernels.dispatch import Binding, Dispatch, Packed, Scratch
 from ..kernels.lowered import Alias, DeviceWork, HostWork, LoweredGraph
-from .program import CopyStep, CpuStep, CpuTensor, DispatchStep, Origin, Range, SetupPart, Slot
+from .program import (
+    CopyStep,
+    CpuStep,
+    CpuTensor,
+    DispatchStep,
+    Origin,
+    Range,
+    SetupPart,
+    Slot,
+    buffer_accesses,
+)
 
 
 @dataclass
 class Lowered:
-    """``pieces``: steps in order of execution, one list per work and side (``on_host``). ``setup``
-    parts come without barriers and places for their scratch; ``constants`` are the values by
-    number."""
+    """``segments`` in order of execution. ``setup`` parts come without barriers and places for
+    their scratch; ``constants`` are the values by number."""
 
     slots: list[Slot] = field(default_factory=list)
-    pieces: list[Piece] = field(default_factory=list)
+    segments: list[OpenSegment] = field(default_factory=list)
     setup: list[SetupPart] = field(default_factory=list)
     constants: list[Value] = field(default_factory=list)
     origins: list[Origin] = field(default_factory=list)
@@ -39,7 +48,9 @@ class Lowered:
 
 
 @dataclass
-class Piece:
+class OpenSegment:
+    """A segment of a program while its steps are collected, without barriers."""
+
     on_host: bool
     steps: list[DispatchStep | CopyStep | CpuStep] = field(default_factory=list)
 
@@ -60,7 +71,7 @@ def lower_steps(graph: LoweredGraph, profile: DeviceProfile | None) -> Lowered:
 
 
 def packing_name(packing: object) -> str:
-    """A text that equal packings share in every process: the class and its fields."""
+    """A name of a packing, equal for equal packings in every process: the class and its fields."""
     if not dataclasses.is_dataclass(packing):
         raise TypeError(f"{type(packing).__name__} is no dataclass, as packings have to be")
     fields = {f.name: getattr(packing, f.name) for f in dataclasses.fields(packing)}
@@ -74,13 +85,13 @@ class _Lowering:
         self._places = _resolved(w for w in graph.works if isinstance(w, Alias))
         self._inputs = {v: name for name, v in graph.inputs.items()}
         produced = set(self._produced())
-        # The first output name of each value that a work makes: the work writes it in place.
+        # The first output name of each value that a work computes, which writes it in place.
         self._output_of: dict[Value, str] = {}
         for name, value in graph.outputs.items():
             if self._root(value) in produced:
                 self._output_of.setdefault(self._root(value), name)
         self._on_device = self._device_values()
-        # Slots of values as the device sees them, in memory shared with the CPU, as its arrays.
+        # Slots of values on the device, in memory shared with the CPU, and as arrays of the CPU.
         self._slots: dict[Value, int] = {}
         self._host_slots: dict[Value, int] = {}
         self._arrays: dict[Value, int] = {}
@@ -99,9 +110,9 @@ class _Lowering:
                 yield from work.node.outputs
             elif isinstance(work, DeviceWork):
                 for dispatch in work.dispatches:
-                    for target, _, write in _accesses(dispatch):
-                        if write and isinstance(target, Value):
-                            yield self._root(target)
+                    for binding, _, write in buffer_accesses(dispatch.spec, dispatch.bindings):
+                        if write and isinstance(binding.value, Value):
+                            yield self._root(binding.value)
 
     def _device_values(self) -> set[Value]:
         """Roots that need device memory: bound by a dispatch, or an output."""
@@ -146,16 +157,16 @@ class _Lowering:
 
     # -- the device ----------------------------------------------------------------------------
     def device_work(self, work: DeviceWork) -> None:
-        """The dispatches of one kernel, behind copies of what the CPU made for them."""
-        piece = self._piece(on_host=False)
+        """The dispatches of one kernel, after copies of the CPU's results that they read."""
+        segment = self._segment(on_host=False)
         for dispatch in work.dispatches:
-            for target, read, _ in _accesses(dispatch):
-                if read and isinstance(target, Value):
-                    self._fetch(target, piece)
+            for binding, read, _ in buffer_accesses(dispatch.spec, dispatch.bindings):
+                if read and isinstance(binding.value, Value):
+                    self._fetch(binding.value, segment)
         origin = self._origin(work.titles, "vulkan", work.reason)
         scratch: dict[Scratch, int] = {}
         for dispatch in work.dispatches:
-            piece.steps.append(self._dispatch(dispatch, origin, scratch, "arena"))
+            segment.steps.append(self._dispatch(dispatch, origin, scratch, "arena"))
 
     def _dispatch(
         self, dispatch: Dispatch, origin: int, scratch: dict[Scratch, int], kind: str
@@ -215,7 +226,7 @@ class _Lowering:
         return Range(self._params_slot, offset, len(data))
 
     def _packed_slot(self, packed: Packed) -> int:
-        """The slot of a packed constant; the first asks for the part that fills it."""
+        """The slot of a packed constant. The first use adds the set-up part that fills it."""
         root, described = self._root(packed.value), packed.value.descriptor
         if packed not in self._packed:
             if not root.is_constant or self.profile is None:
@@ -239,23 +250,23 @@ class _Lowering:
             self.made.setup[number] = replace(self.made.setup[number], steps=steps)
         return self._packed[packed]
 
-    def _fetch(self, value: Value, piece: Piece) -> None:
+    def _fetch(self, value: Value, segment: OpenSegment) -> None:
         """Bring a value that the CPU computed onto the device, at its first use there."""
         root = self._root(value)
         if self.profile is not None and root in self._arrays and root not in self._fetched:
             self._fetched.add(root)
-            self._copy(self._host_slot(root), self._slot(root), piece)
+            self._copy(self._host_slot(root), self._slot(root), segment)
 
-    def _copy(self, source: int, target: int, piece: Piece) -> None:
+    def _copy(self, source: int, target: int, segment: OpenSegment) -> None:
         size = min(self.made.slots[source].size, self.made.slots[target].size)
-        piece.steps.append(CopyStep(Range(source, 0, size), Range(target, 0, size)))
+        segment.steps.append(CopyStep(Range(source, 0, size), Range(target, 0, size)))
 
     # -- the CPU -------------------------------------------------------------------------------
     def host_run(self, works: Sequence[HostWork]) -> None:
-        """CPU steps one after the other, behind copies of what the device made for them."""
+        """Consecutive CPU steps, after copies of the device's results that they read."""
         made = {v for work in works for v in work.node.outputs}
         read = [v for work in works for v in work.node.inputs]
-        borders = self._piece(on_host=False)
+        borders = self._segment(on_host=False)
         for root in dict.fromkeys(map(self._root, read)):
             if self.profile is None or root in made or root in self._arrays:
                 continue
@@ -264,10 +275,10 @@ class _Lowering:
             elif root.data is None and root not in self._host_slots:
                 self._copy(self._slot(root), self._host_slot(root), borders)
         for work in works:
-            self._piece(on_host=True).steps.append(self._cpu_step(work))
+            self._segment(on_host=True).steps.append(self._cpu_step(work))
 
     def _keep_on_host(self, root: Value) -> None:
-        """A constant tensor that CPU steps read is copied to where they see it once."""
+        """Copy a constant tensor that CPU steps read to host memory, once, at set-up."""
         if root not in self._host_slots:
             source, target = self._slot(root), self._host_slot(root)
             constant = self.made.slots[source].index
@@ -298,7 +309,7 @@ class _Lowering:
         return self._add(Slot("array", size, descriptor=value.descriptor))
 
     def _readable(self, value: Value) -> int:
-        """The slot that a CPU step finds a value in."""
+        """The slot from which a CPU step reads a value."""
         root = self._root(value)
         if root in self._arrays:
             return self._arrays[root]
@@ -307,36 +318,41 @@ class _Lowering:
         return self._host_slots[root]
 
     # -- the rest ------------------------------------------------------------------------------
-    def _piece(self, on_host: bool) -> Piece:
-        self.made.pieces.append(Piece(on_host))
-        return self.made.pieces[-1]
+    def _segment(self, on_host: bool) -> OpenSegment:
+        """The segment for the next steps: the last one if these run on the same side."""
+        segments = self.made.segments
+        if segments and not segments[-1].steps:
+            segments.pop()
+        if not segments or segments[-1].on_host != on_host:
+            segments.append(OpenSegment(on_host))
+        return segments[-1]
 
     def _origin(self, operators: tuple[str, ...], device: str, reason: str) -> int:
         self.made.origins.append(Origin(operators, device, reason))
         return len(self.made.origins) - 1
 
     def finish(self) -> None:
-        """Write every output that no work wrote in place, and say when arrays may go."""
-        piece = self._piece(on_host=self.profile is None)
+        """Write every output that no work wrote in place, and mark where arrays are dead."""
+        segment = self._segment(on_host=self.profile is None)
         for name, value in self.graph.outputs.items():
             root = self._root(value)
-            self._fetch(root, piece)
+            self._fetch(root, segment)
             if self._output_of.get(root) != name:
                 size = padded(root.descriptor.byte_length)
                 target = Slot("output", size, name=name, descriptor=value.descriptor)
-                self._copy(self._slot(root), self._add(target), piece)
+                self._copy(self._slot(root), self._add(target), segment)
         self._mark_dead()
 
     def _mark_dead(self) -> None:
         seen: set[int] = set()
-        for piece in reversed(self.made.pieces):
-            for number, step in enumerate(piece.steps):
+        for segment in reversed(self.made.segments):
+            for number, step in reversed([*enumerate(segment.steps)]):
                 if not isinstance(step, CpuStep):
                     continue
                 touched = [t.slot for t in (*step.operands.values(), *step.results)]
                 dead = tuple(s for s in dict.fromkeys(touched) if s not in seen)
                 seen.update(touched)
-                piece.steps[number] = replace(step, dead=dead)
+                segment.steps[number] = replace(step, dead=dead)
 
 
 def _resolved(aliases: Iterable[Alias]) -> dict[Value, tuple[Value, int]]:
@@ -353,11 +369,3 @@ def _resolved(aliases: Iterable[Alias]) -> dict[Value, tuple[Value, int]]:
             offset += alias.offset
             places[alias.output] = (root, offset)
     return places
-
-
-def _accesses(dispatch: Dispatch) -> Iterator[tuple[object, bool, bool]]:
-    """(target, whether it is read, whether it is written) of every binding."""
-    bindings = iter(dispatch.bindings)
-    for buffer in dispatch.spec.buffers:
-        for _ in range(buffer.portions):
-            yield next(bindings).value, "r" in buffer.access, "w" in buffer.access

@@ -1,4 +1,4 @@
-"""A program as text: everything that decides what runs, for people and for golden files."""
+"""A program as text: everything that affects execution, for people and for golden files."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .program import CopyStep, CpuStep, DeviceSegment, DispatchStep, Program, Ra
 
 
 def describe(program: Program) -> str:
-    """The report without times, kernels, slots with their places, and every step. Parameters of
-    kernels are shown by a checksum. Equal programs give equal text."""
+    """The report without times, the kernels, the slots with their places, and every step. Kernel
+    parameters are shown as a checksum. Equal programs have equal texts."""
     kernels = {spec: f"k{number}" for number, spec in enumerate(program.kernels)}
     lines = [str(replace(program.report, build_seconds={})), "", "kernels"]
     lines += [f"  {name} {_kernel(spec)}" for spec, name in kernels.items()]

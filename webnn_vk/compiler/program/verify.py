@@ -1,4 +1,4 @@
-"""The invariants of a program: what may be run without reaching outside of its memory."""
+"""The invariants of a program, which ensure that no step accesses memory outside of its slots."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _READ_ONLY = ("input", "constant", "packed", "params")
 
 
 def verify(program: Program) -> None:
-    """Raise ValueError, with the reason, for a program that refers to what it does not have, leaves
-    its slots, writes what it must not, or lacks an output."""
+    """Raise ValueError, with the reason, if a program has a reference to a missing item, accesses
+    bytes outside of a slot, writes a read-only slot, or does not write an output."""
     _Verifier(program).verify()
 
 

@@ -1,8 +1,8 @@
-"""How an operand lies in a tensor's memory: shape, strides and offset, and how they compose.
+"""Accesses: shape, strides and offset of an operand in a tensor's memory, and their composition.
 
 Transposes, slices, splits, broadcasts and reversals of a tensor are other accesses of the same
-memory. ``compose`` puts one access behind another, so that a kernel can read or write through a
-movement instead of after it. All numbers are in elements.
+memory. ``compose`` combines two accesses, so that a kernel can read or write through a movement
+instead of after it. All numbers are in elements.
 """
 
 from __future__ import annotations
@@ -16,14 +16,6 @@ from typing import Any
 def strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Row-major strides."""
     return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
-
-
-def broadcast_strides(shape: Sequence[int], target: Sequence[int]) -> tuple[int, ...]:
-    """Strides that read ``shape`` as if broadcast to ``target`` (0 where repeated)."""
-    missing = len(target) - len(shape)
-    steps = (0,) * missing + strides(shape)
-    dims = (1,) * missing + tuple(shape)
-    return tuple(s if d != 1 else 0 for s, d in zip(steps, dims, strict=True))
 
 
 def collapse(
@@ -59,7 +51,7 @@ def collapse(
 class Access:
     """Element ``(i, j, …)`` of an operand is element ``offset + i * strides[0] + …`` of ``value``.
 
-    ``value`` is whatever has the memory (a graph's Value; opaque here).
+    ``value`` owns the memory (a graph's Value; opaque here).
     """
 
     value: Any
@@ -69,7 +61,7 @@ class Access:
 
     @classmethod
     def dense(cls, value: Any, shape: Sequence[int] | None = None) -> Access:
-        """The whole value, row-major; ``shape`` where it isn't the value's own."""
+        """The whole value, row-major, in ``shape`` (by default the value's shape)."""
         shape = tuple(value.shape if shape is None else shape)
         return cls(value, shape, strides(shape))
 
@@ -84,7 +76,7 @@ class Access:
 
     @property
     def is_dense(self) -> bool:
-        """Whether the elements follow each other in row-major order from the value's first on."""
+        """Whether the elements are contiguous in row-major order from the value's first on."""
         if self.offset:
             return False
         dims, (steps,) = collapse(self.shape, self.strides)
@@ -92,8 +84,8 @@ class Access:
 
     @property
     def is_permutation(self) -> bool:
-        """Whether the elements are those from the value's first on, each once, and every dimension
-        leads forwards."""
+        """Whether the access has each element from the value's first on once, with positive
+        strides."""
         pairs = sorted((s, n) for n, s in zip(self.shape, self.strides, strict=True) if n > 1)
         expected = 1
         for step, size in pairs:
@@ -104,7 +96,7 @@ class Access:
 
     @property
     def span(self) -> tuple[int, int]:
-        """First and last + 1 element touched."""
+        """First and last + 1 element accessed."""
         ends = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
         low = self.offset + sum(min(0, e) for e in ends)
         return low, self.offset + sum(max(0, e) for e in ends) + 1
@@ -120,7 +112,7 @@ class Access:
     def sliced(
         self, starts: Sequence[int], shape: Sequence[int], steps: Sequence[int] | None = None
     ) -> Access:
-        """From ``starts`` on ``shape`` elements, each ``steps`` (1) after the one before."""
+        """``shape`` elements from ``starts`` on, at distances of ``steps`` (1)."""
         steps = steps or (1,) * len(self.shape)
         return replace(
             self,
@@ -155,15 +147,16 @@ class Access:
 
 
 def compose(outer: Access, inner: Access) -> Access | None:
-    """``outer`` reads a tensor that a movement fills, row by row, with what ``inner`` reads: the
-    access of ``inner.value`` that gives the same elements, or None where no strides can say it.
+    """``outer`` reads a tensor that a movement fills, in row-major order, with the elements of
+    ``inner``. Returns the access of ``inner.value`` with the same elements, or None if strides
+    can't express it.
 
-    Each dimension of ``outer`` has to stay within one dimension of ``inner`` (adjacent ones that
-    are contiguous count as one); where it crosses from one into the next, strides don't suffice.
+    Each dimension of ``outer`` has to stay within one dimension of ``inner`` (contiguous adjacent
+    ones count as one); if it crosses into the next dimension, strides don't suffice.
     """
     dims, (source,) = collapse(inner.shape, inner.strides)
     steps = strides(dims)
-    # Where outer's first element lies, and how far its dimensions reach in each of inner's.
+    # The position of outer's first element, and the extent of outer in each dimension of inner.
     start = []
     rest = outer.offset
     for step, size in zip(steps, dims, strict=True):
@@ -199,8 +192,9 @@ def compose(outer: Access, inner: Access) -> Access | None:
 
 
 def inverse(access: Access, target: Any) -> Access | None:
-    """A movement fills ``target`` row by row with ``access``: where the elements of
-    ``access.value``, in their own row-major order, go. None unless it takes each of them once.
+    """A movement fills ``target`` in row-major order with the elements of ``access``. Returns the
+    access of ``target`` to which the elements of ``access.value``, in row-major order, are written.
+    None unless the movement takes each element once.
     """
     if not access.is_permutation:
         return None

@@ -1,4 +1,4 @@
-"""Buffers that users hand over: checked against a descriptor, seen as bytes (§8.3)."""
+"""Buffers given by users: checks against a descriptor, and conversion to bytes (§8.3)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .data_types import MLOperandDescriptor, shown
 def as_bytes(
     data: Any, descriptor: MLOperandDescriptor, what: str, *, in_place: bool = False
 ) -> np.ndarray:
-    """``data`` as a flat uint8 array, a view where its memory is contiguous (§8.3, "validate
-    buffer with descriptor").
+    """``data`` as a flat uint8 array, a view if its memory is contiguous (§8.3, "validate buffer
+    with descriptor").
 
     An array of more than one dimension has to have the descriptor's shape. bytes, bytearrays and
-    uint8 arrays of one dimension fit every data type, a uint16 array float16 and an integer array
-    the integers of its width (all as raw bits); otherwise the element type has to match, and the
-    byte length always. Beyond the IDL: a bool array fits uint8, and numbers or (nested) lists of
-    them become the descriptor's type, where it can hold them; with ``in_place`` they don't, as the
-    caller needs the memory itself. Elements are in the machine's byte order, whatever their type.
-    Raises TypeError.
+    uint8 arrays of one dimension fit every data type, a uint16 array fits float16 and an integer
+    array fits integers of its width (all as raw bits); otherwise the element type has to match. The
+    byte length always has to match. Beyond the IDL: a bool array fits uint8, and numbers or
+    (nested) lists of numbers are converted to the descriptor's type if it can hold them, but not
+    with ``in_place``, when the caller needs the memory itself. Elements of all types have to be in
+    the machine's byte order. Raises TypeError.
     """
     if _is_numbers(data) and not in_place:
         data = _converted(data, descriptor, what)
@@ -45,7 +45,7 @@ def as_bytes(
 
 
 def is_exactly(data: Any, descriptor: MLOperandDescriptor) -> bool:
-    """Whether it is an aligned and contiguous array of the descriptor's type and shape."""
+    """Whether ``data`` is an aligned, contiguous array of the descriptor's type and shape."""
     return (
         type(data) is np.ndarray and data.dtype == descriptor.numpy_dtype
         and data.shape == descriptor.shape and data.flags.c_contiguous and data.flags.aligned
@@ -61,14 +61,14 @@ def _is_numbers(data: Any) -> bool:
 
 
 def _converted(data: Any, descriptor: MLOperandDescriptor, what: str) -> np.ndarray:
-    """Numbers as an array of the descriptor's type. What an integer type can't hold is a mistake
-    here: only numbers of a scalar constant are cast."""
+    """Numbers as an array of the descriptor's type. TypeError for numbers that an integer type
+    can't hold: only the numbers of scalar constants are cast."""
     expected = descriptor.numpy_dtype
     try:
-        # An empty or mixed list says nothing about its type; integers beyond 64 bits become
-        # objects.
+        # The type of an empty or mixed list is undefined; integers beyond 64 bits become objects.
         array = np.asarray(data, expected if expected.kind == "f" else None)
-        # A list of both halves of uint64 becomes float64, which can't hold them: objects can.
+        # A list with numbers from both halves of uint64 becomes float64, which can't hold them;
+        # objects can.
         exact = np.asarray(data, None if expected.kind == "f" else object)
     except Exception as error:  # of an object in the list too
         raise TypeError(f"{what}: no array of {descriptor.data_type}: {reason(error)}") from error
@@ -97,7 +97,7 @@ def _fits(number: Any, limits: Any) -> bool:
     )
 
 
-#: Layouts by the permutation that brings what is expected into them.
+#: Layouts by the permutation from the expected layout.
 _LAYOUTS = {
     (0, 2, 3, 1): "NHWC for NCHW, or OHWI for OIHW",
     (0, 3, 1, 2): "NCHW for NHWC, or OIHW for OHWI",
@@ -112,7 +112,8 @@ _LAYOUTS = {
 
 
 def _other_order(given: Sequence[int], expected: Sequence[int]) -> str:
-    """What to say when the same dimensions came in another order, or other ones of the size."""
+    """A hint for the message if the array has the same dimensions in another order, or the same
+    number of elements."""
     if sorted(given) != sorted(expected):
         same = np.prod(given, dtype=object) == np.prod(expected, dtype=object)
         hint = "; as many elements: reshape it if they are in that order"
@@ -156,8 +157,8 @@ def _checked_type(data: Any, descriptor: MLOperandDescriptor, what: str) -> np.n
 
 
 def check_byte_order(array: np.ndarray, what: str) -> None:
-    """TypeError unless the elements are in the machine's byte order: nothing that takes an array
-    for its bytes swaps them, or takes swapped ones for raw bits."""
+    """TypeError unless the elements are in the machine's byte order: functions that use an array's
+    bytes neither swap them nor accept swapped bytes as raw bits."""
     if not array.dtype.isnative:
         raise TypeError(
             f"{what}: elements are {array.dtype.str!r}, not in this machine's byte order: "

@@ -18,7 +18,7 @@ from webnn_vk.support.errors import reason, sanitize
 MLOperandDataType = Literal[
     "float32", "float16", "int32", "uint32", "int64", "uint64", "int8", "uint8"
 ]
-#: What is accepted for one.
+#: Accepted forms of a data type.
 DataTypeLike = MLOperandDataType | np.dtype[Any] | type[np.generic]
 
 
@@ -40,7 +40,7 @@ ALL_TYPES = tuple(DATA_TYPES)
 FLOAT_TYPES = ("float32", "float16")
 MAX_RANK = 8
 MAX_DIMENSION = 2**31 - 1
-#: Items of a sequence that an argument may have: one that never ends is refused.
+#: The most items of a sequence for an argument; infinite sequences are refused.
 MAX_ITEMS = 2**16
 
 
@@ -72,8 +72,8 @@ def _to_integer(value: Any, what: str, low: int, high: int) -> int:
 
 
 def to_data_type(value: Any, what: str) -> str:
-    """WebIDL ``MLOperandDataType``: TypeError unless one of the eight names, or what NumPy has
-    for one: ``np.float32``, ``np.dtype("f4")``, ``"f4"`` (extension)."""
+    """WebIDL ``MLOperandDataType``: TypeError unless one of the eight names, or NumPy's form of
+    one: ``np.float32``, ``np.dtype("f4")``, ``"f4"`` (extension)."""
     name = value if isinstance(value, str) and value in DATA_TYPES else _numpy_name(value)
     if name not in DATA_TYPES:
         raise TypeError(f"{what}: {_describe(value)} is not a data type; one of {_list(ALL_TYPES)}")
@@ -81,8 +81,8 @@ def to_data_type(value: Any, what: str) -> str:
 
 
 def _numpy_name(value: Any) -> str | None:
-    """The name of a NumPy data type in native byte order; codes with their size only, as "l" and
-    "int" are other types on other systems."""
+    """The name of a NumPy data type in native byte order. Codes need a size, since "l" and "int"
+    are different types on different systems."""
     if isinstance(value, str):
         given = re.fullmatch("[<=>|]?(f[248]|[iu][1248])", value) is not None
     else:
@@ -106,8 +106,7 @@ def to_shape(value: Any, what: str) -> tuple[int, ...]:
 
 
 def items(value: Any, what: str) -> list[Any]:
-    """The items of a sequence, however it was made; TypeError when taking them fails or has no
-    end."""
+    """The items of any sequence; TypeError if iterating fails or does not end."""
     try:
         found = list(islice(value, MAX_ITEMS + 1))
     except Exception as error:
@@ -118,8 +117,8 @@ def items(value: Any, what: str) -> list[Any]:
 
 
 def entries(value: Any, expected: str) -> dict[Any, Any]:
-    """The names and values of a mapping, however it was made; TypeError, which says what is
-    ``expected``, for anything else and when taking them fails."""
+    """The names and values of any mapping; TypeError, with the text ``expected``, for other values
+    and if iterating fails."""
     if not isinstance(value, Mapping):
         raise TypeError(f"{expected}, not {_describe(value)}")
     try:
@@ -131,13 +130,13 @@ def entries(value: Any, expected: str) -> dict[Any, Any]:
 
 
 def is_sequence(value: Any) -> bool:
-    """Whether items can be taken from it one after the other: an array without axes has none."""
+    """Whether ``value`` has items to iterate over; an array without axes has none."""
     return isinstance(value, Sequence) or (isinstance(value, np.ndarray) and value.ndim > 0)
 
 
 def shown(value: Any) -> str:
-    """A value for a message, in a line of some length at most, whatever its ``repr`` does: Python
-    writes no integers of thousands of digits, and objects of callers may raise."""
+    """A value for a message, in one line of limited length. Does not raise: Python refuses to print
+    integers of thousands of digits, and the ``repr`` of callers' objects may raise."""
     if isinstance(value, int) and value.bit_length() > 4096:
         return f"an integer of {value.bit_length()} bits"
     try:
@@ -155,7 +154,7 @@ def _describe(value: Any) -> str:
 
 
 def to_bool(value: Any, what: str) -> bool:
-    """WebIDL ``boolean``: the truth of any value; TypeError where it has none (an array)."""
+    """WebIDL ``boolean``: the truth value of ``value``; TypeError if it has none (an array)."""
     try:
         return bool(value)
     except Exception as error:
@@ -201,7 +200,7 @@ class MLOperandDescriptor:
 
     @property
     def numpy_dtype(self) -> np.dtype:
-        """The data type as NumPy has it."""
+        """The data type as NumPy's dtype."""
         return DATA_TYPES[self.data_type].numpy
 
     def keys(self) -> list[str]:
@@ -223,9 +222,9 @@ class MLOperandDescriptor:
 
 @dataclass(frozen=True)
 class MLTensorDescriptor(MLOperandDescriptor):
-    """Descriptor of a tensor (§7.7): ``readable`` allows ``read_tensor``, ``writable``
-    ``write_tensor``; ``importable_to_web_gpu`` (the explainer's) ``export_to_gpu`` on a context
-    that was made on a GPUDevice."""
+    """Descriptor of a tensor (§7.7): ``readable`` allows ``read_tensor``; ``writable`` allows
+    ``write_tensor``; ``importable_to_web_gpu`` (from the explainer) allows ``export_to_gpu`` on a
+    context that was created on a GPUDevice."""
 
     readable: bool = field(default=False, kw_only=True)
     writable: bool = field(default=False, kw_only=True)
@@ -243,8 +242,9 @@ _FLAGS = ("readable", "writable", "importable_to_web_gpu")
 def to_descriptor(
     value: Any, kind: type[MLOperandDescriptor] = MLOperandDescriptor, what: str = ""
 ) -> Any:
-    """The descriptor dataclass ``kind`` from itself or from any mapping with its keys. ``what``
-    names the call in messages. TypeError for anything else, and where the mapping fails."""
+    """The descriptor dataclass ``kind`` from an instance or from any mapping with its keys.
+    ``what`` names the call in messages. TypeError for other values, and if reading the mapping
+    fails."""
     if isinstance(value, kind):
         return value
     try:
@@ -279,8 +279,8 @@ def _descriptor_of(value: Any, kind: type[MLOperandDescriptor]) -> MLOperandDesc
 def check_dimensions(
     descriptor: MLOperandDescriptor, max_byte_length: int | None = None
 ) -> str | None:
-    """Why no operand may have the descriptor, or None (§7.6, "check dimensions"):
-    ``max_byte_length`` is what the device can hold (``max_tensor_byte_length``)."""
+    """The reason why no operand may have the descriptor, or None (§7.6, "check dimensions").
+    ``max_byte_length``: the device's limit (``max_tensor_byte_length``)."""
     if descriptor.rank > MAX_RANK:
         return f"rank {descriptor.rank} exceeds {MAX_RANK}"
     for i, d in enumerate(descriptor.shape):
@@ -315,8 +315,8 @@ def broadcastable_to(shape: Sequence[int], target: Sequence[int]) -> bool:
 def cast_number(value: int | float, data_type: str) -> int | float:
     """An MLNumber cast to a data type (§9.2, "cast" of a number): the value it will have.
 
-    Integers are clamped to the type's range. A fraction is cut off, as the tests of the
-    specification have it (its text rounds to even); NaN becomes 0.
+    Integers are clamped to the type's range. A fraction is truncated, as in the specification's
+    tests (its text rounds to even); NaN becomes 0.
     """
     dtype = DATA_TYPES[data_type]
     if dtype.kind == "f":
@@ -332,8 +332,9 @@ def cast_number(value: int | float, data_type: str) -> int | float:
 
 
 def cast_loss(value: int | float, data_type: str) -> str | None:
-    """What casting a number loses, or None: a fraction or a magnitude that an integer type can't
-    hold, a finite number that becomes infinite. Rounding of floats is none."""
+    """A description of the loss when a number is cast, or None: a fraction or magnitude that an
+    integer type can't hold, or a finite number that becomes infinite. Rounding of floats is no
+    loss."""
     cast = cast_number(value, data_type)
     if DATA_TYPES[data_type].kind == "f":
         finite = isinstance(value, int) or math.isfinite(value)

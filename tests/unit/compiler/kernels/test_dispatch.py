@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.profiles import stored_profile
+from tests.support.strides import broadcast_strides
 from webnn_vk.compiler.kernels.dispatch import grid
-from webnn_vk.compiler.types.access import broadcast_strides, collapse, strides
+from webnn_vk.compiler.types.access import collapse, strides
 from webnn_vk.support.integers import padded
 
 SMALL = stored_profile().replace(max_workgroup_count=(7, 5, 3))

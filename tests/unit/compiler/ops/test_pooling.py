@@ -45,15 +45,15 @@ def test_output_sizes() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"window_dimensions": (3,)}, r"window_dimensions is \[3\]; 2 numbers"),
-        ({"window_dimensions": (0, 3)}, "each has to be positive"),
-        ({"padding": (1, 1)}, "4 numbers are expected"),
-        ({"strides": (1, 0)}, "strides is .* positive"),
-        ({"strides": (1, 1, 1)}, "2 numbers are expected"),
-        ({"dilations": (0, 1)}, "dilations is .* positive"),
+        ({"window_dimensions": (3,)}, r"window_dimensions \[3\] has 1 items; 2 are"),
+        ({"window_dimensions": (0, 3)}, r"window_dimensions \[0, 3\]: 0 is not allowed"),
+        ({"padding": (1, 1)}, "4 are expected"),
+        ({"strides": (1, 0)}, r"strides \[1, 0\]: 0 is not allowed"),
+        ({"strides": (1, 1, 1)}, "2 are expected"),
+        ({"dilations": (0, 1)}, r"dilations \[0, 1\]: 0 is not allowed"),
         ({"window_dimensions": (8, 2)}, r"output would be \[0, 6\]"),
         ({"window_dimensions": (2, 2), "strides": (4, 4), "output_sizes": (2, 3)}, "output_sizes"),
-        ({"window_dimensions": (2, 2), "output_sizes": (6,)}, "2 numbers are expected"),
+        ({"window_dimensions": (2, 2), "output_sizes": (6,)}, "2 are expected"),
     ],
 )
 def test_errors(arguments: dict, message: str) -> None:

@@ -24,10 +24,7 @@ from webnn_vk.compiler.passes import (
 
 pytestmark = pytest.mark.sample(0.5)
 
-OBSTACLES = {"tanh": "no tanh", "add": "no add"}
-DEVICE = Compilation(
-    stored_profile(), verify=True, obstacle=lambda node: OBSTACLES.get(node.operator.name)
-)
+DEVICE = Compilation(stored_profile(), verify=True, force_cpu=frozenset({"tanh", "add"}))
 COMPOSITE = sorted(n for n, o in ALL_OPERATORS.items() if isinstance(o.lowering, Decompose))
 
 DEAD_CODE_BEFORE = """
@@ -118,17 +115,17 @@ output e = %e
 PLACE_AFTER = """
 input %a: float32[2]
 %b = neg [n](%a) on vulkan
-%c = tanh(%b) on cpu because "no tanh"
+%c = tanh(%b) on cpu because "forced to the CPU"
 %d = exp(%a) on vulkan
-%e = add(%c, %d) on cpu because "no add"
+%e = add(%c, %d) on cpu because "forced to the CPU"
 output e = %e
 """
 ORDER_AFTER = """
 input %a: float32[2]
 %b = neg [n](%a) on vulkan
 %d = exp(%a) on vulkan
-%c = tanh(%b) on cpu because "no tanh"
-%e = add(%c, %d) on cpu because "no add"
+%c = tanh(%b) on cpu because "forced to the CPU"
+%e = add(%c, %d) on cpu because "forced to the CPU"
 output e = %e
 """
 

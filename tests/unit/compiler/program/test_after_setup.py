@@ -11,7 +11,7 @@ from tests.support.profiles import stored_profile
 from webnn_vk.compiler.ir import Emitter, Value
 from webnn_vk.compiler.kernels.dispatch import Packed
 from webnn_vk.compiler.program import Target, compile_program
-from webnn_vk.compiler.program.after_setup import settled
+from webnn_vk.compiler.program.after_setup import after_setup
 from webnn_vk.compiler.program.assemble import assemble
 from webnn_vk.compiler.program.verify import verify
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
@@ -26,7 +26,7 @@ def test_packed_forms_become_constants():
     forms = [Packed(value, Transposed(2, True)), Packed(other, Transposed())]
     program, _ = assemble(show(PROFILE, forms, [value]), PROFILE)
     assert len(program.setup) == 2
-    form = settled(program)
+    form = after_setup(program)
     verify(form.program)
     assert form.program.setup == ()
     # The first is read as it is too; of the second only the packed form is left.
@@ -39,7 +39,7 @@ def test_packed_forms_become_constants():
     assert form.program.segments == program.segments
     assert form.program.report.weight_bytes == program.report.weight_bytes
     assert not any(slot.kind in ("packed", "scratch") for slot in form.program.slots)
-    again = settled(form.program)
+    again = after_setup(form.program)
     assert again.program == form.program
     slots = form.program.slots
     assert [slots[slot].index for slot in again.sources] == list(range(len(again.sources)))
@@ -52,8 +52,8 @@ def test_a_program_without_set_up_stays_as_it_is(profile):
     c = emit.constant(np.arange(12, dtype=np.float32).reshape(2, 6))
     graph = graph_of(emit, {"y": emit.add(emit.softmax(a, axis=1), c)}, a)
     program, _ = compile_program(graph, Target(profile))
-    assert settled(program).program == program.__class__(
-        **{**vars(program), "report": settled(program).program.report}
+    assert after_setup(program).program == program.__class__(
+        **{**vars(program), "report": after_setup(program).program.report}
     )
 
 
@@ -64,7 +64,7 @@ def test_copies_for_cpu_steps_are_their_own_source():
     graph = graph_of(emit, {"y": emit.tanh(emit.concat([a, tensor], 0))}, a)
     program, _ = compile_program(graph, Target(PROFILE, force_cpu=("concat",)))
     (part,) = program.setup
-    form = settled(program)
+    form = after_setup(program)
     verify(form.program)
     (kept,) = form.program.setup
     assert (kept.target, kept.steps) == (part.target, part.steps)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.support.strides import broadcast_strides
 from webnn_vk.compiler.ir import Value
 from webnn_vk.compiler.kernels.node import view
 from webnn_vk.compiler.types.access import (
     Access,
-    broadcast_strides,
     collapse,
     compose,
     inverse,

@@ -55,7 +55,7 @@ def watched():
     seen = PassPictures(context_state_like())
     with seen:
         watch = seen.state.watch
-        target = Target(stored_profile("nvidia_h200"), watch=watch)
+        target = Target(stored_profile("nvidia_h200"), after_pass=watch)
         program, _ = compile_program(small(), target)
     return seen, program
 

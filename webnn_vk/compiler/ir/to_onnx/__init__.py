@@ -1,4 +1,4 @@
-"""One rule per operator that says it in ONNX, by families: see ``writer.rule``."""
+"""One rule per operator that writes it in ONNX, by families: see ``writer.rule``."""
 
 from . import (
     elementwise,

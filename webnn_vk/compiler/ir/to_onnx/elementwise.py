@@ -10,7 +10,7 @@ import numpy as np
 from .. import onnx_pairs
 from .writer import Inexpressible, Tensor, Writer, rule
 
-#: Those that are written otherwise where ONNX Runtime's own are less accurate.
+#: Operators with a rule below, since ONNX Runtime's operators are less accurate.
 _OWN = ("hard_swish", "sigmoid")
 
 
@@ -93,7 +93,7 @@ def where(w: Writer, condition: Tensor, true_value: Tensor, false_value: Tensor)
 def div(w: Writer, a: Tensor, b: Tensor) -> Tensor:
     if a.is_float or (b.array is not None and not np.isin(b.array, (0, -1)).any()):
         return w.op("Div", a, b)
-    # Integers by 0 make 0; ONNX says nothing of them, nor of the least number by -1.
+    # Integers divided by 0 give 0. ONNX defines neither this nor the lowest number divided by -1.
     zero, one = w.scalar(0, a), w.scalar(1, a)
     by_zero = w.compare("Equal", b, zero)
     safe = w.select(by_zero, one, b)
@@ -101,7 +101,7 @@ def div(w: Writer, a: Tensor, b: Tensor) -> Tensor:
         return w.select(by_zero, zero, w.op("Div", a, safe))
     negating = w.compare("Equal", b, w.scalar(-1, a))
     quotient = w.op("Div", a, w.select(negating, one, safe))
-    # Above the least number there is none: 0 - x stays what it is.
+    # The negated lowest number is not representable: 0 - x is x.
     return w.select(by_zero, zero, w.select(negating, w.op("Sub", zero, a), quotient))
 
 
@@ -110,13 +110,13 @@ def power(w: Writer, a: Tensor, b: Tensor) -> Tensor:
     if a.is_float:
         return w.op("Pow", a, b)
     if b.array is None or np.unique(b.array).size != 1:
-        raise Inexpressible("Pow of integers does not say that they wrap around")
+        raise Inexpressible("ONNX does not define that integers wrap around in Pow")
     exponent = int(b.array.reshape(-1)[0])
     one = w.scalar(1, a)
     if exponent < 0:
-        raise Inexpressible("Pow of integers says nothing of negative exponents")
+        raise Inexpressible("ONNX does not define Pow of integers with negative exponents")
     made, square = None, a
-    # Products wrap around, those of Pow need not.
+    # Products wrap around; Pow need not.
     while exponent:
         if exponent & 1:
             made = square if made is None else w.op("Mul", made, square)
@@ -132,7 +132,7 @@ def clamp(w: Writer, input: Tensor, min_value: float, max_value: float) -> Tenso
     if min_value <= least and max_value >= most:
         return input
     if input.is_float:
-        # An absent bound is the largest finite number there: infinity would not stay what it is.
+        # ONNX's default bounds are the largest finite numbers, which would change infinity.
         return w.op("Clip", input, w.scalar(min_value, input), w.scalar(max_value, input))
     low = w.scalar(min_value, input) if min_value > least else None
     high = w.scalar(max_value, input) if max_value < most else None
@@ -198,14 +198,14 @@ def cast(w: Writer, input: Tensor, data_type: str) -> Tensor:
         return w.cast(input, data_type)
     if not w.careful:
         return w.cast(input, data_type)
-    # Out of the range of integers ONNX says nothing: they are brought into it before, finite ones
-    # modulo a power of two.
+    # ONNX does not define numbers out of the range of integers: they are brought into it before,
+    # finite ones modulo a power of two.
     signed, bits = data_type.startswith("int"), np.dtype(data_type).itemsize * 8
     x = w.cast(input, "float64")
     odd = w.op("Or", w.op("IsNaN", x, data_type="bool"), w.op("IsInf", x, data_type="bool"))
     zero, whole = w.scalar(0, x), w.scalar(2.0**bits, x)
     x = w.select(odd, zero, x)
-    # Towards zero, so that what is added does not round.
+    # Rounded towards zero, so that the additions below are exact.
     x = w.select(w.compare("Less", x, zero), w.op("Ceil", x), w.op("Floor", x))
     x = w.op("Mod", x, whole, fmod=1)
     if signed or bits == 64:

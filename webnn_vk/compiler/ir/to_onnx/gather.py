@@ -1,5 +1,5 @@
-"""Gathers and scatters. Indices out of range are clamped, of which ONNX says nothing: so they are
-clamped before, unless they are known to fit."""
+"""Gathers and scatters. ONNX does not define indices out of range, which WebNN clamps: they are
+clamped before, unless they are known to be in range."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from .writer import Tensor, Writer, rule
 
 
 def _clamped(w: Writer, indices: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Indices, those in the last dimension into ``sizes`` one each, or all into the one."""
+    """Indices clamped to ``sizes``: one size for each index of the last dimension, or one for
+    all."""
     # One size fits indices of any shape, a scalar's too.
     bounds = np.array(sizes if len(set(sizes)) > 1 else sizes[0], np.int64)
     low, high = -bounds, bounds - 1

@@ -23,8 +23,8 @@ def batch_normalization(
     w: Writer, input: Tensor, mean: Tensor, variance: Tensor, scale: Tensor | None,
     bias: Tensor | None, axis: int, epsilon: float,
 ) -> Tensor:
-    # Not ONNX's BatchNormalization, which may be computed as one factor and one addend: where the
-    # mean is large, their difference is not what is left of it.
+    # Not ONNX's BatchNormalization, which may be computed with one factor and one addend: if the
+    # mean is large, their sum loses digits.
     shape = [-1 if i == axis else 1 for i in range(input.rank)]
     shape[axis] = input.shape[axis]
     wide = w.cast(variance, "float32")
@@ -61,7 +61,7 @@ def layer_normalization(
     epsilon: float,
 ) -> Tensor:
     if not axes:
-        # x - x over the square root of epsilon: 0, or NaN where x is no number.
+        # x - x over the square root of epsilon: 0, or NaN if x is NaN or infinite.
         with np.errstate(divide="ignore"):
             factor = 1 / np.sqrt(np.float32(epsilon))
         y = w.op("Mul", w.op("Sub", input, input), w.scalar(factor, input))

@@ -1,5 +1,5 @@
-"""Pooling. The extents are made even with padding at the end, so that every division is exact;
-what ONNX's padding can't be (as large as the window) is laid out."""
+"""Pooling. Padding at the end makes the extents divisible, so that every division is exact. Padding
+that ONNX's operators don't take (as large as the window) is materialised."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from ...ops.pooling import Axis
 from .writer import Tensor, Writer, rule
 
 _KINDS = {"average_pool2d": "AveragePool", "l2_pool2d": "LpPool", "max_pool2d": "MaxPool"}
-#: What ONNX's MaxPool takes, and the types that others are exact in.
+#: The types that ONNX's MaxPool takes, and for other types one in which they are exact.
 _MAX_TYPES = {
     "float32": "float32", "float16": "float16", "int8": "int8", "uint8": "uint8",
     "int32": "float64", "uint32": "float64",
@@ -32,9 +33,12 @@ def pool(
     window, begin = list(window_dimensions), list(padding[::2])
     reach = [(t - 1) * d + 1 for t, d in zip(window, dilations, strict=True)]
     covered = [(n - 1) * s + r for n, s, r in zip(shape[2:], strides, reach, strict=True)]
-    # Negative: what lies behind the last window.
+    # Negative: the elements after the last window.
     end = [c - d - b for c, d, b in zip(covered, sizes, begin, strict=True)]
-    counts = _counts(sizes, shape[2:], window, begin, strides, dilations)
+    counts = np.outer(*(
+        Axis(2 + i, sizes[i], shape[2 + i], window[i], begin[i], strides[i], dilations[i]).counts
+        for i in range(2)
+    ))
     attributes: dict[str, Any] = {
         "kernel_shape": window, "strides": list(strides), "dilations": list(dilations),
     }
@@ -66,7 +70,7 @@ def pool(
             attributes["pads"] = [*begin, *after]
         y = w.op(kind, x, shape=shape, **attributes)
         if name == "average_pool2d" and (outside or not counts.all()):
-            # The mean of all taps, padding counted, as that of those inside.
+            # From the mean of all taps, including padding, to the mean of the taps inside.
             factor = np.where(counts > 0, window[0] * window[1] / np.maximum(counts, 1), 0)
             y = _masked(w, w.op("Mul", y, w.constant(factor.astype(y.data_type))), counts)
         return y
@@ -75,8 +79,8 @@ def pool(
 
 
 def _framed(w: Writer, x: Tensor, begin: Sequence[int], after: Sequence[int]) -> Tensor:
-    """Zeros around height and width. Not by Pad: ONNX Runtime makes it the pool's own padding,
-    whatever its size."""
+    """Zeros around height and width. Not by Pad, which ONNX Runtime merges into the pool's padding
+    even if it is too large."""
     for axis, sizes in zip((2, 3), zip(begin, after, strict=True), strict=True):
         zeros = [
             w.constant(np.zeros((*x.shape[:axis], n, *x.shape[axis + 1 :]), x.data_type))
@@ -87,22 +91,8 @@ def _framed(w: Writer, x: Tensor, begin: Sequence[int], after: Sequence[int]) ->
     return x
 
 
-def _counts(
-    sizes: Sequence[int], results: Sequence[int], window: Sequence[int], begin: Sequence[int],
-    strides: Sequence[int], dilations: Sequence[int],
-) -> np.ndarray:
-    """How many elements each window covers."""
-    along = []
-    for i in range(2):
-        start = np.arange(results[i], dtype=np.int64) * strides[i] - begin[i]
-        first = np.maximum(0, -(start // dilations[i]))
-        last = np.minimum(window[i], (sizes[i] - 1 - start) // dilations[i] + 1)
-        along.append(np.maximum(last - first, 0))
-    return np.outer(*along)
-
-
 def _masked(w: Writer, y: Tensor, counts: np.ndarray) -> Tensor:
-    """0 where a window lies in the padding alone."""
+    """0 for windows with only padding."""
     if counts.all():
         return y
     return w.select(w.constant(counts > 0), y, w.scalar(0, y))
@@ -112,7 +102,7 @@ def _largest(
     w: Writer, x: Tensor, shape: Sequence[int], window: Sequence[int], begin: Sequence[int],
     after: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
 ) -> Tensor:
-    """The maximum tap by tap, for integers that no float holds."""
+    """The maximum, tap by tap, for integers that floats can't represent."""
     x = w.pad(x, [0, 0, *begin], [0, 0, *after], np.iinfo(x.data_type).min)
     taps = []
     for offsets in product(range(window[0]), range(window[1])):

@@ -58,7 +58,7 @@ def conv_transpose2d(
     shape = [w.result.shape[input_layout.index(letter)] for letter in "nchw"]
     sizes = [input.shape[input_layout.index(letter)] for letter in "hw"]
     pads = _pads(padding)
-    # What lies beyond the smallest output, asked for as padding or as a size.
+    # The elements beyond the smallest output, requested by output_padding or by output_sizes.
     beyond = [
         shape[2 + i]
         - ((sizes[i] - 1) * strides[i] + (weight.shape[2 + i] - 1) * dilations[i] + 1

@@ -1,5 +1,5 @@
-"""gru and lstm, their cells as sequences of one step. With peepholes ONNX's output gate sees the
-new cell state, WebNN's the old one: those are written step by step."""
+"""gru and lstm, and their cells as sequences of one step. With peepholes ONNX's output gate reads
+the new cell state and WebNN's the old one: such networks are written step by step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def _sequence(
     hidden_size: int, activations: Sequence[str], direction: str,
     wanted: Sequence[bool], **attributes: Any,
 ) -> list[Tensor]:
-    """ONNX's node over operands with directions; ``wanted`` of the sequence and the states."""
+    """ONNX's node over operands with directions; ``wanted``: which of the sequence and the states
+    are needed."""
     steps, batch, _ = input.shape
     directions = weight.shape[0]
     bias = None
@@ -53,7 +54,7 @@ def _sequence(
 
 
 def _first(w: Writer, x: Tensor | None, axis: int = 0) -> Tensor | None:
-    """x with a dimension of size 1 more."""
+    """x with a new dimension of size 1 at ``axis``."""
     if x is None:
         return None
     return w.reshape(x, [*x.shape[:axis], 1, *x.shape[axis:]])

@@ -14,7 +14,7 @@ _KINDS = {name: kind for kind, name in onnx_pairs.REDUCTIONS.items()}
 def reduction(w: Writer, input: Tensor, axes: Sequence[int], keep_dimensions: bool) -> Tensor:
     assert w.node is not None
     name = w.node.operator.name
-    if not axes:  # of each element by itself
+    if not axes:  # the function of each element
         match name:
             case "reduce_l1" | "reduce_l2":
                 return w.op("Abs", input)
@@ -31,7 +31,7 @@ def reduction(w: Writer, input: Tensor, axes: Sequence[int], keep_dimensions: bo
             input = w.op("Abs", input)
         name = "reduce_sum"
     if name == "reduce_mean" and input.rank == 4 and sorted(axes) == [2, 3]:
-        # What most models mean by it, and what runtimes know in their own layouts.
+        # Most models mean this operator, and runtimes support it in their layouts.
         y = w.op("GlobalAveragePool", input, shape=(*input.shape[:2], 1, 1))
         return w.reshape(y, w.result.shape)
     of_order = name in ("reduce_max", "reduce_min")

@@ -1,4 +1,4 @@
-"""resample2d by positions that are exact integers, which those of ONNX's Resize are not."""
+"""resample2d with positions computed exactly in integers, unlike in ONNX's Resize."""
 
 from __future__ import annotations
 

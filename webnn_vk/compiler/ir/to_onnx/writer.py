@@ -1,18 +1,17 @@
-"""Writing ONNX nodes: what the rules of the operators are written with.
+"""Writing ONNX nodes: the writer that the rules of the operators use.
 
     @rule("softsign")
     def softsign(w, input):
         return w.op("Softsign", input)
 
-A rule gets the writer, the node's operands by name (None where absent, a list for a sequence) and
-its arguments, and returns the result's tensor, or a list of them. It may take fewer arguments than
-the operator has: those that the result's descriptor (``w.result``) says anyway.
+A rule gets the writer, the node's operands by name (None if absent, a list for a sequence) and its
+arguments, and returns the result's tensor, or a list of tensors. It may omit arguments of the
+operator that the result's descriptor (``w.result``) implies.
 """
 
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,12 +32,12 @@ ELEMENT_TYPES = {
 
 
 class Inexpressible(Exception):
-    """Why ONNX can't say what an operator does."""
+    """The reason why ONNX can't express an operator."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of the ONNX graph. ``array`` holds the elements of a constant that are known."""
+    """A tensor of the ONNX graph. ``array`` holds the elements of a constant if they are known."""
 
     name: str
     data_type: str
@@ -56,7 +55,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Problem:
-    """An operator that can't be said, and the reason; ``title`` is what its nodes are called."""
+    """An operator that ONNX can't express, and the reason; ``title`` is the name of its nodes."""
 
     operator: str
     reason: str
@@ -66,7 +65,7 @@ class Problem:
 @dataclass
 class Fragment:
     """A graph as ONNX: ``nodes`` in order, ``constants`` (initializers) by name, ``inputs`` and
-    ``outputs`` by name. ``problems`` stand for the nodes that are missing."""
+    ``outputs`` by name. ``problems`` replace nodes that can't be expressed."""
 
     nodes: list[Any] = field(default_factory=list)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
@@ -81,7 +80,7 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Make a function the rule of operators."""
+    """Decorator that makes a function the rule of operators."""
 
     def register(function: Rule) -> Rule:
         for name in names:
@@ -98,9 +97,10 @@ def write(
     titles: Mapping[Node, str] | None = None,
     careful: bool = False,
 ) -> Fragment:
-    """The graph in ONNX, inputs and outputs by their names. ``elements`` gives those of a constant;
-    ``titles`` names nodes, all ONNX nodes of one then begin with its name. ``careful``: by other
-    operators where ONNX Runtime's own are less accurate than WebNN's tests ask."""
+    """The graph in ONNX, with its inputs and outputs by name. ``elements`` returns the elements of
+    a constant. ``titles`` names nodes; the names of all ONNX nodes of a node begin with its title.
+    ``careful``: use other operators where those of ONNX Runtime are less accurate than WebNN's
+    tests require."""
     writer = Writer(elements, careful)
     taken = set(graph.inputs)
     for name in graph.outputs:
@@ -120,7 +120,7 @@ def write(
 
 
 class Writer:
-    """Collects ONNX nodes. ``node`` is the one that is being written, ``result`` its first output's
+    """Collects ONNX nodes. ``node`` is the node being written, ``result`` its first output's
     descriptor. ``careful``: see ``write``."""
 
     def __init__(
@@ -133,18 +133,18 @@ class Writer:
         self._names: set[str] = set()
         self._numbers: dict[str, int] = {}
         self._small: dict[tuple[str, tuple[int, ...], bytes], Tensor] = {}
-        # The bool that a uint8 tensor of zeros and ones was made of.
+        # The bool tensors from which uint8 tensors of zeros and ones were cast.
         self._bools: dict[str, Tensor] = {}
         self.node: Node | None = None
         self._title = ""
 
     def reserve(self, names: Sequence[str]) -> None:
-        """Names that nothing else may have."""
+        """Reserve names, so that no other tensor or node gets them."""
         self._names.update(names)
 
     # -- nodes of the graph --------------------------------------------------------------------
     def write(self, node: Node, title: str) -> None:
-        """The ONNX nodes of one node, or the problem."""
+        """Write the ONNX nodes of one node, or record the problem."""
         start = len(self.fragment.nodes)
         self._title = title
         try:
@@ -169,19 +169,19 @@ class Writer:
         finally:
             self.node = outer
         made = list(made) if isinstance(made, (list, tuple)) else [made]
-        # Shapes and types as they are known, whatever the rule has said of its last node.
+        # Shapes and types are those of the node, not of the rule's last ONNX node.
         return [
             Tensor(t.name, d.data_type, d.shape, t.array)
             for t, d in zip(made, node.results, strict=True)
         ]
 
     def decomposed(self, node: Node | None = None) -> list[Tensor]:
-        """The results of a node, the one being written when absent, by other operators."""
+        """The results of a node (by default the one being written), by other operators."""
         node = node or self.node
         assert node is not None
         expand = getattr(node.operator.lowering, "expand", None)
         if expand is None:
-            raise Inexpressible(f"no rule says {node.operator.name} in ONNX")
+            raise Inexpressible(f"there is no rule for {node.operator.name}")
         emit = Emitter(node.label)
         values = expand(emit, node.gather(lambda v: v), node.arguments, node.results)
         for inner in emit.nodes:
@@ -194,7 +194,7 @@ class Writer:
         if value not in self.tensors:
             elements = self._elements(value)
             if elements is None:
-                raise Inexpressible("a constant's elements are not to be had")
+                raise Inexpressible("a constant's elements are not available")
             self.tensors[value] = self.constant(elements)
         return self.tensors[value]
 
@@ -208,7 +208,7 @@ class Writer:
         self, kind: str, *inputs: Tensor | None,
         results: Sequence[tuple[str, Sequence[int]] | None], **attributes: Any
     ) -> list[Tensor]:
-        """An ONNX node with several outputs of these (type, shape); None: an output not wanted."""
+        """An ONNX node with several outputs of these (type, shape); None: an unused output."""
         from onnx import helper
 
         outputs = [r and self._fresh(r[0], tuple(r[1])) for r in results]
@@ -225,8 +225,8 @@ class Writer:
         self, kind: str, *inputs: Tensor | None, shape: Sequence[int] | None = None,
         data_type: str = "", **attributes: Any
     ) -> Tensor:
-        """An ONNX node with one output: of the first input's type, and of ``shape``, by default
-        what the inputs broadcast to."""
+        """An ONNX node with one output, of the first input's type and of ``shape`` (by default the
+        shape that the inputs broadcast to)."""
         present = [i for i in inputs if i is not None]
         if shape is None:
             shape = np.broadcast_shapes(*(i.shape for i in present))
@@ -234,7 +234,7 @@ class Writer:
         return self.ops(kind, *inputs, results=[described], **attributes)[0]
 
     def constant(self, array: Any, data_type: str = "") -> Tensor:
-        """A constant; equal small ones are one."""
+        """A constant; equal small constants are shared."""
         array = np.asarray(array, DATA_TYPES[data_type].numpy if data_type else None)
         key = (array.dtype.name, array.shape, array.tobytes() if array.nbytes <= 256 else b"")
         if key[2] and key in self._small:
@@ -246,7 +246,7 @@ class Writer:
         return made
 
     def integers(self, numbers: Sequence[int]) -> Tensor:
-        """A list of int64, as shapes and axes are given."""
+        """A list of int64, for shapes and axes."""
         return self.constant(np.array(list(numbers), np.int64))
 
     def scalar(self, value: Any, like: Tensor | str) -> Tensor:
@@ -265,7 +265,7 @@ class Writer:
         return self.op("Cast", x, data_type=data_type, to=ELEMENT_TYPES[data_type])
 
     def bool_of(self, x: Tensor) -> Tensor:
-        """Where a uint8 tensor is not 0."""
+        """A bool tensor: whether each element of a uint8 tensor is not 0."""
         known = self._bools.get(x.name)
         return known if known is not None else self.cast(x, "bool")
 
@@ -285,8 +285,8 @@ class Writer:
         return self.op(kind, a, b, data_type="bool")
 
     def between(self, x: Tensor, low: Any, high: Any) -> Tensor:
-        """x, but no less than ``low`` and no more than ``high`` (numbers or arrays). Not Clip, nor
-        Min and Max: of some int64, ONNX Runtime 1.31 compares the lower halves only there."""
+        """x limited to ``low`` … ``high`` (numbers or arrays). Not by Clip, Min or Max, in which
+        ONNX Runtime 1.31 compares only the lower halves of some int64."""
         for kind, bound in (("Less", low), ("Greater", high)):
             limit = self.constant(np.asarray(bound, x.data_type))
             x = self.select(self.compare(kind, x, limit), limit, x)
@@ -300,8 +300,8 @@ class Writer:
         return self.op("Reshape", x, self.integers(shape), shape=shape)
 
     def signed(self, x: Tensor) -> Tensor:
-        """Unsigned integers of 32 and 64 bits as int64 with the same low bits: for sums, which
-        few runtimes have for the unsigned."""
+        """Unsigned integers of 32 and 64 bits as int64 with the same low bits: for sums, which few
+        runtimes support for unsigned integers."""
         return self.cast(x, "int64") if x.data_type in ("uint32", "uint64") else x
 
     def ordered(self, x: Tensor) -> Tensor:
@@ -311,7 +311,7 @@ class Writer:
         return self.op("Add", self.cast(x, "int64"), self.scalar(-(2**63), "int64"))
 
     def unordered(self, x: Tensor, data_type: str) -> Tensor:
-        """The elements again that ``ordered`` was given."""
+        """The inverse of ``ordered``."""
         if data_type == "uint64":
             x = self.op("Add", x, self.scalar(-(2**63), "int64"))
         return self.cast(x, data_type)
@@ -325,7 +325,7 @@ class Writer:
         return self.op("Transpose", x, shape=shape, perm=list(permutation))
 
     def rearrange(self, x: Tensor, layout: str, target: str) -> Tensor:
-        """Dimensions called by letters, in the order of other letters."""
+        """x with its dimensions, named by the letters of ``layout``, in the order of ``target``."""
         return self.transpose(x, [layout.index(letter) for letter in target])
 
     def expand(self, x: Tensor, shape: Sequence[int]) -> Tensor:
@@ -357,7 +357,7 @@ class Writer:
         self, x: Tensor, starts: Sequence[int], ends: Sequence[int], steps: Sequence[int],
         axes: Sequence[int] | None = None,
     ) -> Tensor:
-        """ONNX's Slice along ``axes``, all when absent; the ends are those of the elements."""
+        """ONNX's Slice along ``axes``, by default all; ``ends`` are of the sliced elements."""
         axes = range(x.rank) if axes is None else axes
         if not axes:
             return x
@@ -379,13 +379,13 @@ class Writer:
         return self.op("Pad", x, self.integers([*begin, *end]), fill, shape=shape, mode=mode)
 
     def nchw(self, layout: str, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-        """``function`` of x with its channels second, in x's layout again."""
+        """``function`` applied to x with channels second; the result is in x's layout."""
         y = function(self.rearrange(x, layout, "nchw"))
         return self.rearrange(y, "nchw", layout)
 
     # -- the end -------------------------------------------------------------------------------
     def finish(self, graph: Graph) -> None:
-        """Outputs get their names; what none of them needs goes."""
+        """Name the outputs, and remove nodes and constants that no output needs."""
         made = {name for node in self.fragment.nodes for name in node.output}
         renamed: dict[str, str] = {}
         self._title = "output"
@@ -426,8 +426,3 @@ class Writer:
             if name not in self._names:
                 self._names.add(name)
                 return name
-
-
-def size(shape: Sequence[int]) -> int:
-    """The number of elements of a shape."""
-    return math.prod(shape)
