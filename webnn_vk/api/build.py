@@ -164,7 +164,7 @@ def write_graph(state: ContextState, executable: Executable, folder: Path) -> No
 
 def _read(state: ContextState, storage: Storage) -> np.ndarray:
     promise: MLPromise[np.ndarray] = state.new_promise("the bytes of a weight")
-    state.lane.enqueue(Read(storage, promise.resolve, promise.reject))
+    state.stream.enqueue(Read(storage, promise.resolve, promise.reject))
     return promise.result()
 
 
@@ -221,7 +221,7 @@ def make_graph(
                 else:
                     failed(error)
 
-            executable.set_up(state.lane, Run(set_up, failed))
+            executable.set_up(state.stream, Run(set_up, failed))
         except DeviceLostError as error:
             state.timeline.lose(str(error))
             promise.reject(InvalidStateError(f"the context is lost: {error}"))
@@ -239,7 +239,7 @@ def load_executable(state: ContextState, parts: GraphParts) -> Executable:
         return state.device.load(parts.program, parts.constants, parts.modules)
     except MemoryError:
         # Once what runs now is over, what was destroyed before is given back.
-        state.lane.fence().wait()
+        state.stream.fence().wait()
         return state.device.load(parts.program, parts.constants, parts.modules)
 
 

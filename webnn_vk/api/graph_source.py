@@ -10,7 +10,7 @@ import numpy as np
 from webnn_vk.compiler.ir import Graph, Value
 from webnn_vk.compiler.kernels import packing_called
 from webnn_vk.compiler.program.compiled import compiled_graph, places
-from webnn_vk.runtime import Lane, Read, Storage
+from webnn_vk.runtime import Read, Storage, Stream
 from webnn_vk.support.errors import NotSupportedError, OperationError
 from webnn_vk.support.promise import MLPromise, kind_of
 
@@ -43,7 +43,7 @@ def source_of(
         raise OperationError(f"{what}: the graph's text can't be read: {error}") from error
     if graph is None:
         raise NotSupportedError(f"{what}: nothing says which operators the graph was compiled of")
-    lane = context_of(given).lane
+    stream = context_of(given).stream
     contents, where = executable.contents(), places(program)
 
     def elements(value: Value) -> np.ndarray | None:
@@ -51,7 +51,7 @@ def source_of(
             return value.data
         held = [(contents[slot], packing) for slot, packing in where[value.source]]
         try:
-            return _read_back(held, value, lane)
+            return _read_back(held, value, stream)
         except (ValueError, TypeError, IndexError) as error:
             raise OperationError(
                 f"{what}: a constant {value.descriptor} can't be unpacked: {error}"
@@ -81,14 +81,14 @@ def with_weights(built: MLGraph, what: str) -> Graph:
 
 
 def _read_back(
-    held: Sequence[tuple[Storage | np.ndarray, str]], value: Value, lane: Lane
+    held: Sequence[tuple[Storage | np.ndarray, str]], value: Value, stream: Stream
 ) -> np.ndarray | None:
     """A constant's elements from where they are: bytes or storages with their packings, of which
     several may hold a part each."""
     described = value.descriptor
     whole: np.ndarray | None = None
     for place, packing in held:
-        data = place if isinstance(place, np.ndarray) else _bytes_of(place, lane)
+        data = place if isinstance(place, np.ndarray) else _bytes_of(place, stream)
         if not packing:
             return data[: described.byte_length].view(described.numpy_dtype).reshape(
                 described.shape
@@ -104,7 +104,7 @@ def _read_back(
     return None if whole is None else whole.reshape(described.shape)
 
 
-def _bytes_of(storage: Storage, lane: Lane) -> np.ndarray:
+def _bytes_of(storage: Storage, stream: Stream) -> np.ndarray:
     promise: MLPromise[np.ndarray] = MLPromise("a constant's bytes")
-    lane.enqueue(Read(storage, promise.resolve, promise.reject))
+    stream.enqueue(Read(storage, promise.resolve, promise.reject))
     return promise.result()
