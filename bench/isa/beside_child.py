@@ -18,8 +18,8 @@ from webnn_vk.codegen.store import ShaderStore, ShaderUnavailable
 from webnn_vk.compiler.ir import Graph
 from webnn_vk.compiler.program import Target, compile_program
 from webnn_vk.driver.resources import PipelineRequest
+from webnn_vk.driver.vulkan.compile_only.device import NoNullDevice, NullDevice
 from webnn_vk.driver.vulkan.errors import VulkanError
-from webnn_vk.driver.vulkan.null_device import NoNullDevice, NullDevice
 
 from . import bound, graphs, workloads
 from .beside import OURS

@@ -54,7 +54,7 @@ class Capture:
 
 @dataclass(frozen=True)
 class Layout:
-    """What a module binds (`null_device.Sets`), and its workgroup's size."""
+    """What a module binds (`compile_only.device.Sets`), and its workgroup's size."""
 
     sets: Mapping[int, Mapping[int, int]]
     local_size: tuple[int, int, int]

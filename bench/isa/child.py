@@ -19,8 +19,8 @@ from typing import Any
 from webnn_vk.codegen.isa import CHIPS, listing
 from webnn_vk.codegen.store import ShaderStore, ShaderUnavailable
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.driver.vulkan.compile_only.device import NoNullDevice, NullDevice
 from webnn_vk.driver.vulkan.errors import VulkanError, VulkanUnavailable
-from webnn_vk.driver.vulkan.null_device import NoNullDevice, NullDevice
 from webnn_vk.tools import ToolError
 
 from . import PACK, graphs, spread

@@ -24,7 +24,7 @@ CHIPS = ("VEGA10", "NAVI21", "GFX1100")
 _MANIFESTS = ("/usr/share/vulkan/icd.d/radeon_icd.*.json", "/etc/vulkan/icd.d/radeon_icd.*.json")
 #: The exit status of the process where the driver has no such chip.
 NO_CHIP = 3
-_PROCESS = "webnn_vk.driver.vulkan.null_process"
+_PROCESS = "webnn_vk.driver.vulkan.compile_only.process"
 
 
 class IsaError(RuntimeError):

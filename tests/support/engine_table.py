@@ -22,10 +22,10 @@ WRONG_IN_ONNX_RUNTIME = {
 
 def text() -> str:
     """The generated part of the page."""
-    from webnn_vk.runtime.engine_limits import STAYS
+    from webnn_vk.runtime.engine_limits import NUMPY_ONLY
 
     by_reason: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for stay in STAYS:
+    for stay in NUMPY_ONLY:
         by_reason.setdefault((stay.reason, stay.types), []).append(stay.operator)
     lines = ["| operators | data types | reason |", "| --- | --- | --- |"]
     for (reason, types), names in by_reason.items():

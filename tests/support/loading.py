@@ -40,7 +40,7 @@ def set_up(context: Any, program: Program, constants: Constants) -> MLGraph:
         errors.append(error)
         done.set()
 
-    executable.set_up(context._state.lane, Run(done.set, failed))
+    executable.set_up(context._state.stream, Run(done.set, failed))
     assert done.wait(60)
     error = executable.setup_error() or (errors[0] if errors else None)
     if error is not None:

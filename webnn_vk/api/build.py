@@ -187,7 +187,7 @@ def save_graph(
 def read_storage(state: ContextState, storage: Storage) -> np.ndarray:
     """The bytes of a constant, once the context's work before is done."""
     promise: MLPromise[np.ndarray] = state.new_promise("a constant's bytes")
-    state.lane.enqueue(Read(storage, promise.resolve, promise.reject))
+    state.stream.enqueue(Read(storage, promise.resolve, promise.reject))
     return promise.result()
 
 
@@ -235,7 +235,7 @@ def _make_graph(
                 else:
                     failed(error)
 
-            executable.set_up(state.lane, Run(set_up, failed))
+            executable.set_up(state.stream, Run(set_up, failed))
         except DeviceLostError as error:
             state.timeline.lose(str(error))
             promise.reject(InvalidStateError(f"the context is lost: {error}"))
@@ -251,7 +251,7 @@ def load_executable(state: ContextState, parts: GraphParts) -> Executable:
         return state.device.load(parts.program, parts.constants, parts.modules)
     except MemoryError:
         # Memory of destroyed objects is free once the work that runs now is done.
-        state.lane.fence().wait()
+        state.stream.fence().wait()
         return state.device.load(parts.program, parts.constants, parts.modules)
 
 

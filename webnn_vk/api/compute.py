@@ -12,7 +12,7 @@ from webnn_vk.compiler.types.data_types import entries
 from webnn_vk.runtime import CpuExecutable, Read, RunGraph, Storage, Write
 from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.runtime.mapping import fill
-from webnn_vk.runtime.staging import SMALL_BYTES, Held
+from webnn_vk.runtime.staging import SMALL_BYTES, Reservation
 from webnn_vk.runtime.work import Work
 from webnn_vk.support import background
 from webnn_vk.support.errors import sanitize
@@ -55,7 +55,7 @@ def run_once(
     state: ContextState,
     graph: MLGraph,
     inputs: dict[str, np.ndarray],
-    held: Held | None = None,
+    held: Reservation | None = None,
 ) -> dict[str, np.ndarray]:
     """A run in the context's order of work: the outputs by name. ``held``: the room that the inputs
     take, if they are copies. ``inputs``, bytes by name, is emptied."""
@@ -63,7 +63,7 @@ def run_once(
     state.check()
     if held is None:
         size = sum(view.nbytes for view in inputs.values())
-        held = state.timeline.staging.hold(size, "compute")
+        held = state.timeline.staging.reserve(size, "compute")
     # Only this call uses the memory: no earlier work, so the host may write to it at once, and no
     # later work, so it need be neither zeroed nor copied before it is read.
     works: list[Work] = []
@@ -93,7 +93,7 @@ def run_once(
             promise.resolve(data.view(d.numpy_dtype)[: d.size].reshape(d.shape))
 
         works.append(Read(results[name], done, promise.reject, last=True))
-    state.lane.enqueue(*works)
+    state.stream.enqueue(*works)
     del works
     # Retrieve the errors of all promises, also where several are rejected.
     errors = [promise.exception() for promise in promises.values()]
@@ -103,10 +103,10 @@ def run_once(
     return {name: promise.result() for name, promise in promises.items()}
 
 
-def _writing(state: ContextState, storage: Storage, view: np.ndarray, held: Held) -> Write:
+def _writing(state: ContextState, storage: Storage, view: np.ndarray, held: Reservation) -> Write:
     """The work that writes a copy of ``view``. The copy is made now."""
     staged = None
     if view.nbytes > SMALL_BYTES:
-        staged = background.shielded(state.stage, view)
+        staged = background.run_on_worker(state.stage, view)
     copied = view.copy() if staged is None else None
     return Write(storage, copied, staged, held=held)

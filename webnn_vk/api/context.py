@@ -17,7 +17,7 @@ from webnn_vk.compiler.types.data_types import MLOperandDescriptor, MLTensorDesc
 from webnn_vk.driver.device_info import DeviceInfo
 from webnn_vk.runtime import Fence, RunGraph, Timeline, Write
 from webnn_vk.runtime.context_state import ContextBase, ContextState, MLContextLostInfo
-from webnn_vk.runtime.tensor_state import Caller, TensorState, owned
+from webnn_vk.runtime.tensor_state import Owner, TensorState, owned
 from webnn_vk.runtime.tuning import prepared
 from webnn_vk.support import background, forks
 from webnn_vk.support.errors import NotSupportedError, for_want_of
@@ -125,7 +125,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
         if self._state.device.interruptible:
             return self._state.promised(create)
-        return background.shielded(self._state.promised, create)
+        return background.run_on_worker(self._state.promised, create)
 
     def create_constant_tensor(
         self, descriptor: MLOperandDescriptor | Mapping[str, Any], input_data: Any
@@ -138,11 +138,11 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
             what = "create_constant_tensor"
             wanted = checked_descriptor(self._state, descriptor, what)
             view = as_bytes(input_data, wanted, what)
-            held = self._state.timeline.staging.hold(view.nbytes, what)
+            held = self._state.timeline.staging.reserve(view.nbytes, what)
             plain = MLTensorDescriptor(wanted.data_type, wanted.shape)
             return create_tensor(self._state, plain, view.copy(), constant=True, held=held)
 
-        return background.shielded(self._state.promised, create)
+        return background.run_on_worker(self._state.promised, create)
 
     def import_constant_tensor(
         self, descriptor: MLOperandDescriptor | Mapping[str, Any], buffer: Any
@@ -160,7 +160,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
             wanted = checked_descriptor(self._state, descriptor, what)
             return MLPromise.resolved(import_constant(self._state, wanted, buffer, what))
 
-        return background.shielded(self._state.promised, create)
+        return background.run_on_worker(self._state.promised, create)
 
     def write_tensor(self, tensor: MLTensor, input_data: Any) -> None:
         """Replace a writable tensor's contents, in order with other work (§8.3.6).
@@ -181,10 +181,10 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
     def _write(self, state: TensorState, view: np.ndarray) -> None:
         staging = self._state.timeline.staging
         stage = partial(self._state.stage, view)
-        held, staged = staging.hold_and(view.nbytes, "write_tensor", stage)
+        held, staged = staging.reserve_and(view.nbytes, "write_tensor", stage)
         copied = view.copy() if staged is None else None
         storage = state.use("write_tensor")  # it may have been destroyed or lent meanwhile
-        self._state.lane.enqueue(Write(storage, copied, staged, held=held))
+        self._state.stream.enqueue(Write(storage, copied, staged, held=held))
 
     def read_tensor(self, tensor: MLTensor, output: Any = None) -> MLPromise[Any]:
         """A readable tensor's contents once all work before is done (§8.3.4): a NumPy array of
@@ -226,7 +226,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
             external = external_binding(self._state, gpu_device)
             return create_tensor(self._state, wanted, None, constant=False, external=external)
 
-        return background.shielded(self._state.promised, create)
+        return background.run_on_worker(self._state.promised, create)
 
     def create_exportable_semaphore(self) -> GPUSemaphore:
         """A semaphore that orders the context's work with CUDA, another device or process,
@@ -239,7 +239,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         what = "create_exportable_semaphore"
         with forks.undisturbed():
             from webnn_vk.gpu.semaphore import GPUSemaphore
-        return background.shielded(GPUSemaphore, self._state.lane, what)
+        return background.run_on_worker(GPUSemaphore, self._state.stream, what)
 
     def export_to_gpu(self, tensor: MLTensor) -> Any:
         """Lend an exportable tensor to its GPUDevice: the buffer with its memory, at once; the same
@@ -253,7 +253,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         tensor or the GPUDevice was destroyed.
         """
         self._state.timeline.check_fork()
-        caller = Caller()
+        caller = Owner()
         try:
             export = owned(tensor, self._state, "export_to_gpu").export(caller)
             # No call follows: if an interrupt comes from here on, the caller loses the buffer.
@@ -285,7 +285,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
             raise TypeError("dispatch: a tensor is given more than once")
         for state in states:
             state.use("dispatch")
-        context.lane.enqueue(RunGraph(executable, *match(graph, inputs, outputs)))
+        context.stream.enqueue(RunGraph(executable, *match(graph, inputs, outputs)))
 
     def compute(self, graph: MLGraph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Run ``graph`` once on arrays and wait for its outputs (extension): name → array.
@@ -300,7 +300,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
                 # An interrupt can leave nothing half done here.
                 self._state.check()
                 return at_once.compute(arrays)
-            return background.shielded(run_once, self._state, graph, arrays)
+            return background.run_on_worker(run_once, self._state, graph, arrays)
         except MemoryError as error:
             raise for_want_of(error, "compute") from None
 
@@ -315,7 +315,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
             what = "compute_async"
             at_once, arrays = checked_arrays(self._state, graph, inputs, what)
             size = sum(array.nbytes for array in arrays.values())
-            held = [self._state.timeline.staging.hold(size, what)]
+            held = [self._state.timeline.staging.reserve(size, what)]
             copies = {name: array.copy() for name, array in arrays.items()}
             promise = self._state.new_promise("outputs by name")
 
@@ -348,7 +348,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
             executable = executable_of(graph, "save_graph")
             return save_graph(self._state, self._saved(), key, executable, graph._unused)
 
-        return background.shielded(self._state.promised, save)
+        return background.run_on_worker(self._state.promised, save)
 
     def load_graph(self, key: str) -> MLPromise[MLGraph]:
         """The graph that was saved under ``key``, in a fraction of the time of a build
@@ -361,12 +361,12 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
             check_key(key, "load_graph")
             return load_graph(self._state, self._saved(), key)
 
-        return background.shielded(self._state.promised, load)
+        return background.run_on_worker(self._state.promised, load)
 
     def list_graphs(self) -> MLPromise[list[str]]:
         """The keys of all saved graphs in the cache folder, sorted (extension), also
         for other devices. Rejects with NotSupportedError without a cache folder."""
-        return background.shielded(
+        return background.run_on_worker(
             self._state.promised,
             lambda: in_background(self._state, "keys", self._saved().keys, "list_graphs"),
         )
@@ -380,7 +380,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
             saved = self._saved()
             return in_background(self._state, "None", lambda: saved.delete(key), "delete_graph")
 
-        return background.shielded(self._state.promised, delete)
+        return background.run_on_worker(self._state.promised, delete)
 
     def _saved(self) -> SavedGraphs:
         cache = self._settings.cache_folder
@@ -429,4 +429,4 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
     def fence(self) -> Fence:
         """The point after all work queued so far (extension): its ``value`` on the timeline,
         ``done``, ``wait(timeout)`` in seconds. Returns at once; raises nothing."""
-        return self._state.lane.fence()
+        return self._state.stream.fence()

@@ -14,7 +14,7 @@ from webnn_vk.compiler.types.data_types import (
 )
 from webnn_vk.runtime import Run, Write
 from webnn_vk.runtime.context_state import ContextState
-from webnn_vk.runtime.staging import Held
+from webnn_vk.runtime.staging import Reservation
 from webnn_vk.runtime.storage import DeviceLostError
 from webnn_vk.runtime.tensor_state import ExternalBinding, TensorState
 from webnn_vk.support.errors import InvalidStateError, UnknownError
@@ -45,7 +45,7 @@ def create_tensor(
     *,
     constant: bool,
     external: ExternalBinding | None = None,
-    held: Held | None = None,
+    held: Reservation | None = None,
 ) -> MLPromise[MLTensor]:
     """A tensor with ``data``, zeros for None, once it has its place in the order of work.
     ``held``: the share of the staging memory that the data takes until it is written."""
@@ -70,7 +70,7 @@ def create_tensor(
         promise.reject(error)
 
     write = Write(storage, data, held=held)
-    context.lane.enqueue(*works, write, Run(allocated, failed))
+    context.stream.enqueue(*works, write, Run(allocated, failed))
     return promise
 
 

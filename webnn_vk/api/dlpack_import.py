@@ -58,9 +58,9 @@ def from_dlpack(
                 mapping = HostMapping(state.device, storage)
                 memory = np.frombuffer(mapping.memory(writable=True), descriptor.numpy_dtype)
                 memory.reshape(array.shape)[...] = array
-                mapping.store(state.lane)
+                mapping.store(state.stream)
 
-        background.shielded(fill, array)
+        background.run_on_worker(fill, array)
         return tensor
     finally:
         del array  # an error's traceback must not hold ``x``

@@ -106,7 +106,7 @@ def devices() -> list[DeviceInfo]:
     marked (none where that fails). What can't be used says why (``unusable``); a driver that
     crashes, hangs or fails when it is asked stands for its devices. Waits for the drivers. Raises
     nothing: where Vulkan can't be asked at all, a warning says why (extension)."""
-    return background.shielded(_devices, _place_of_call(inspect.currentframe()))
+    return background.run_on_worker(_devices, _place_of_call(inspect.currentframe()))
 
 
 def _devices(place: tuple[str, int]) -> list[DeviceInfo]:

@@ -83,7 +83,7 @@ class MLTensor(PublicDir, OneOfAKind, TensorBase, AsyncManager):
         the other side's own wait before the next call with the tensor. TypeError when the tensor is
         not exportable or something else holds it, InvalidStateError when it was destroyed,
         NotSupportedError where the device has no VK_KHR_external_memory_fd."""
-        return background.shielded(export_fd, self._state)
+        return background.run_on_worker(export_fd, self._state)
 
     def to_numpy(self) -> TensorArray:
         """The tensor's contents as an array (extension); waits until all work queued so far is
@@ -96,7 +96,7 @@ class MLTensor(PublicDir, OneOfAKind, TensorBase, AsyncManager):
         write, read and dispatch with it are a TypeError. TypeError when the tensor is not
         ``readable`` or something else holds it, InvalidStateError when it was destroyed, and the
         error of the dispatch that should have written it."""
-        return background.shielded(view, self._state)
+        return background.run_on_worker(view, self._state)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """A copy of the contents for ``np.asarray(tensor)`` (extension); waits for all work before.
@@ -124,7 +124,7 @@ class MLTensor(PublicDir, OneOfAKind, TensorBase, AsyncManager):
         """A DLPack capsule over the view that ``to_numpy`` gives, which holds the tensor until its
         consumer lets go of it; of a copy with ``copy=True``. BufferError for what can't be: a copy
         that was forbidden, another device, Vulkan memory unless ``dl_device`` asks for the CPU."""
-        return background.shielded(
+        return background.run_on_worker(
             dlpack.export, self._state, stream, max_version, dl_device, copy
         )
 

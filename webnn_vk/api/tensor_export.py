@@ -1,7 +1,7 @@
 """Tensors whose memory is lent to a ``GPUDevice``, or handed out as a file descriptor (§ Interop of
 the explainer; extensions).
 
-While it is exported a tensor is its buffer's alone: the buffer is the tensor's rental, as an array
+While it is exported a tensor is its buffer's alone: the buffer is the tensor's lease, as an array
 is in ``interop.numpy``. Both sides work on the same bytes; what has to be arranged is the order.
 """
 
@@ -19,7 +19,7 @@ from webnn_vk.gpu import buffer as buffers
 from webnn_vk.gpu.buffer import GPUBuffer
 from webnn_vk.gpu.device_state import DeviceState, GPUDeviceBase, device_state
 from webnn_vk.gpu.flags import EXPORTED_USAGE
-from webnn_vk.runtime import Await, Lane, Lend, Return, Run, Storage, Submit
+from webnn_vk.runtime import Await, Lend, Return, Run, Storage, Stream, Submit
 from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.runtime.external import (
     export_memory,
@@ -30,7 +30,7 @@ from webnn_vk.runtime.external import (
     stop_waits,
     why_not_shared,
 )
-from webnn_vk.runtime.tensor_state import Caller, Export, ExternalBinding, TensorState
+from webnn_vk.runtime.tensor_state import Export, ExternalBinding, Owner, TensorState
 from webnn_vk.support import background
 from webnn_vk.support.errors import NotSupportedError, OperationError
 
@@ -66,7 +66,7 @@ class FileDescriptorOnly:
     def connect(self, storage: Storage) -> None:
         pass
 
-    def export(self, tensor: TensorState, caller: Caller) -> Export:
+    def export(self, tensor: TensorState, caller: Owner) -> Export:
         raise TypeError(f"export_to_gpu: {tensor!r} was created without a GPUDevice")
 
     def release(self, tensor: TensorState) -> None:
@@ -76,22 +76,22 @@ class FileDescriptorOnly:
 class SameDevice:
     """Context and GPUDevice are on one timeline: each follows the other at the handovers."""
 
-    def __init__(self, gpu_device: GPUDeviceBase, gpu: DeviceState, lane: Lane) -> None:
-        """``gpu``: the state of the GPUDevice; ``lane``: the context's."""
+    def __init__(self, gpu_device: GPUDeviceBase, gpu: DeviceState, stream: Stream) -> None:
+        """``gpu``: the state of the GPUDevice; ``stream``: the context's."""
         self.gpu_device = gpu_device
         self.gpu = gpu
         self.exportable = shares_memory(self.gpu.device)  # for ``export_fd``
-        self._lane = lane
+        self._stream = stream
         self._storage: Storage | None = None
 
     def connect(self, storage: Storage) -> None:
         self._storage = storage
 
-    def export(self, tensor: TensorState, caller: Caller) -> Export:
+    def export(self, tensor: TensorState, caller: Owner) -> Export:
         what = "export_to_gpu"
         with tensor.context.handover:
             tensor.storage_of(what)
-            export = tensor.rental
+            export = tensor.lease
             if isinstance(export, Export):
                 export.join(caller)
                 return export
@@ -102,9 +102,9 @@ class SameDevice:
                 buffer = GPUBuffer(gpu, self._storage, EXPORTED_USAGE, "MLTensor", returned)
                 export = Export(caller, buffer.destroy)
                 export.buffer = buffer
-                tensor.rent(export, what)
+                tensor.acquire_lease(export, what)
                 gpu.exported.add(weakref.ref(buffer, gpu.exported.discard))
-                gpu.lane.enqueue(Return(self._storage))
+                gpu.stream.enqueue(Return(self._storage))
                 self.lend()
             return export
 
@@ -116,22 +116,22 @@ class SameDevice:
         """Take the memory from the GPU device: calls that have found the buffer alive and queue
         their work only now fail."""
         if self._storage is not None:
-            self.gpu.lane.enqueue(Lend(self._storage))
+            self.gpu.stream.enqueue(Lend(self._storage))
 
     def lend(self) -> None:
         """Order the GPU device's use after the tensor's."""
-        self.gpu.lane.follow(self._lane)
+        self.gpu.stream.follow(self._stream)
 
     def take_back(self) -> None:
         """Order the tensor's use after the GPU device's."""
-        self._lane.follow(self.gpu.lane)
+        self._stream.follow(self.gpu.stream)
 
 
 @dataclass
 class _Side:
     """One of two devices that see the same memory."""
 
-    lane: Lane
+    stream: Stream
     storage: Storage
     release: Any
     acquire: Any
@@ -146,14 +146,14 @@ class TwoDevices(SameDevice):
     """Context and GPUDevice opened the same device twice: each has its own view of the memory, and
     their timelines are ordered by a semaphore, or by the host where semaphores can't be shared."""
 
-    def __init__(self, gpu_device: GPUDeviceBase, gpu: DeviceState, lane: Lane) -> None:
-        super().__init__(gpu_device, gpu, lane)
+    def __init__(self, gpu_device: GPUDeviceBase, gpu: DeviceState, stream: Stream) -> None:
+        super().__init__(gpu_device, gpu, stream)
         self._turn = 0
         self._context_side: _Side | None = None
         self._gpu_side: _Side | None = None
 
     def connect(self, storage: Storage) -> None:
-        ours, theirs = self._lane, self.gpu.lane
+        ours, theirs = self._stream, self.gpu.stream
         with theirs.timeline.building():
             try:
                 self._storage = share_memory(ours.device, storage, theirs.device)
@@ -161,9 +161,9 @@ class TwoDevices(SameDevice):
                 self._context_side = _side(ours, storage, mine)
                 self._gpu_side = _side(theirs, self._storage, yours)
             except Exception:
-                for lane in (ours, theirs):
-                    if reason := lane.device.driver.lost():
-                        lane.timeline.lose(reason)
+                for stream in (ours, theirs):
+                    if reason := stream.device.driver.lost():
+                        stream.timeline.lose(reason)
                 raise
 
     def release(self, tensor: TensorState) -> None:
@@ -181,13 +181,13 @@ class TwoDevices(SameDevice):
         self._turn += 1
         through = _by_host if source.semaphore is None else partial(_by_semaphore, self._turn)
         # Neither the context's nor the GPUDevice's end may drop what the other waits for.
-        timeline = source.lane.timeline
+        timeline = source.stream.timeline
         user = timeline.join(lambda message: None)
         through(source, target, partial(_leave, partial(timeline.leave, user)))
 
 
-def _side(lane: Lane, storage: Storage, semaphore: Any) -> _Side:
-    return _Side(lane, storage, *ownership(lane.device, storage), semaphore)
+def _side(stream: Stream, storage: Storage, semaphore: Any) -> _Side:
+    return _Side(stream, storage, *ownership(stream.device, storage), semaphore)
 
 
 def _by_host(source: _Side, target: _Side, leave: Callable[[], None]) -> None:
@@ -209,10 +209,10 @@ def _by_host(source: _Side, target: _Side, leave: Callable[[], None]) -> None:
         arrived.wait()
         target.storage.error = errors[0]
 
-    source.lane.enqueue(
+    source.stream.enqueue(
         Submit([source.release], keep=source, failed=failed), Run(reached, failed)
     )
-    target.lane.enqueue(
+    target.stream.enqueue(
         Await(wait), Submit([target.acquire], keep=target, failed=target.not_acquired)
     )
 
@@ -231,11 +231,11 @@ def _by_semaphore(turn: int, source: _Side, target: _Side, leave: Callable[[], N
             target.storage.error = source.storage.error
         leave()
 
-    source.lane.enqueue(
+    source.stream.enqueue(
         Submit([source.release], keep=source, signal=[(source.semaphore, turn)], failed=failed),
         Run(reached, lambda error: leave()),
     )
-    target.lane.enqueue(
+    target.stream.enqueue(
         Submit(
             [target.acquire],
             keep=target,
@@ -249,7 +249,7 @@ def _leave(leave: Callable[[], None]) -> None:
     if background.on_timeline():
         leave()  # doesn't wait there
     else:
-        background.eventually(leave, "close")
+        background.retry(leave, "close")
 
 
 def _take_back(
@@ -264,9 +264,9 @@ def _take_back(
             if tensor.storage is not None:
                 binding.end()
                 binding.take_back()
-            export = tensor.rental
+            export = tensor.lease
             if isinstance(export, Export) and export.buffer is buffer:
-                tensor.end_rental(export)
+                tensor.end_lease(export)
 
 
 def external_binding(context: ContextState, gpu_device: Any) -> ExternalBinding:
@@ -284,7 +284,7 @@ def external_binding(context: ContextState, gpu_device: Any) -> ExternalBinding:
         return FileDescriptorOnly()
     gpu = device_state(gpu_device, what)
     if gpu.timeline is context.timeline:
-        return SameDevice(gpu_device, gpu, context.lane)
+        return SameDevice(gpu_device, gpu, context.stream)
     if device.profile.uuid != gpu.device.profile.uuid:
         raise NotSupportedError(
             f"{what}: the context is on {device.name}, the GPUDevice on {gpu.device.name}"
@@ -292,7 +292,7 @@ def external_binding(context: ContextState, gpu_device: Any) -> ExternalBinding:
     for each in (device, gpu.device):
         if not shares_memory(each):
             raise NotSupportedError(f"{what}: {each.name}: {why_not_shared(each)}")
-    return TwoDevices(gpu_device, gpu, context.lane)
+    return TwoDevices(gpu_device, gpu, context.stream)
 
 
 def export_fd(tensor: TensorState) -> TensorMemory:

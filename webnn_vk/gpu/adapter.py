@@ -9,7 +9,7 @@ from webnn_vk.driver import DriverError, DriverUnavailable
 from webnn_vk.driver.device_info import DeviceInfo
 from webnn_vk.runtime import DriverDevice, Write
 from webnn_vk.runtime.device_selection import FoundDevice, choose_device, find_devices, open_device
-from webnn_vk.runtime.tensor_state import Caller, TensorBase, tensor_state
+from webnn_vk.runtime.tensor_state import Owner, TensorBase, tensor_state
 from webnn_vk.support import background
 from webnn_vk.support.errors import InvalidStateError, NotSupportedError
 from webnn_vk.support.mixins import OneOfAKind, PublicDir, html_table
@@ -153,10 +153,10 @@ class GPUDevice(PublicDir, OneOfAKind, GPUDeviceBase):
         def create() -> GPUBuffer:
             with self._state.translated(what):
                 storage = self._state.device.create_storage(size)
-            self._state.lane.enqueue(Write(storage, None))
+            self._state.stream.enqueue(Write(storage, None))
             return GPUBuffer(self._state, storage, GPUBufferUsage(usage), label)
 
-        return background.shielded(create)
+        return background.run_on_worker(create)
 
     def create_buffer_with_data(self, *, data: Any, usage: int, label: str = "") -> GPUBuffer:
         """A buffer holding a copy of ``data``, anything contiguous with the buffer protocol. Only
@@ -177,7 +177,7 @@ class GPUDevice(PublicDir, OneOfAKind, GPUDeviceBase):
         InvalidStateError when the device is lost.
         """
         self._state.check("create_shader_module")
-        return background.shielded(GPUShaderModule, self._state, code, label)
+        return background.run_on_worker(GPUShaderModule, self._state, code, label)
 
     def create_compute_pipeline(
         self,
@@ -192,7 +192,7 @@ class GPUDevice(PublicDir, OneOfAKind, GPUDeviceBase):
         ValueError for another module, entry point, constant or workgroup than there can be,
         OperationError when the driver fails, InvalidStateError when the device is lost."""
         self._state.check("create_compute_pipeline")
-        return background.shielded(
+        return background.run_on_worker(
             GPUComputePipeline, self._state, module, entry_point, constants or {}, label
         )
 
@@ -223,12 +223,12 @@ class GPUDevice(PublicDir, OneOfAKind, GPUDeviceBase):
         VK_KHR_external_semaphore_fd for timeline semaphores."""
         what = "create_exportable_semaphore"
         self._state.check(what)
-        return background.shielded(GPUSemaphore, self._state.lane, what)
+        return background.run_on_worker(GPUSemaphore, self._state.stream, what)
 
     def import_external_buffer(self, tensor: TensorBase) -> MLPromise[GPUBuffer]:
         """The buffer of an MLTensor that was made exportable to this device: ``export_to_gpu`` seen
         from here. Rejects with what that raises: TypeError, InvalidStateError."""
-        caller = Caller()
+        caller = Owner()
         try:
             self._state.check("import_external_buffer")
             if not isinstance(tensor, TensorBase):
@@ -275,7 +275,7 @@ def enumerate_adapters() -> list[GPUAdapter]:
     """The usable Vulkan devices, in Vulkan's order; none where there is no Vulkan. Waits for the
     driver; ValueError for nonsense in the environment's settings."""
     try:
-        found = background.shielded(_find_devices)
+        found = background.run_on_worker(_find_devices)
         return [GPUAdapter(device) for device in found if device.unusable is None]
     except DriverUnavailable:
         return []

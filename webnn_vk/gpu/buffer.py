@@ -61,7 +61,7 @@ class GPUBuffer(PublicDir, OneOfAKind):
         if returned is None:
             clear(self)
         else:
-            background.shielded(returned, self)
+            background.run_on_worker(returned, self)
             self._returned = None  # it refers to the memory too
 
     def __enter__(self) -> GPUBuffer:

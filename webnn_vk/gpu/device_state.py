@@ -44,8 +44,8 @@ class DeviceState:
         self.exported: set[weakref.ref[Any]] = set()
         this = weakref.ref(self)
         #: The GPUDevice's strict order of work.
-        self.lane = self.timeline.lane(lambda message: _lose(this, message))
-        self.lane.leave_with(self)
+        self.stream = self.timeline.stream(lambda message: _lose(this, message))
+        self.stream.leave_with(self)
 
     def check(self, what: str) -> None:
         """InvalidStateError when the device is lost, or this is a forked child. ``what`` names the
@@ -71,12 +71,12 @@ class DeviceState:
     def destroy(self) -> None:
         """End this use of the device. Calling it again does nothing."""
         self.timeline.check_fork()
-        background.shielded(self._destroy)
+        background.run_on_worker(self._destroy)
 
     def _destroy(self) -> None:
         self.end(GPUDeviceLostInfo("destroyed", "destroy() was called"))
         # The last to leave waits for the device; destroy() should not.
-        background.eventually(self.lane.leave, "close")
+        background.retry(self.stream.leave, "close")
 
     def end(self, info: GPUDeviceLostInfo) -> None:
         """Report once that the device is lost; tensors get their memory back."""

@@ -206,7 +206,7 @@ class GPUCommandEncoder(PublicDir, OneOfAKind):
         """The recorded commands, at once; the encoder is over. InvalidStateError while a pass is
         open, for an encoder that is over, a destroyed buffer or a lost device; OperationError when
         the driver fails."""
-        return background.shielded(self._finish, label)
+        return background.run_on_worker(self._finish, label)
 
     def _finish(self, label: str) -> GPUCommandBuffer:
         self._check("finish")
@@ -434,7 +434,7 @@ class GPUCommandBuffer(PublicDir, OneOfAKind):
 
 
 def work_of(commands: GPUCommandBuffer, device: DeviceState) -> Submit:
-    """A command buffer as work for a device's lane. ValueError when it is another device's,
+    """A command buffer as work for a device's stream. ValueError when it is another device's,
     InvalidStateError when one of its buffers was destroyed."""
     if commands._device is not device:
         raise ValueError(f"submit: {commands!r} belongs to another GPUDevice")

@@ -40,8 +40,8 @@ class GPUQueue(PublicDir, OneOfAKind):
             if not isinstance(item, GPUCommandBuffer):
                 raise TypeError(f"submit: GPUCommandBuffers are expected, not {item!r}")
         device.check("submit")
-        device.lane.enqueue(*[work_of(item, device) for item in given])
-        return device.lane.fence()
+        device.stream.enqueue(*[work_of(item, device) for item in given])
+        return device.stream.fence()
 
     def write_buffer(
         self,
@@ -79,7 +79,7 @@ class GPUQueue(PublicDir, OneOfAKind):
         promise: MLPromise[np.ndarray] = MLPromise("a uint8 array")
         device.check("read_buffer")
         storage = usable(buffer, device, GPUBufferUsage.COPY_SRC, "read_buffer")
-        device.lane.enqueue(Read(storage, promise.resolve, promise.reject, part))
+        device.stream.enqueue(Read(storage, promise.resolve, promise.reject, part))
         return promise
 
     def __repr__(self) -> str:
@@ -90,7 +90,7 @@ class GPUQueue(PublicDir, OneOfAKind):
         lost; it rejects with that when it is lost meanwhile."""
         promise: MLPromise[None] = MLPromise("None, once work is done")
         self._device.check("on_submitted_work_done")
-        self._device.lane.enqueue(Run(partial(promise.resolve, None), promise.reject))
+        self._device.stream.enqueue(Run(partial(promise.resolve, None), promise.reject))
         return promise
 
 
@@ -101,11 +101,11 @@ def write_bytes(
     before this returns."""
     device.check(what)
     staging = device.timeline.staging
-    held, staged = staging.hold_and(view.nbytes, what, partial(_stage, device, view))
+    held, staged = staging.reserve_and(view.nbytes, what, partial(_stage, device, view))
     copied = view.copy() if staged is None else None
     device.check(what)
     storage = alive(buffer, what)
-    device.lane.enqueue(Write(storage, copied, staged, (offset, len(view)), held=held))
+    device.stream.enqueue(Write(storage, copied, staged, (offset, len(view)), held=held))
 
 
 def _stage(device: DeviceState, view: np.ndarray) -> Any:

@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 from webnn_vk.driver import DriverError, FeatureMissing, sharing_of
-from webnn_vk.runtime import Lane, Submit
+from webnn_vk.runtime import Stream, Submit
 from webnn_vk.runtime.external import stop_waits
 from webnn_vk.support import background
 from webnn_vk.support.errors import NotSupportedError, OperationError
@@ -27,12 +27,12 @@ class GPUSemaphore(PublicDir, OneOfAKind):
     held up, and so is the end of the device.
     """
 
-    def __init__(self, lane: Lane, what: str) -> None:
-        device: Any = lane.device
-        self._lane = lane
+    def __init__(self, stream: Stream, what: str) -> None:
+        device: Any = stream.device
+        self._stream = stream
         if device.profile is None:
             raise NotSupportedError(f"{what}: the CPU device has no semaphores")
-        with lane.timeline.building():
+        with stream.timeline.building():
             try:
                 self._native = sharing_of(device.driver).semaphore(exportable=True)
             except FeatureMissing as error:
@@ -49,11 +49,11 @@ class GPUSemaphore(PublicDir, OneOfAKind):
         over, ``os.close`` otherwise. CUDA imports it as a timeline semaphore's. Returns at once.
         InvalidStateError when the context and the device are gone, OperationError when the driver
         fails."""
-        return background.shielded(self._export)
+        return background.run_on_worker(self._export)
 
     def _export(self) -> int:
-        device: Any = self._lane.device
-        with self._lane.timeline.building():
+        device: Any = self._stream.device
+        with self._stream.timeline.building():
             try:
                 return sharing_of(device.driver).export_semaphore(self._native)
             except DriverError as error:
@@ -63,15 +63,15 @@ class GPUSemaphore(PublicDir, OneOfAKind):
         """Reach ``value`` once all work queued so far is over, failed or not; returns at once.
         TypeError unless it is an integer, ValueError unless it exceeds what was signalled
         and waited for here before, InvalidStateError when the context and the device are gone."""
-        background.shielded(self._signal, _value(value, "enqueue_signal"))
+        background.run_on_worker(self._signal, _value(value, "enqueue_signal"))
 
     def _signal(self, value: int) -> None:
-        with self._lock, self._lane.timeline.building():
+        with self._lock, self._stream.timeline.building():
             if value <= self._last:
                 raise ValueError(f"enqueue_signal: {value} does not exceed {self._last}")
             self._last = value
             # Where the work is never run, the other side must not wait for ever.
-            self._lane.enqueue(
+            self._stream.enqueue(
                 Submit(
                     [],
                     keep=self,
@@ -83,15 +83,15 @@ class GPUSemaphore(PublicDir, OneOfAKind):
     def enqueue_wait(self, value: int) -> None:
         """Have work queued from now on start when ``value`` is reached; returns at once. TypeError
         unless it is an integer, InvalidStateError when the context and the device are gone."""
-        background.shielded(self._wait, _value(value, "enqueue_wait"))
+        background.run_on_worker(self._wait, _value(value, "enqueue_wait"))
 
     def _wait(self, value: int) -> None:
-        with self._lock, self._lane.timeline.building():
+        with self._lock, self._stream.timeline.building():
             self._last = max(self._last, value)
-            self._lane.enqueue(Submit([], keep=self, wait=[(self._native, value)]))
+            self._stream.enqueue(Submit([], keep=self, wait=[(self._native, value)]))
 
     def __repr__(self) -> str:
-        return f"<GPUSemaphore of {self._lane.device.name}, last value {self._last}>"
+        return f"<GPUSemaphore of {self._stream.device.name}, last value {self._last}>"
 
 
 def _value(value: Any, what: str) -> int:

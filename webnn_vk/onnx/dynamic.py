@@ -17,7 +17,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 
 from webnn_vk.api.builder import ShapeBuilder, constant_of
 from webnn_vk.runtime import CpuDevice, reclaim
-from webnn_vk.runtime.engine_limits import STAYS
+from webnn_vk.runtime.engine_limits import NUMPY_ONLY
 from webnn_vk.runtime.engines import OnnxEngine
 
 from .convert import Conversion
@@ -27,7 +27,7 @@ from .values import Tensor, TensorList, Value
 
 #: Initializers up to this size are part of the model: shapes and the like are needed to load it.
 _EMBEDDED_BYTES = 1024
-#: ONNX's names of what ``STAYS`` says of WebNN's operators.
+#: ONNX's names of what ``NUMPY_ONLY`` says of WebNN's operators.
 _NAMES = {
     "max": "Max", "min": "Min", "clamp": "Clip", "relu": "Relu", "sign": "Sign",
     "reduce_max": "ReduceMax", "reduce_min": "ReduceMin", "reduce_sum": "ReduceSum",
@@ -104,7 +104,7 @@ class Trial(Conversion):
         types = {x.type for x in tensors}
         if types - _TYPES:
             return f"computes with {', '.join(sorted(types - _TYPES))}"
-        for stay in STAYS:
+        for stay in NUMPY_ONLY:
             if _NAMES[stay.operator] == node.operator and (
                 not stay.types or not types.isdisjoint(stay.types)
             ) and not all(_is_small(x) for x in tensors):

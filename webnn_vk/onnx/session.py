@@ -256,7 +256,7 @@ class Session:
         if state.timeline.observer is not None:
             return None  # a profile looks at graphs
         if self._dynamic is _UNTRIED:
-            background.shielded(self._try_dynamic, arrays)
+            background.run_on_worker(self._try_dynamic, arrays)
         return self._dynamic if isinstance(self._dynamic, DynamicRun) else None
 
     def _try_dynamic(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -283,7 +283,7 @@ class Session:
         """The compiled graph for these arrays' shapes, and values of those bound. It has all
         outputs; those of ``names`` alone where others can't be taken."""
         # Not under a lock in the main thread, where a signal handler may want it too.
-        return background.shielded(self._compile, arrays, names)
+        return background.run_on_worker(self._compile, arrays, names)
 
     def _compile(
         self, arrays: Mapping[str, np.ndarray], names: Sequence[str] | None

@@ -38,7 +38,7 @@ class Profile(PublicDir, OneOfAKind):
         self._begin = 0.0
 
     def __enter__(self) -> Profile:
-        background.shielded(self._start)
+        background.run_on_worker(self._start)
         return self
 
     def _start(self) -> None:
@@ -49,7 +49,7 @@ class Profile(PublicDir, OneOfAKind):
             raise InvalidStateError("profile: the device is profiled already")
         if self._collector is not None:
             raise InvalidStateError("profile: a profile is entered once")
-        context.lane.fence().wait()
+        context.stream.fence().wait()
         stamp = 0.0
         if device.profile is not None:
             if self._with_roofline:
@@ -60,14 +60,14 @@ class Profile(PublicDir, OneOfAKind):
         timeline.observer = device.observer = collector
 
     def __exit__(self, *_: object) -> None:
-        background.shielded(self._end)
+        background.run_on_worker(self._end)
 
     def _end(self) -> None:
         context, collector = self._context, self._collector
         if collector is None:
             return
         try:
-            context.lane.fence().wait()
+            context.stream.fence().wait()
         except InvalidStateError:
             pass  # the context was destroyed inside: what came before is told
         end = time.perf_counter()

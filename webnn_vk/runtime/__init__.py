@@ -6,8 +6,8 @@ from .driver_device import DriverDevice
 from .engine import HostEngine
 from .engines import find_engine
 from .observer import Observer
-from .queue import Fence, Lane
 from .storage import Storage
+from .stream import Fence, Stream
 from .timeline import Timeline
 from .work import (
     Allocate,
@@ -34,7 +34,7 @@ __all__ = [
     "Fence",
     "HostEngine",
     "DriverDevice",
-    "Lane",
+    "Stream",
     "Lend",
     "Observer",
     "Read",

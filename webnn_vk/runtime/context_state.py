@@ -64,8 +64,8 @@ class ContextState:
         self._pending: set[weakref.ref[MLPromise]] = set()
         this = weakref.ref(self)
         #: The context's strict order of work.
-        self.lane = timeline.lane(lambda message: _lose(this, message))
-        self.lane.leave_with(self)
+        self.stream = timeline.stream(lambda message: _lose(this, message))
+        self.stream.leave_with(self)
 
     @property
     def device(self) -> Device:
@@ -125,7 +125,7 @@ class ContextState:
 
     def stage(self, view: np.ndarray) -> Any:
         """A copy of bytes in memory that the device reads, None where it needs none. Not for the
-        main thread, but under ``background.shielded``."""
+        main thread, but under ``background.run_on_worker``."""
         with self.timeline.building():
             return self.device.stage(view)
 
@@ -149,12 +149,12 @@ class ContextState:
         self.timeline.check_fork()
         # At once: what ends until everyone is told comes too late.
         self._loss.setdefault("reason", ("destroy() was called",))
-        background.shielded(self._destroy)
+        background.run_on_worker(self._destroy)
 
     def _destroy(self) -> None:
         self.lose("destroy() was called")
         # The last to leave waits for the device; destroy() should not.
-        background.eventually(self.lane.leave, "close")
+        background.retry(self.stream.leave, "close")
 
 
 class ContextBase:

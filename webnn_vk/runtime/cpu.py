@@ -22,7 +22,7 @@ from .device import Batch
 from .engine import NUMPY, HostEngine
 from .host import Arrays
 from .observer import Observer, Watch
-from .storage import Storage, again, heed, poisoned, unfound
+from .storage import Storage, acknowledge, again, poisoned, unfound
 from .throttle import Cost
 from .work import LENT, Allocate, Await, Executable, Order, Read, Refuse, Run, RunGraph, Work, Write
 
@@ -128,7 +128,7 @@ class CpuDevice:
     def __init__(self, engine: HostEngine = NUMPY) -> None:
         self.engine = engine
         self.name = f"CPU ({platform.machine()}, {engine.description})"
-        self.settle: Callable[[], None] = lambda: None
+        self.wait_idle: Callable[[], None] = lambda: None
         self.observer: Observer | None = None
         # Storages that are alive, by references that go with them. No lock: a signal handler may
         # come anywhere.
@@ -150,13 +150,13 @@ class CpuDevice:
         return storage
 
     def promise_storage(self, size: int) -> Storage:
-        storage = Storage(size, None, heed)
+        storage = Storage(size, None, acknowledge)
         self._live.add(weakref.ref(storage, self._live.discard))
         return storage
 
     def import_storage(self, data: np.ndarray) -> Storage:
         # Not ours: it isn't counted.
-        return Storage(data.nbytes, data, heed)
+        return Storage(data.nbytes, data, acknowledge)
 
     def memory_in_use(self) -> int:
         alive = [reference() for reference in self._live.copy()]
@@ -243,7 +243,7 @@ class CpuDevice:
         if batch.watch is not None:
             batch.watch.done()
 
-    def rest(self) -> None:
+    def trim(self) -> None:
         """See ``device.Device``. Its memory goes with the last reference: what stays is the heap's
         of the C library."""
         alive = len(self._live)
@@ -264,4 +264,4 @@ def _memory(size: int) -> np.ndarray:
         return np.empty(size, np.uint8)
     except MemoryError:
         # What other devices keep they give back under locks.
-        return background.shielded(reclaim.insist, lambda: np.empty(size, np.uint8))
+        return background.run_on_worker(reclaim.retry_on_oom, lambda: np.empty(size, np.uint8))

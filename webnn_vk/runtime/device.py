@@ -55,7 +55,7 @@ class Device(Protocol):
     #: Whether an interrupt may leave ``create_storage`` anywhere.
     interruptible: bool
     #: Set by the timeline: waits, within ``execute``, until the batches before are over.
-    settle: Callable[[], None]
+    wait_idle: Callable[[], None]
     #: Who looks on at the work; None: nobody.
     observer: Observer | None
 
@@ -105,7 +105,7 @@ class Device(Protocol):
     def wait(self, batch: Batch) -> None:
         """Block until the batch is over; DeviceLostError when it never will be."""
 
-    def rest(self) -> None:
+    def trim(self) -> None:
         """Nothing was called for a while: give back what nobody uses any more."""
 
     def memory_in_use(self) -> int:

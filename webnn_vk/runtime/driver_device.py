@@ -112,7 +112,7 @@ class DriverDevice(DriverMemory):
         constants: Constants,
         modules: Mapping[Any, bytes] | None = None,
     ) -> Executable:
-        self.bury()
+        self.free_deferred()
         with translated():
             return DriverExecutable(self, program, constants, modules)
 
@@ -134,7 +134,7 @@ class DriverDevice(DriverMemory):
         run.end()
         if batch.watch is not None:
             batch.watch.submitted()
-        self.bury()
+        self.free_deferred()
         return batch
 
     def wait(self, batch: Batch) -> None:
@@ -142,7 +142,7 @@ class DriverDevice(DriverMemory):
             self.wait_value(batch.value)
         if batch.watch is not None:
             batch.watch.done()
-        self.bury()
+        self.free_deferred()
 
     def close(self) -> None:
         self.driver.close()
@@ -288,7 +288,7 @@ class _Run:
         if staged is None:
             # What earlier work holds may be enough.
             self._finish()
-            self.device.settle()
+            self.device.wait_idle()
             staged = self.device.find(size, host=True, label="staging")
         self._keep(staged)
         return staged
@@ -375,7 +375,7 @@ class _Run:
     def _finish(self) -> None:
         """Submit and wait, for what the host has to see or reuse now."""
         self._submit()
-        # Not for what other lanes have submitted meanwhile.
+        # Not for what other streams have submitted meanwhile.
         self.driver.wait(self._before if self.batch.value is None else self.batch.value)
         collects, self._collects = self._collects, []
         for work, collect in collects:

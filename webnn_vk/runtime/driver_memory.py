@@ -31,7 +31,7 @@ from . import reclaim
 from .engine import NUMPY, HostEngine
 from .observer import Observer
 from .packed import PackedForms
-from .storage import DeviceLostError, Gone, Storage, heed
+from .storage import DeviceLostError, Storage, StorageFinalizer, acknowledge
 
 
 @contextmanager
@@ -65,7 +65,7 @@ class Remembers(Protocol):
     def forget(self, serial: int) -> None:
         """The tensor is gone (the device's ``lock`` is held)."""
 
-    def rest(self) -> None:
+    def trim(self) -> None:
         """Nothing was called for a while, or memory is short: give up what can be made anew."""
 
 
@@ -84,12 +84,12 @@ class DriverMemory:
         self.name = driver.profile.name
         #: Whether the host reads the memory of tensors, where it sees it, as fast as its own.
         self.reads_in_place = reads_in_place(driver.profile)
-        self.settle: Callable[[], None] = lambda: None
+        self.wait_idle: Callable[[], None] = lambda: None
         self.observer: Observer | None = None
         self.packed = PackedForms()
         # Weak: a destroyed graph goes, whatever tensors it ran on.
         self._executables: set[weakref.ref[Remembers]] = set()
-        self._graveyard: deque[Gone] = deque()
+        self._deferred: deque[StorageFinalizer] = deque()
         #: Guards every executable's recordings.
         self.lock = threading.Lock()
         # Whether there was work, or an end of a tensor, since the last rest.
@@ -108,13 +108,13 @@ class DriverMemory:
 
     def adopt(self, size: int, backing: Any) -> Storage:
         """A storage over an allocation of the driver's."""
-        return Storage(size, backing, self._graveyard.append)
+        return Storage(size, backing, self._deferred.append)
 
     def promise_storage(self, size: int) -> Storage:
-        return Storage(size, None, self._graveyard.append)
+        return Storage(size, None, self._deferred.append)
 
     def import_storage(self, data: np.ndarray) -> Storage:
-        self.bury()
+        self.free_deferred()
         try:
             backing = sharing_of(self.driver).import_host_memory(data, label="shared tensor")
         except DeviceLost as error:
@@ -124,11 +124,11 @@ class DriverMemory:
                 f"{self.name} can't use this host memory (a private mapping, np.memmap(mode='c'), "
                 f"suits more drivers than a read-only one): {error}"
             ) from error
-        return Storage(data.nbytes, backing, self._graveyard.append)
+        return Storage(data.nbytes, backing, self._deferred.append)
 
     def allocate(self, size: int, exportable: bool = False) -> Any:
         """The driver's allocation for a tensor of ``size`` bytes; its errors are the driver's."""
-        self.bury()
+        self.free_deferred()
         room = room_for(padded(size), self.profile)
         if room > min(self.profile.max_memory_allocation_size, self.profile.max_buffer_size):
             room = padded(size)
@@ -137,23 +137,23 @@ class DriverMemory:
     def find(self, size: int, **options: Any) -> Any:
         """The driver's ``allocate``, for want of memory tried again when all devices of the process
         have given back what nobody uses."""
-        return reclaim.insist(lambda: self.driver.allocate(size, **options))
+        return reclaim.retry_on_oom(lambda: self.driver.allocate(size, **options))
 
     def add(self, executable: Remembers) -> None:
         """Tell ``executable`` of tensors that are gone, for as long as it lives."""
         self._executables.add(weakref.ref(executable, self._executables.discard))
 
-    def bury(self) -> None:
+    def free_deferred(self) -> None:
         """Give up what belonged to storages that nothing refers to any more; their memory goes
         with their last recording."""
         executables = None
-        self._used = self._used or bool(self._graveyard)
-        while self._graveyard:
+        self._used = self._used or bool(self._deferred)
+        while self._deferred:
             try:
-                gone = self._graveyard.popleft()
+                gone = self._deferred.popleft()
             except IndexError:
                 return
-            heed(gone)
+            acknowledge(gone)
             if executables is None:
                 executables = self._alive()
             with self.lock:
@@ -164,11 +164,11 @@ class DriverMemory:
         alive = [reference() for reference in self._executables.copy()]
         return [executable for executable in alive if executable is not None]
 
-    def rest(self) -> None:
+    def trim(self) -> None:
         """See ``device.Device``."""
         for executable in self._alive():
-            executable.rest()
-        self.bury()
+            executable.trim()
+        self.free_deferred()
         self.driver.reclaim(pipelines=False)
         if self._used:
             self._used = False
@@ -177,15 +177,15 @@ class DriverMemory:
     def reclaim(self) -> None:
         """See ``reclaim.Keeps``."""
         for executable in self._alive():
-            executable.rest()
+            executable.trim()
         try:
-            self.bury()
+            self.free_deferred()
             self.driver.reclaim()
         except DriverError:
             pass  # lost or closed: all is given back
 
     def memory_in_use(self) -> int:
-        self.bury()
+        self.free_deferred()
         return self.driver.memory_in_use().allocated
 
     def wait_value(self, value: int) -> None:

@@ -242,7 +242,7 @@ class DriverExecutable:
         for key in list(self._keys.get(serial, ())):
             self._drop(key)
 
-    def rest(self) -> None:
+    def trim(self) -> None:
         """Give up what only the next run would use."""
         if self.workspace is not None:
             self.workspace.clear()

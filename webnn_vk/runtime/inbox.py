@@ -1,4 +1,4 @@
-"""What comes into a timeline's inbox beside work: departures of users, and questions."""
+"""Messages in a timeline's inbox besides work: finalizers of users, and requests."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from webnn_vk.support.event import Gate
+from webnn_vk.support.event import Event
 
-from .queue import Fence, Lane
 from .schedule import Follow
+from .stream import Fence, Stream
 from .work import Work
 
-#: What comes in: work or a fence on a lane, or something to be done by who has the turn.
-Message = tuple[Lane, "tuple[Work | Follow, ...] | Fence"] | Callable[[], Any]
+#: What comes in: work or a fence on a stream, or a call for the holder of the scheduler lock.
+Message = tuple[Stream, "tuple[Work | Follow, ...] | Fence"] | Callable[[], Any]
 
 
-class Departure(weakref.ref[Any]):
-    """The reference that comes into the inbox when its object is collected: by one call into C,
-    which no signal handler can interrupt, as it could a destructor."""
+class OwnerFinalizer(weakref.ref[Any]):
+    """A weak reference that is put into the inbox when its object is collected: by one call into C,
+    which, unlike a destructor, no signal handler can interrupt."""
 
     __slots__ = ("user",)
     user: int
 
 
-class Question:
-    """A call that whoever has the turn makes, for who waits for the answer."""
+class Request:
+    """A call made by the holder of the scheduler lock, for a thread that waits for the answer."""
 
     def __init__(self, function: Callable[[], Any]) -> None:
         self._function = function
         self.answer: Any = None
         self.error: Exception | None = None
-        self.answered = Gate()
+        self.answered = Event()
 
     def __call__(self) -> None:
         try:

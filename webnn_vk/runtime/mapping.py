@@ -9,8 +9,8 @@ import numpy as np
 from webnn_vk.driver import CopyCommand, DeviceLost, DriverError
 from webnn_vk.support.errors import InvalidStateError, OperationError
 
-from .queue import Lane
 from .storage import Storage, again
+from .stream import Stream
 from .work import Submit
 
 
@@ -54,30 +54,30 @@ class HostMapping:
         """The storage's bytes, without what pads them."""
         return self._memory if writable else self._memory.toreadonly()
 
-    def fetch(self, lane: Lane) -> None:
+    def fetch(self, stream: Stream) -> None:
         """Wait until all work queued so far is over and its results are in ``memory``. Raises what
         the work that should have written them failed with, InvalidStateError after a loss."""
         errors: list[Exception] = []
         if self._fetch is not None:
             reads = [self._storage]
-            lane.enqueue(
+            stream.enqueue(
                 Submit(
                     [self._fetch], keep=self, failed=errors.append, reads=reads, by_holder=True
                 )
             )
-        lane.fence().wait()
+        stream.fence().wait()
         error = self._storage.error or (errors[0] if errors else None)
         if error is not None:
             raise again(error)
         if self._allocation is not None:
             self._allocation.invalidate()
 
-    def store(self, lane: Lane) -> None:
+    def store(self, stream: Stream) -> None:
         """What is in ``memory`` now is what work queued from now on finds. Doesn't wait."""
         if self._allocation is not None:
             self._allocation.flush()
         if self._store is not None:
-            lane.enqueue(
+            stream.enqueue(
                 Submit([self._store], writes=[self._storage], keep=self, by_holder=True)
             )
 

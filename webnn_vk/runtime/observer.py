@@ -1,5 +1,5 @@
-"""Somebody who looks on while a device works: the profiler. Where nobody does, work pays for a look
-at an attribute that is None."""
+"""Observes a device's work (used by the profiler). Without an observer, work costs one check of an
+attribute that is None."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from webnn_vk.driver import Command, Recording
 
 
 class Watch(Protocol):
-    """Looks on at one batch; called by the thread that starts it, ``done`` by who waits for it."""
+    """Observes one batch; called by the thread that starts it, ``done`` by the one that waits."""
 
     def recordings(self, executable: Any, inputs: Any, outputs: Any) -> Iterator[Any]:
         """What ``DriverExecutable.recordings`` gives, or the same with times in it; each is asked
@@ -41,10 +41,10 @@ class Watch(Protocol):
 
 
 class Observer(Protocol):
-    """Looks on at a device. Its methods must be quick, and must not raise."""
+    """Observes a device. Its methods must be quick, and must not raise."""
 
     def queued(self, works: Any) -> None:
         """A call has queued these, in any thread."""
 
     def begin(self, works: Sequence[Any]) -> Watch | None:
-        """A batch of works is about to be started; None: it isn't looked at."""
+        """A batch of works is about to be started; None: it isn't observed."""

@@ -29,7 +29,7 @@ from webnn_vk.support.errors import NotSupportedError, OperationError
 
 from . import reclaim
 from .engine import NUMPY, HostRun, Prepared, WholeRun
-from .engine_limits import stays
+from .engine_limits import numpy_only
 from .host import Arrays, Memory, run_steps
 from .regions import Part, cut
 
@@ -107,8 +107,10 @@ class _Segment:
         self._why: dict[int, str] = {}
         self._runs: list[Callable[[Arrays, Memory], None]] = []
         for step in segment.steps:
-            if isinstance(step, CpuStep) and (why := stays(step) or _unsupported.get(_key(step))):
-                self._why[step.origin] = why
+            if isinstance(step, CpuStep):
+                why = numpy_only(step) or _unsupported.get(_key(step))
+                if why:
+                    self._why[step.origin] = why
         parts, regions = self._regions(segment)
         #: See ``engine.Prepared``; None where it is more than one region.
         self.whole: WholeRun | None = None

@@ -1,6 +1,6 @@
-"""Memory that nobody uses any more goes back at once when anyone in the process runs out of it.
+"""When an allocation fails, free unused memory everywhere in the process and retry.
 
-(While all is idle the timelines see to it: ``device.Device.rest``.)
+(When idle, timelines free it by ``device.Device.trim``.)
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from webnn_vk.driver import OutOfDeviceMemory, OutOfHostMemory
 
 _T = TypeVar("_T")
 
-#: How often ``insist`` tries.
+#: How often ``retry_on_oom`` tries.
 TRIES = 3
 _SHORTAGES = (MemoryError, OutOfDeviceMemory, OutOfHostMemory)
 
 
 class Keeps(Protocol):
-    """A device that may hold memory which nobody uses."""
+    """A device that may hold unused memory."""
 
     def reclaim(self) -> None:
-        """Give back what nobody uses, and what is kept to be quick. Never raises."""
+        """Free unused memory and caches. Never raises."""
 
 
 # Changed by single calls into C: a signal handler may come between any two steps.
@@ -32,13 +32,13 @@ _devices: dict[int, weakref.ref[Any]] = {}
 
 
 def watch(device: Keeps) -> None:
-    """Ask a device too, for as long as it lives."""
+    """Include a device, for as long as it lives."""
     key = id(device)
     _devices[key] = weakref.ref(device, lambda gone: _devices.pop(key, None))
 
 
 def reclaim_all() -> None:
-    """Have all devices of the process give back what they can."""
+    """Have all devices of the process free what they can."""
     for reference in list(_devices.values()):
         device = reference()
         if device is not None:
@@ -46,10 +46,9 @@ def reclaim_all() -> None:
         del device
 
 
-def insist(allocate: Callable[[], _T]) -> _T:
-    """``allocate()``, tried again for want of memory when everyone in the process has given back
-    what nobody uses, and once more without the cycles of objects that nobody can reach. Raises as
-    it does."""
+def retry_on_oom(allocate: Callable[[], _T]) -> _T:
+    """``allocate()``. If memory is short, retry after all devices have freed unused memory, then
+    once more after a garbage collection. Raises what ``allocate`` raises."""
     try:
         return allocate()
     except _SHORTAGES:

@@ -1,9 +1,9 @@
-"""Which work goes to the device next: several strict orders of work, the lanes, on one device.
+"""Which work goes to the device next: several strict orders of work, the streams, on one device.
 
 Plain data without threads or locks; ``timeline`` holds the lock. Work goes to the device in the
-order of the calls, whichever lane they came from. Work that needs the host for a while (CPU steps
-of a graph, a wait for another timeline) stops its own lane only: what that lane has queued behind
-it is held back, other lanes go on.
+order of the calls, whichever stream it was queued on. Work that needs the host for a while (CPU
+steps of a graph, a wait for another timeline) blocks its own stream only: later work of that stream
+is held back, other streams go on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .storage import Storage
-from .throttle import AHEAD_SECONDS, BATCH_SECONDS, Cost, Pace, Taken
+from .throttle import AHEAD_SECONDS, BATCH_SECONDS, Cost, Duration, Throttle
 from .work import Allocate, Await, Lend, Read, Return, RunGraph, Submit, Work, Write, refused
 
 #: Batches on the device at the same time.
@@ -24,16 +24,16 @@ MAX_BATCH_WORKS = 256
 
 
 @dataclass(eq=False)
-class LaneState:
-    """Where one lane stands. Records are numbered through all lanes, in the order of the calls."""
+class StreamState:
+    """The state of one stream. Records are numbered across streams, in the order of the calls."""
 
-    #: All records before this one are over, those excepted that other lanes have held back.
+    #: All records before this one are over, those excepted that other streams have held back.
     reached: int = 0
-    #: The record of the lane that the host works on.
+    #: The record of the stream that the host works on.
     on_host: int | None = None
-    #: The first record of the lane that is held back.
+    #: The first record of the stream that is held back.
     held_from: int | None = None
-    #: The first record of the lane that was dropped at the end of the timeline.
+    #: The first record of the stream that was dropped at the end of the timeline.
     dropped_from: int | None = None
     #: Memories that someone else has to himself (``Lend``); they go with them.
     lent: set[weakref.ref[Storage]] = field(default_factory=set)
@@ -41,9 +41,9 @@ class LaneState:
 
 @dataclass(slots=True)
 class Follow:
-    """What a lane queues behind this comes after all that ``lane`` has queued before."""
+    """What a stream queues behind this comes after all that ``stream`` has queued before."""
 
-    lane: LaneState
+    stream: StreamState
 
     def fail(self, error: Exception) -> None:
         pass  # orders only: what comes behind it fails by itself
@@ -56,8 +56,8 @@ class PlannedBatch:
     works: list[Work]
     #: The number of its first record.
     first: int
-    #: The lane that stands still until the host has done its part; None: the device does it all.
-    lane: LaneState | None = None
+    #: The stream that stands still until the host has done its part; None: the device does it all.
+    stream: StreamState | None = None
     #: What it holds, by the number of dispatches of each.
     costs: dict[Cost, int] = field(default_factory=dict)
     #: Whether its time says what that takes: nothing in it waits for another side.
@@ -66,36 +66,36 @@ class PlannedBatch:
 
 @dataclass
 class Schedule:
-    """``pace``: bounds a batch, so that a driver's watchdog does not take it for a hang, and what
-    waits on the device, so that an end need not wait for it. ``lanes``: how many there have
-    been."""
+    """``throttle`` bounds a batch, so that a driver's watchdog does not take it for a hang, and the
+    work that waits on the device, so that closing need not wait for it. ``streams``: the number of
+    streams made so far."""
 
-    pace: Pace
-    lanes: int = 0
+    throttle: Throttle
+    streams: int = 0
     #: Records queued so far.
     queued: int = 0
-    _queue: deque[tuple[int, LaneState, Work | Follow]] = field(default_factory=deque)
-    # What lanes that stand still have queued; older than the queue.
-    _held: deque[tuple[int, LaneState, Work | Follow]] = field(default_factory=deque)
-    # Lanes that stand still: with work on the host, or following such a one.
-    _still: set[LaneState] = field(default_factory=set)
+    _queue: deque[tuple[int, StreamState, Work | Follow]] = field(default_factory=deque)
+    # What streams that stand still have queued; older than the queue.
+    _held: deque[tuple[int, StreamState, Work | Follow]] = field(default_factory=deque)
+    # Streams that stand still: with work on the host, or following such a one.
+    _still: set[StreamState] = field(default_factory=set)
     # Batches started and not over.
     _running: list[PlannedBatch] = field(default_factory=list)
     # What one of the user's own command buffers takes, on average.
     _submit_cost: Cost = field(default_factory=Cost)
 
-    def append(self, lane: LaneState, works: Iterable[Work | Follow]) -> None:
-        """Queue work on a lane."""
+    def append(self, stream: StreamState, works: Iterable[Work | Follow]) -> None:
+        """Queue work on a stream."""
         queue, number = self._queue, self.queued
         for work in works:
             if isinstance(work, Lend):
-                lane.lent.add(weakref.ref(work.storage, lane.lent.discard))
+                stream.lent.add(weakref.ref(work.storage, stream.lent.discard))
             elif isinstance(work, Return):
-                lane.lent.discard(weakref.ref(work.storage))
+                stream.lent.discard(weakref.ref(work.storage))
             else:
-                if lane.lent and any(weakref.ref(s) in lane.lent for s in _touched(work)):
-                    work = refused(work, lane.lent)
-                queue.append((number, lane, work))
+                if stream.lent and any(weakref.ref(s) in stream.lent for s in _touched(work)):
+                    work = refused(work, stream.lent)
+                queue.append((number, stream, work))
                 number += 1
         self.queued = number
 
@@ -107,24 +107,24 @@ class Schedule:
         batch, seconds, queue = PlannedBatch([], 0), 0.0, self._queue
         works, costs = batch.works, batch.costs
         while queue and len(works) < MAX_BATCH_WORKS:
-            number, lane, work = queue[0]
-            if isinstance(work, Follow) and work.lane in self._still:
-                self._still.add(lane)
-            if self._still and lane in self._still:
+            number, stream, work = queue[0]
+            if isinstance(work, Follow) and work.stream in self._still:
+                self._still.add(stream)
+            if self._still and stream in self._still:
                 self._held.append(queue.popleft())
-                lane.held_from = number if lane.held_from is None else lane.held_from
+                stream.held_from = number if stream.held_from is None else stream.held_from
                 continue
             if isinstance(work, Follow):
                 queue.popleft()
                 continue
             if isinstance(work, Allocate) and self._running_on_device():
                 break  # what was destroyed before has to be given back first
-            on_host = self.lanes > 1 and _needs_host(work)
+            on_host = self.streams > 1 and _needs_host(work)
             if works and (on_host or _begins_a_batch(work)):
                 break
             cost = self._cost(work)
             if cost is not None and not on_host:
-                seconds += self.pace.seconds(cost)
+                seconds += self.throttle.seconds(cost)
                 if seconds > (min(room, BATCH_SECONDS) if costs else room):
                     break
                 if cost.seconds is None and self._unmeasured(cost, costs):
@@ -137,9 +137,9 @@ class Schedule:
             elif _waits(work):
                 batch.timed = False
             if on_host:
-                lane.on_host = number
-                self._still.add(lane)
-                batch.lane = lane
+                stream.on_host = number
+                self._still.add(stream)
+                batch.stream = stream
                 break
         if not works:
             return None
@@ -148,18 +148,18 @@ class Schedule:
 
     def _room(self) -> float | None:
         """Seconds of work that the device may be given now; None: no batch at all."""
-        running = [batch for batch in self._running if batch.lane is None]
+        running = [batch for batch in self._running if batch.stream is None]
         if not running:
             return math.inf
         if len(running) >= MAX_IN_FLIGHT:
             return None
-        return AHEAD_SECONDS - sum(self.pace.total(batch.costs) for batch in running[1:])
+        return AHEAD_SECONDS - sum(self.throttle.total(batch.costs) for batch in running[1:])
 
     def _unmeasured(self, cost: Cost, costs: dict[Cost, int]) -> bool:
         """Whether work that nobody has measured has to wait: for a dispatch of the same to end, on
         a new device for that of any."""
-        given = [costs, *(batch.costs for batch in self._running if batch.lane is None)]
-        if self.pace.measured:
+        given = [costs, *(batch.costs for batch in self._running if batch.stream is None)]
+        if self.throttle.measured:
             return any(cost in found for found in given)
         return any(other.seconds is None for found in given for other in found)
 
@@ -172,46 +172,46 @@ class Schedule:
         return None
 
     def _running_on_device(self) -> bool:
-        return any(batch.lane is None for batch in self._running)
+        return any(batch.stream is None for batch in self._running)
 
     def host_done(self, batch: PlannedBatch) -> None:
-        """The host has done its part of a batch: its lane goes on."""
-        lane, batch.lane = batch.lane, None
-        if lane is not None:
-            lane.on_host = None
+        """The host has done its part of a batch: its stream goes on."""
+        stream, batch.stream = batch.stream, None
+        if stream is not None:
+            stream.on_host = None
             for _, held, _ in self._held:
                 held.held_from = None
-            # In their places again; lanes that stand still for another reason are held back anew.
+            # In their places again; streams that stand still for another reason are held back anew.
             self._queue.extendleft(reversed(self._held))
             self._held.clear()
             self._still = {other for other in self._still if other.on_host is not None}
 
-    def over(self, batch: PlannedBatch, taken: Taken | None = None) -> None:
+    def over(self, batch: PlannedBatch, duration: Duration | None = None) -> None:
         """A batch is over; what it took the device, where that is known."""
         if batch in self._running:  # else it was abandoned
             self._running.remove(batch)
-        if taken is not None and batch.timed:
-            self.pace.learn(batch.costs, taken)
+        if duration is not None and batch.timed:
+            self.throttle.learn(batch.costs, duration)
 
     def abandon(self) -> None:
         """Nothing is known of what was started, nor waited for any more."""
         self._running.clear()
 
-    def completed(self, lane: LaneState) -> int:
-        """All records before this one are over, those excepted that other lanes have held back."""
-        numbers = [batch.first for batch in self._running if batch.lane in (None, lane)]
+    def completed(self, stream: StreamState) -> int:
+        """All records before this one are over, except those held back on other streams."""
+        numbers = [batch.first for batch in self._running if batch.stream in (None, stream)]
         if self._queue:
             numbers.append(self._queue[0][0])
-        numbers += [n for n in (lane.held_from, lane.dropped_from) if n is not None]
-        lane.reached = max(lane.reached, min(numbers, default=self.queued))
-        return lane.reached
+        numbers += [n for n in (stream.held_from, stream.dropped_from) if n is not None]
+        stream.reached = max(stream.reached, min(numbers, default=self.queued))
+        return stream.reached
 
     def drop(self) -> list[Work | Follow]:
         """Take all that was not started out."""
-        for number, lane, _ in (*self._held, *self._queue):
-            lane.held_from = None
-            if lane.dropped_from is None:
-                lane.dropped_from = number
+        for number, stream, _ in (*self._held, *self._queue):
+            stream.held_from = None
+            if stream.dropped_from is None:
+                stream.dropped_from = number
         dropped = [work for _, _, work in (*self._held, *self._queue)]
         self._held.clear()
         self._queue.clear()

@@ -1,9 +1,9 @@
-"""A timeline's schedule, and who has it: messages from any thread, taken in by one at a time.
+"""A timeline's schedule and its lock: messages come from any thread; one at a time handles them.
 
 A call changes nothing but the inbox, by one call into C: a signal handler may interrupt it
-anywhere, raise, or call in itself. The schedule belongs to whichever of the library's threads has
-the turn: the starting thread keeps it while it waits for messages (``next``), and while that one is
-busy on the device, who has put a message that matters (a batch is over, the end) takes it
+anywhere, raise, or call in itself. The schedule belongs to the library thread that holds the lock:
+the starting thread keeps it while it waits for messages (``next``); while that thread is busy on
+the device, a thread that puts a message that matters (a batch is over, the end) takes it
 (``process``).
 """
 
@@ -20,30 +20,30 @@ from typing import Any, TypeVar
 
 from webnn_vk.support.errors import InvalidStateError
 
-from .inbox import Departure, Message, Question
-from .queue import Fence, Lane
+from .inbox import Message, OwnerFinalizer, Request
 from .schedule import Follow, PlannedBatch, Schedule
+from .stream import Fence, Stream
 from .work import Work
 
 T = TypeVar("T")
 
-#: What has to be called after an update, without the turn.
+#: What has to be called after an update, without the scheduler lock.
 Effects = list[Callable[[], Any]]
 
 
-class Turn:
+class SchedulerLock:
     """See the module's docstring.
 
-    broken: called, without the turn, when an update failed midway. departed: called, without the
-    turn, when an object was collected that a user's place went with.
+    broken: called, without the lock, when an update failed midway. finalized: called, without the
+    lock, when the owner of a user's place was collected.
     """
 
     def __init__(
         self, schedule: Schedule, broken: Callable[[BaseException], None],
-        departed: Callable[[Departure], None],
+        finalized: Callable[[OwnerFinalizer], None],
     ) -> None:
         self._broken = broken
-        self._departed = departed
+        self._finalized = finalized
         #: What comes in, from any thread.
         self.inbox: SimpleQueue[Message] = SimpleQueue()
         #: How often an update has failed midway.
@@ -54,26 +54,26 @@ class Turn:
         self.end: str | None = None
         self._lock = threading.Lock()
         self._holder: int | None = None
-        # -- what belongs to who has the turn
+        # -- what belongs to who holds the scheduler lock
         self.schedule = schedule
         self._lost = False
-        self._lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
-        self._fences: dict[Lane, deque[Fence]] = {}
+        self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
+        self._fences: dict[Stream, deque[Fence]] = {}
 
     # -- on the library's threads ----------------------------------------------------------------
     def ask(self, function: Callable[[], T]) -> T:
-        """What ``function`` returns, called by who has the turn. Not for the main thread."""
+        """``function()``, called by the holder of the lock. Not for the main thread."""
         if self._holder == threading.get_ident():
             # A destructor that the collector runs amid an update.
             raise InvalidStateError("a destructor on the timeline can't wait for the timeline")
-        question, breaks = Question(function), self.breaks
-        self.inbox.put(question)
+        request, breaks = Request(function), self.breaks
+        self.inbox.put(request)
         while True:
             self.process()
-            if question.answered.wait(0.01):
-                if question.error is not None:
-                    raise question.error
-                answer: T = question.answer
+            if request.answered.wait(0.01):
+                if request.error is not None:
+                    raise request.error
+                answer: T = request.answer
                 return answer
             if breaks != self.breaks:
                 raise InvalidStateError(self.end or "the timeline failed")
@@ -93,13 +93,14 @@ class Turn:
             if failed is not None:
                 self._broken(failed)
             call(effects)
-            # Once more: who failed to get the turn relies on who had it.
+            # Once more: who failed to get the scheduler lock relies on the thread that had it.
 
     def next(
         self, seconds: float, quiet: Callable[[], Any]
     ) -> tuple[PlannedBatch | None, Effects]:
         """The next batch, when there is one; what has to be called before it: ``quiet`` where
-        nothing came for so many seconds. The thread that starts batches keeps the turn in it."""
+        nothing came for so many seconds. The thread that starts batches holds the lock
+        meanwhile."""
         with self._lock:
             self._holder = threading.get_ident()
             try:
@@ -121,20 +122,20 @@ class Turn:
             finally:
                 self._holder = None
 
-    # -- with the turn, as questions ---------------------------------------------------------------
-    def enter(self, lane: Lane) -> None:
-        """One more lane."""
-        self.schedule.lanes += 1
-        self._lanes.add(lane)
+    # -- with the lock, as requests ----------------------------------------------------------------
+    def enter(self, stream: Stream) -> None:
+        """One more stream."""
+        self.schedule.streams += 1
+        self._streams.add(stream)
 
-    def completed(self, lane: Lane) -> int:
-        """See ``Lane.completed``. What was on a device that is lost is not over."""
-        return lane.reached if self._lost else self.schedule.completed(lane)
+    def completed(self, stream: Stream) -> int:
+        """See ``Stream.completed``. What was on a device that is lost is not over."""
+        return stream.reached if self._lost else self.schedule.completed(stream)
 
     def lose(self) -> None:
         """From now on no more is over."""
-        for lane in self._lanes:
-            self.completed(lane)
+        for stream in self._streams:
+            self.completed(stream)
         self._lost = True
 
     def drop(self, reason: str) -> list[Work | Follow]:
@@ -159,18 +160,18 @@ class Turn:
                 except Empty:
                     break
             if type(message) is tuple:
-                lane, what = message
+                stream, what = message
                 if type(what) is Fence:
                     # After the end one more, which is never over.
                     what.place(self.schedule.queued + (self.end is not None))
-                    self._fences.setdefault(lane, deque()).append(what)
+                    self._fences.setdefault(stream, deque()).append(what)
                 elif self.end is None:
-                    self.schedule.append(lane, what)
+                    self.schedule.append(stream, what)
                 else:
                     error = InvalidStateError(self.end)
                     effects += [partial(work.fail, error) for work in what]
-            elif type(message) is Departure:
-                effects.append(partial(self._departed, message))
+            elif type(message) is OwnerFinalizer:
+                effects.append(partial(self._finalized, message))
             else:
                 message()
             message = None
@@ -179,8 +180,8 @@ class Turn:
         return effects
 
     def _reach_fences(self) -> None:
-        for lane, fences in list(self._fences.items()):
-            reached = self.completed(lane)
+        for stream, fences in list(self._fences.items()):
+            reached = self.completed(stream)
             while fences and fences[0].value <= reached:
                 fences[0].reach()  # it stays there if that fails
                 fences.popleft()
@@ -189,7 +190,7 @@ class Turn:
                     fence.reach(InvalidStateError(self.end))
                 fences.clear()
             if not fences:
-                del self._fences[lane]
+                del self._fences[stream]
 
 
 def call(effects: Effects) -> None:

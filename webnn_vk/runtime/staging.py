@@ -1,4 +1,4 @@
-"""How much data may wait for a busy device: beyond that, who gives more waits for the device."""
+"""Bounds the data that waits for a busy device: beyond the bound, callers wait for the device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from webnn_vk.support import background
 from webnn_vk.support.errors import InvalidStateError
-from webnn_vk.support.event import Gate
+from webnn_vk.support.event import Event
 
 #: Bytes of data given to a timeline (writes, constants, inputs of ``compute_async``) that are not
 #: on the device yet. One call alone may be larger.
@@ -26,15 +26,15 @@ def _nothing() -> None:
     pass
 
 
-class Held:
-    """Room for data, given back when the object goes: with the record that has the data."""
+class Reservation:
+    """Room for data, given back when the object is collected, with the record that has the data."""
 
     __slots__ = ("__weakref__",)
 
 
-class _Returned(weakref.ref[Held]):
-    """What is found among the returned when room is given back: put there by one call into C, which
-    no signal handler can interrupt as it could a destructor."""
+class _Returned(weakref.ref[Reservation]):
+    """Queued among the returned reservations when one is collected: by one call into C, which,
+    unlike a destructor, no signal handler can interrupt."""
 
     __slots__ = ("size",)
     size: int
@@ -50,32 +50,32 @@ class Staging:
         self._total = 0
         self._live: set[_Returned] = set()
         self._returned: deque[_Returned] = deque()
-        self._small: set[weakref.ref[Held]] = set()
-        self._waiting: deque[Gate] = deque()
+        self._small: set[weakref.ref[Reservation]] = set()
+        self._waiting: deque[Event] = deque()
 
     @property
     def bytes(self) -> int:
         """Bytes that wait at present."""
-        returned = sum(gone.size for gone in self._returned.copy())
+        returned = sum(item.size for item in self._returned.copy())
         return self._total - returned + len(self._small) * SMALL_BYTES
 
-    def hold(self, size: int, what: str) -> Held:
+    def reserve(self, size: int, what: str) -> Reservation:
         """Room for ``size`` bytes, waited for while more than ``STAGING_BYTES`` would be held. An
         interrupt ends the waiting. InvalidStateError in a callback on the timeline, which would
         wait for itself, and at the end of the timeline; ``what`` names the call."""
-        return self.hold_and(size, what, _nothing)[0]
+        return self.reserve_and(size, what, _nothing)[0]
 
-    def hold_and(
+    def reserve_and(
         self, size: int, what: str, function: Callable[[], T]
-    ) -> tuple[Held, T | None]:
-        """``hold``, and what ``function`` returns, which is called once there is room: under the
-        same shield, as each one costs the main thread a way to another and back. None for data that
-        needs no shield (``SMALL_BYTES``)."""
+    ) -> tuple[Reservation, T | None]:
+        """``reserve``, and what ``function`` returns, which is called once there is room: in the
+        same ``run_on_worker``, as each one costs the main thread a switch to another thread and
+        back. None for data that needs no worker (``SMALL_BYTES``)."""
         while True:
             if size <= SMALL_BYTES:
                 held, result = self._take_small(), None
             else:
-                held, result = background.shielded(self._take_and, size, function)
+                held, result = background.run_on_worker(self._take_and, size, function)
             if held is not None:
                 return held, result
             reason = self._ended()
@@ -87,10 +87,10 @@ class Staging:
                     f"{STAGING_BYTES} may; a callback can't wait for it: call from another thread, "
                     "or read the results of earlier work first"
                 )
-            gate = Gate()
-            self._waiting.append(gate)
-            # Now and then a look without being told: room may come back without the timeline.
-            gate.wait(0.1)
+            event = Event()
+            self._waiting.append(event)
+            # Poll as well: room may come back without the timeline.
+            event.wait(0.1)
 
     def wake(self) -> None:
         """Room may have been given back. Not for the main thread."""
@@ -100,27 +100,29 @@ class Staging:
             except IndexError:
                 return
 
-    def _take_small(self) -> Held | None:
+    def _take_small(self) -> Reservation | None:
         if self._small and self.bytes + SMALL_BYTES > STAGING_BYTES:
             return None
-        held = Held()
+        held = Reservation()
         self._small.add(weakref.ref(held, self._small.discard))
         return held
 
-    def _take_and(self, size: int, function: Callable[[], T]) -> tuple[Held | None, T | None]:
+    def _take_and(
+        self, size: int, function: Callable[[], T]
+    ) -> tuple[Reservation | None, T | None]:
         held = self._take(size)
         return held, None if held is None else function()
 
-    def _take(self, size: int) -> Held | None:
+    def _take(self, size: int) -> Reservation | None:
         with self._lock:
             while self._returned:
-                gone = self._returned.popleft()
-                self._live.discard(gone)
-                self._total -= gone.size
+                item = self._returned.popleft()
+                self._live.discard(item)
+                self._total -= item.size
             waiting = self._total + len(self._small) * SMALL_BYTES
             if waiting and waiting + size > STAGING_BYTES:
                 return None
-            held = Held()
+            held = Reservation()
             watch = _Returned(held, self._returned.append)
             watch.size = size
             self._live.add(watch)

@@ -44,17 +44,17 @@ class ComputesWrongly(Exception):
         super().__init__(message)
 
 
-class Gone(weakref.ref["Storage"]):
-    """What a device is told, by one call into C, when a storage was collected. A destructor in
-    Python could be interrupted by a signal handler, and the memory would be lost."""
+class StorageFinalizer(weakref.ref["Storage"]):
+    """Tells a device, by one call into C, that a storage was collected. A signal handler could
+    interrupt a destructor in Python, and the memory would be lost."""
 
     __slots__ = ("serial", "size")
     serial: int
     size: int
 
 
-#: Kept until they are told: a reference that is gone itself says nothing.
-_watched: set[Gone] = set()
+#: Kept until they are called: a weak reference that was itself collected is not.
+_watched: set[StorageFinalizer] = set()
 
 
 class Storage:
@@ -67,13 +67,15 @@ class Storage:
     __slots__ = ("__weakref__", "backing", "error", "serial", "size")
 
     # ``backing`` is None until an ``Allocate`` of the timeline has found the memory.
-    def __init__(self, size: int, backing: Any, gone: Callable[[Gone], Any]) -> None:
+    def __init__(
+        self, size: int, backing: Any, collected: Callable[[StorageFinalizer], Any]
+    ) -> None:
         self.size = size
         self.backing = backing
         self.serial = next(_serials)
         self.error: Exception | None = None
-        # ``gone`` has to be a function in C: an append to a deque.
-        watch = Gone(self, gone)
+        # ``collected`` has to be a function in C: an append to a deque.
+        watch = StorageFinalizer(self, collected)
         watch.serial, watch.size = self.serial, size
         _watched.add(watch)
 
@@ -82,8 +84,8 @@ class Storage:
         self.backing = None
 
 
-#: A device has taken note. (In C too: for storages that nobody has to take note of.)
-heed: Callable[[Gone], None] = _watched.discard
+#: The device has handled a finalizer. (A function in C, so that a storage may use it directly.)
+acknowledge: Callable[[StorageFinalizer], None] = _watched.discard
 
 
 def poisoned(inputs: Iterable[Storage]) -> Exception | None:

@@ -1,4 +1,4 @@
-"""What has to be agreed on about a tensor: its memory, who holds it, the reads that wait for it."""
+"""The shared state of a tensor: its memory, its lease, and pending reads."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class ExternalBinding(Protocol):
     def connect(self, storage: Storage) -> None:
         """The tensor's memory is there. Runs on the timeline."""
 
-    def export(self, tensor: TensorState, caller: Caller) -> Export:
+    def export(self, tensor: TensorState, caller: Owner) -> Export:
         """What holds the tensor from now on, with the buffer."""
 
     def release(self, tensor: TensorState) -> None:
         """The tensor was destroyed: let go of its memory. A buffer that is out keeps it."""
 
 
-class Caller:
-    """Who is to get an exported buffer; ``gone`` once an exception, an interrupt's too, came
-    first."""
+class Owner:
+    """A caller that is to get an exported buffer; ``gone`` once an exception, including an
+    interrupt, came first."""
 
     gone = False
 
@@ -47,7 +47,7 @@ class Export:
     """What holds a tensor that is exported to a GPU device: ``buffer``, once there is one. ``end``
     gives the tensor back; ``name`` is for messages."""
 
-    def __init__(self, caller: Caller, end: Callable[[], Any], name: str = "") -> None:
+    def __init__(self, caller: Owner, end: Callable[[], Any], name: str = "") -> None:
         self.buffer: Any = None
         #: Whether a caller has the buffer.
         self.seen = False
@@ -55,15 +55,15 @@ class Export:
         self._end = end
         self._name = name
 
-    def join(self, caller: Caller) -> None:
+    def join(self, caller: Owner) -> None:
         """One more is to get the buffer."""
         if not self.seen:
             self._callers.append(caller)
 
-    def lapse(self) -> None:
+    def expire(self) -> None:
         """Give the tensor back if no caller got the buffer, nor will."""
         if not self.seen and all(caller.gone for caller in self._callers):
-            background.shielded(self._end)
+            background.run_on_worker(self._end)
 
     def __repr__(self) -> str:
         return self._name or repr(self.buffer)
@@ -88,23 +88,23 @@ class TensorState:
         #: How its memory goes to a GPUDevice; None when it is not exportable.
         self.external = external
         #: What holds the tensor exclusively at present (an exported buffer, a view), if anything.
-        self.rental: object | None = None
+        self.lease: object | None = None
         # Reads under way, by references that go with them; who takes one out settles the promise.
         self._pending: set[weakref.ref[MLPromise]] = set()
-        # Guards ``rental``. Never taken in the main thread.
+        # Guards ``lease``. Never taken in the main thread.
         self._lock = threading.Lock()
 
     def use(self, what: str) -> Storage:
         """The tensor's memory; DestroyedTensorError, or TypeError while someone else holds it.
         ``what`` names the call in messages."""
         storage = self.storage
-        if storage is None or self.rental is not None:
+        if storage is None or self.lease is not None:
             storage = self.storage_of(what)
-            while (holder := self.rental) is not None:
-                lapse = getattr(holder, "lapse", None)
-                if lapse is not None:
-                    lapse()
-                if self.rental is holder:
+            while (holder := self.lease) is not None:
+                expire = getattr(holder, "expire", None)
+                if expire is not None:
+                    expire()
+                if self.lease is holder:
                     raise TypeError(
                         f"{what}: the tensor {self.descriptor} is held by {holder!r}; "
                         "release that first"
@@ -118,28 +118,28 @@ class TensorState:
             raise DestroyedTensorError(f"{what}: the tensor {self.descriptor} was destroyed")
         return storage
 
-    def rent(self, holder: object, what: str) -> Storage:
-        """The tensor's memory for ``holder`` alone, until ``end_rental``; raises as ``use``. If it
-        has a method ``lapse``, that ends the rental when it may be ended."""
+    def acquire_lease(self, holder: object, what: str) -> Storage:
+        """The tensor's memory for ``holder`` alone, until ``end_lease``; raises as ``use``. If it
+        has a method ``expire``, that ends the lease when it may be ended."""
         while True:
-            # Without the lock: it may end a rental that lapsed, and wait for its holder.
+            # Without the lock: it may end a lease that expired, and wait for its holder.
             storage = self.use(what)
             with self._lock:
-                if self.rental is None:
-                    self.rental = holder
+                if self.lease is None:
+                    self.lease = holder
                     break
         # Calls that have found the tensor free and queue their work only now fail.
-        self.context.lane.enqueue(Lend(storage))
+        self.context.stream.enqueue(Lend(storage))
         return storage
 
-    def end_rental(self, holder: object) -> None:
+    def end_lease(self, holder: object) -> None:
         """``holder`` gives the tensor back; nothing happens when it no longer has it."""
         # No lock: this may run in a destructor.
         storage = self.storage
-        if self.rental is holder:
+        if self.lease is holder:
             if storage is not None:
-                self.context.lane.enqueue(Return(storage))
-            self.rental = None
+                self.context.stream.enqueue(Return(storage))
+            self.lease = None
 
     def _end_read(self, pending: weakref.ref[MLPromise]) -> bool:
         """Whether the read is still wanted: after the tensor's end nothing may be written to what
@@ -184,27 +184,27 @@ class TensorState:
         # The tensor's end rejects the promise from here on.
         pending = weakref.ref(promise, self._pending.discard)
         self._pending.add(pending)
-        self.context.lane.enqueue(Read(self.use(what), done, failed))
+        self.context.stream.enqueue(Read(self.use(what), done, failed))
         return promise
 
-    def export(self, caller: Caller) -> Export:
+    def export(self, caller: Owner) -> Export:
         """The buffer of the tensor's GPUDevice, with its memory (``context.export_to_gpu``).
         TypeError when the tensor is not exportable."""
         self.context.timeline.check_fork()
         if self.external is None:
             raise TypeError(f"export_to_gpu: {self!r} was not created by create_exportable_tensor")
-        return background.shielded(self.external.export, self, caller)
+        return background.run_on_worker(self.external.export, self, caller)
 
     def destroy(self) -> None:
         """Let go of the memory; reads that wait are rejected with InvalidStateError. Calling it
         again does nothing."""
         self.context.timeline.check_fork()
-        storage, holder = self.storage, self.rental
-        self.storage = self.rental = None  # a buffer that is out is its owner's alone
+        storage, holder = self.storage, self.lease
+        self.storage = self.lease = None  # a buffer that is out is its owner's alone
         if holder is not None and storage is not None:
-            self.context.lane.enqueue(Return(storage))
+            self.context.stream.enqueue(Return(storage))
         if self._pending or self.external is not None:
-            background.shielded(self._end)
+            background.run_on_worker(self._end)
 
     def _end(self) -> None:
         if self.external is not None:

@@ -1,4 +1,4 @@
-"""How much work the device is given at a time: by what work took on it, as soon as that is known.
+"""Limits the work that a device is given at a time, by measured durations where they are known.
 
 Estimates alone are off by a factor of ten and more (operators that are slow on a device, another
 process on the same cores). So every graph is measured, and of one that never ran only one dispatch
@@ -38,12 +38,12 @@ RATES = {
 }
 
 
-#: Who waits for so short a time, in seconds, did not wait.
+#: Waits shorter than this (in seconds) count as no wait.
 _AT_ONCE = 1e-4
 
 
-class Taken(NamedTuple):
-    """Time measured: ``seconds``, or ``at_most`` so many."""
+class Duration(NamedTuple):
+    """A measured time: ``seconds``, or an upper bound if ``at_most``."""
 
     seconds: float
     at_most: bool = False
@@ -58,9 +58,9 @@ class Cost:
 
 
 @dataclass
-class Pace:
-    """What is known of a device's speed. ``rate``: floating-point operations per second, to begin
-    with."""
+class Throttle:
+    """The estimated speed of a device. ``rate``: the initial estimate, in floating-point operations
+    per second."""
 
     rate: float
     #: Whether any work was measured.
@@ -73,20 +73,20 @@ class Pace:
         self._flops = self.rate * self._seconds
 
     def seconds(self, cost: Cost) -> float:
-        """What one dispatch will take, as far as is known."""
+        """The estimated seconds of one dispatch."""
         if cost.seconds is not None:
             return cost.seconds
         return UNKNOWN_SECONDS + cost.flops * self._seconds / self._flops
 
     def total(self, costs: Mapping[Cost, int]) -> float:
-        """What so many dispatches of each will take together."""
+        """The estimated seconds of the given number of dispatches of each."""
         return sum(count * self.seconds(cost) for cost, count in costs.items())
 
-    def learn(self, costs: Mapping[Cost, int], taken: Taken) -> None:
-        """So many dispatches of each took so long together."""
+    def learn(self, costs: Mapping[Cost, int], duration: Duration) -> None:
+        """Record the measured duration of the given number of dispatches of each."""
         if not costs:
             return
-        seconds, at_most = taken
+        seconds, at_most = duration
         factor = seconds / max(self.total(costs), 1e-9)
         for cost in costs:
             wanted = max(self.seconds(cost), 1e-9) * factor
@@ -106,18 +106,18 @@ class Pace:
 class Span:
     """When a batch ran: begins when it is made."""
 
-    __slots__ = ("_begun", "_ended", "taken")
+    __slots__ = ("_begun", "_ended", "duration")
 
     def __init__(self) -> None:
         self._begun = time.monotonic()
         self._ended: float | None = None
         #: What the device took, once it is over.
-        self.taken = Taken(0.0)
+        self.duration = Duration(0.0)
 
     def end(self) -> None:
         """It is over, within the call that started it."""
         self._ended = time.monotonic()
-        self.taken = Taken(self._ended - self._begun)
+        self.duration = Duration(self._ended - self._begun)
 
     def wait(self, wait: Callable[[], Any], last: Span | None) -> None:
         """Call ``wait``, which returns when it is over; ``last`` is the one before, which had the
@@ -131,10 +131,10 @@ class Span:
             self._begun, last._ended
         )
         # It was over before anyone looked: callbacks had kept the thread.
-        self.taken = Taken(self._ended - begun, self._ended - before < _AT_ONCE)
+        self.duration = Duration(self._ended - begun, self._ended - before < _AT_ONCE)
 
 
-def pace_of(profile: DeviceProfile | None) -> Pace:
-    """That of a device on which nothing ran yet; None is the CPU device, which has no watchdog but
-    the same speed as a software one."""
-    return Pace(RATES["cpu" if profile is None else profile.device_type])
+def throttle_of(profile: DeviceProfile | None) -> Throttle:
+    """The throttle of a device on which nothing has run yet; None is the CPU device, which has no
+    watchdog but the speed of a software one."""
+    return Throttle(RATES["cpu" if profile is None else profile.device_type])

@@ -4,10 +4,10 @@ Calls put small records into an inbox and return. A thread starts them on the de
 submit for all that is waiting), a second one waits for their ends and resolves promises. At most
 ``schedule.MAX_IN_FLIGHT`` batches are on the device; records beyond them wait in the queue, where
 the next batch takes them together. What the host has to do in between (CPU steps of a graph, waits
-for another timeline) runs on a thread of its lane's own where there are other lanes, which go on.
+for another timeline) runs on a separate thread per stream if there are other streams, which go on.
 
-Calls may come from anywhere, signal handlers included; ``turn`` says how, and which thread has the
-schedule when.
+Calls may come from anywhere, signal handlers included; ``scheduler_lock`` says how, and which
+thread holds the schedule when.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from typing import Any
 
 from webnn_vk.support import background, forks
 from webnn_vk.support.errors import InvalidStateError
-from webnn_vk.support.event import Gate
+from webnn_vk.support.event import Event
 
 from .device import Batch, Device
-from .inbox import Departure
+from .inbox import OwnerFinalizer
 from .observer import Observer
-from .queue import Lane
 from .schedule import PlannedBatch, Schedule
-from .scheduler_lock import Turn, call
+from .scheduler_lock import SchedulerLock, call
 from .staging import Staging
 from .storage import DeviceLostError
-from .throttle import Span, pace_of
+from .stream import Stream
+from .throttle import Span, throttle_of
 
 FORKED = "this context was made before a fork; make a new one in the child process"
 FORKED_ON_VULKAN = (
@@ -54,7 +54,7 @@ class _Call:
 
 
 class Timeline:
-    """Orders work on ``device``; released by the last of its users (lanes, views of tensors)."""
+    """Orders work on ``device``; released by the last of its users (streams, views of tensors)."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -62,25 +62,27 @@ class Timeline:
         self._on_lost: dict[int, Callable[[str], None]] = {}
         self._users = itertools.count(1)
         self._calls: set[weakref.ref[_Call]] = set()
-        self._departures: set[Departure] = set()
-        self._turn = Turn(Schedule(pace_of(device.profile)), self._break, self._departed)
+        self._finalizers: set[OwnerFinalizer] = set()
+        schedule = Schedule(throttle_of(device.profile))
+        self._scheduler = SchedulerLock(schedule, self._break, self._finalized)
         #: The data that waits for the device.
-        self.staging = Staging(lambda: self._turn.end)
+        self.staging = Staging(lambda: self._scheduler.end)
         #: Who looks on; None: nobody.
         self.observer: Observer | None = None
         #: Batches handed to the device so far.
         self.submits = 0
         # -- the ends
         self._claims: dict[str, object] = {}
-        self._closed = Gate()
-        # What the device has been given, with its part of the schedule; a gate to be opened when
+        self._closed = Event()
+        # What the device has been given, with its part of the schedule; an event to be set when
         # all before it is over; None at the end.
-        self._in_flight: SimpleQueue[tuple[Batch, PlannedBatch, Span] | Gate | None] = SimpleQueue()
+        self._in_flight: SimpleQueue[tuple[Batch, PlannedBatch, Span] | Event | None]
+        self._in_flight = SimpleQueue()
         # The span of the one that ended last; the finishing thread's.
         self._last: Span | None = None
-        # Threads that lanes have work on the host on.
+        # Threads that streams have work on the host on.
         self._hosts: set[threading.Thread] = set()
-        device.settle = self._settle
+        device.wait_idle = self._wait_idle
         self._threads = [
             background.TimelineThread(target=target, name=f"webnn_vk-{name}", daemon=True)
             for target, name in ((self._start_batches, "submit"), (self._finish_batches, "finish"))
@@ -98,8 +100,8 @@ class Timeline:
                 thread.start()
                 started.append(thread)
         except BaseException as error:
-            self._turn.close()
-            self._turn.inbox.put(_nothing)
+            self._scheduler.close()
+            self._scheduler.inbox.put(_nothing)
             self._in_flight.put(None)
             for thread in started:
                 thread.join()
@@ -109,11 +111,11 @@ class Timeline:
             raise
 
     # -- users ---------------------------------------------------------------------------------
-    def lane(self, on_lost: Callable[[str], None] = lambda message: None) -> Lane:
+    def stream(self, on_lost: Callable[[str], None] = lambda message: None) -> Stream:
         """A strict order of work of the caller's own, who is a user from now on."""
-        lane = Lane(self, self.join(on_lost))
-        background.shielded(self._turn.ask, partial(self._turn.enter, lane))
-        return lane
+        stream = Stream(self, self.join(on_lost))
+        background.run_on_worker(self._scheduler.ask, partial(self._scheduler.enter, stream))
+        return stream
 
     def join(self, on_lost: Callable[[str], None]) -> int:
         """One more user, told when the device is lost; the number that ``leave`` takes."""
@@ -129,9 +131,9 @@ class Timeline:
         if not self._on_lost:
             self.close()
 
-    def _departed(self, departure: Departure) -> None:
-        self._departures.discard(departure)
-        background.eventually(self.leave, "close", departure.user)
+    def _finalized(self, finalizer: OwnerFinalizer) -> None:
+        self._finalizers.discard(finalizer)
+        background.retry(self.leave, "close", finalizer.user)
 
     def close_unused(self) -> None:
         """Close it when nobody has come to use it."""
@@ -140,9 +142,9 @@ class Timeline:
 
     def watch(self, owner: Any, user: int) -> None:
         """``leave`` in the background when ``owner`` is collected."""
-        departure = Departure(owner, self._turn.inbox.put)
-        departure.user = user
-        self._departures.add(departure)
+        finalizer = OwnerFinalizer(owner, self._scheduler.inbox.put)
+        finalizer.user = user
+        self._finalizers.add(finalizer)
 
     @contextmanager
     def building(self) -> Iterator[None]:
@@ -151,8 +153,8 @@ class Timeline:
         call = _Call()
         # It goes with its object: also when an interrupt comes before the block below.
         self._calls.add(weakref.ref(call, self._calls.discard))
-        if self._turn.end is not None:
-            raise InvalidStateError(self._turn.end)
+        if self._scheduler.end is not None:
+            raise InvalidStateError(self._scheduler.end)
         try:
             yield
         finally:
@@ -169,39 +171,41 @@ class Timeline:
             raise InvalidStateError(FORKED_ON_VULKAN if self.device.profile else FORKED)
 
     # -- calls from any thread -----------------------------------------------------------------
-    def put(self, message: tuple[Lane, Any]) -> None:
-        """Queue work or a fence on a lane."""
+    def put(self, message: tuple[Stream, Any]) -> None:
+        """Queue work or a fence on a stream."""
         self.check_fork()
         if self.observer is not None:
             self.observer.queued(message[1])
         # One step: nothing of it happens, or all.
-        self._turn.inbox.put(message)
-        if self._turn.end is not None:
+        self._scheduler.inbox.put(message)
+        if self._scheduler.end is not None:
             # Maybe nobody listens any more.
-            background.shielded(self._turn.process)
+            background.run_on_worker(self._scheduler.process)
 
     def catch_up(self) -> None:
         """Wait until all calls so far have their places, which takes no device."""
         self.check_fork()
-        background.shielded(self._turn.ask, _nothing)
+        background.run_on_worker(self._scheduler.ask, _nothing)
 
-    def completed(self, lane: Lane) -> int:
-        """See ``Lane.completed``."""
+    def completed(self, stream: Stream) -> int:
+        """See ``Stream.completed``."""
         self.check_fork()
-        return background.shielded(self._turn.ask, partial(self._turn.completed, lane))
+        completed = partial(self._scheduler.completed, stream)
+        return background.run_on_worker(self._scheduler.ask, completed)
 
     @property
     def idle(self) -> bool:
         """Nothing waits and nothing runs."""
-        return background.shielded(self._turn.ask, lambda: self._turn.schedule.at_rest)
+        schedule = self._scheduler.schedule
+        return background.run_on_worker(self._scheduler.ask, lambda: schedule.at_rest)
 
     def end(self, reason: str) -> None:
         """Take no more work; what waits fails with InvalidStateError, what runs goes on."""
-        background.shielded(self._end_with, reason)
+        background.run_on_worker(self._end_with, reason)
 
     def lose(self, message: str) -> None:
         """The device is lost: end, and tell the users, each once."""
-        background.shielded(self._lose, message)
+        background.run_on_worker(self._lose, message)
 
     def close(self, seconds: float | None = None) -> None:
         """End, let what is on the device finish (for at most so long), and release the device."""
@@ -209,18 +213,18 @@ class Timeline:
             return
         if background.on_timeline():
             # The last reference went away on a thread of ours: another one has to wait.
-            background.eventually(self.close, "close", seconds)
+            background.retry(self.close, "close", seconds)
             return
-        background.shielded(self._close, seconds)
+        background.run_on_worker(self._close, seconds)
 
     # -- ends: on the library's threads ----------------------------------------------------------
     def _end_with(self, reason: str) -> None:
-        for work in self._turn.ask(partial(self._turn.drop, reason)):
+        for work in self._scheduler.ask(partial(self._scheduler.drop, reason)):
             work.fail(InvalidStateError(reason))
         self.staging.wake()
 
     def _lose(self, message: str) -> None:
-        self._turn.ask(self._turn.lose)
+        self._scheduler.ask(self._scheduler.lose)
         self._end_with(f"the context is lost: {message}")
         if not self._claim("loss"):
             return
@@ -238,7 +242,7 @@ class Timeline:
             self._closed.wait(left())
             return
 
-        self._turn.ask(self._turn.close)
+        self._scheduler.ask(self._scheduler.close)
         starting, finishing = self._threads
         starting.join(left())
         for thread in self._hosts.copy():
@@ -263,39 +267,40 @@ class Timeline:
 
     # -- the two threads, and those of work on the host ----------------------------------------
     def _start_batches(self) -> None:
-        while not (self._turn.closing or self.forked):
+        while not (self._scheduler.closing or self.forked):
             try:
                 self._start_next()
             except BaseException as error:
                 self._break(error)
 
     def _start_next(self) -> None:
-        planned, effects = self._turn.next(QUIET_SECONDS, self._rest)
+        planned, effects = self._scheduler.next(QUIET_SECONDS, self._rest)
         call(effects)
         if planned is not None:
-            if planned.lane is None:
+            if planned.stream is None:
                 self._start(planned)
             else:
                 self._start_on_host(planned)
         del planned, effects
-        self._turn.process()
+        self._scheduler.process()
 
     def _break(self, error: BaseException) -> None:
         """An update failed midway, for want of memory or by a defect, and nothing can be said of
-        what is queued: the context is lost, with the reason. Without the turn."""
-        self._turn.breaks += 1
+        what is queued: the context is lost, with the reason. Without the
+        lock."""
+        self._scheduler.breaks += 1
         reason = f"the order of work failed with {type(error).__name__}: {error}"
         for last in (False, True):
             try:
                 self._lose(reason)
-                self._turn.ask(self._turn.schedule.abandon)
+                self._scheduler.ask(self._scheduler.schedule.abandon)
                 return
             except Exception:
                 if last:
                     threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), None)))
 
     def _start_on_host(self, planned: PlannedBatch) -> None:
-        """Have a lane's own thread start a batch: it takes a while on the host."""
+        """Have a stream's own thread start a batch: it takes a while on the host."""
 
         def run() -> None:
             try:
@@ -308,7 +313,7 @@ class Timeline:
         try:
             thread.start()
         except RuntimeError:
-            # The system has no thread left. Late for the other lanes, but in order.
+            # The system has no thread left. Late for the other streams, but in order.
             self._hosts.discard(thread)
             self._start(planned)
 
@@ -328,15 +333,15 @@ class Timeline:
         del works
         if batch.value is None:
             span.end()
-        self._turn.inbox.put(partial(self._started, planned, batch.value is not None))
+        self._scheduler.inbox.put(partial(self._started, planned, batch.value is not None))
         self._in_flight.put((batch, planned, span))
         del batch
-        self._turn.process()
+        self._scheduler.process()
 
     def _started(self, planned: PlannedBatch, submitted: bool) -> None:
         self.submits += submitted
-        if planned.lane is not None:
-            self._turn.schedule.host_done(planned)
+        if planned.stream is not None:
+            self._scheduler.schedule.host_done(planned)
 
     def _finish_batches(self) -> None:
         # A callback may have forked: in the child this thread has nothing more to do.
@@ -345,7 +350,7 @@ class Timeline:
             if item is None:
                 return
             try:
-                if isinstance(item, Gate):
+                if isinstance(item, Event):
                     item.set()
                 else:
                     batch, planned, span = item
@@ -374,10 +379,10 @@ class Timeline:
         # The batch's memory is free before anyone can see its end.
         batch.works = ()
         self.staging.wake()
-        self._turn.inbox.put(
-            partial(self._turn.schedule.over, planned, None if batch.failed else span.taken)
+        self._scheduler.inbox.put(
+            partial(self._scheduler.schedule.over, planned, None if batch.failed else span.duration)
         )
-        self._turn.process()
+        self._scheduler.process()
 
     def _lost_with(self, batch: Batch, error: DeviceLostError) -> None:
         batch.failed = True
@@ -389,13 +394,13 @@ class Timeline:
 
     def _rest(self) -> None:
         try:
-            self.device.rest()
+            self.device.trim()
         except DeviceLostError as error:
             self.lose(str(error))
 
-    def _settle(self) -> None:
+    def _wait_idle(self) -> None:
         """Wait, on a thread that starts batches, until those on the device are over."""
-        over = Gate()
+        over = Event()
         self._in_flight.put(over)
         over.wait()
 

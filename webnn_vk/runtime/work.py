@@ -19,7 +19,7 @@ from webnn_vk.compiler.program import GraphReport, Program
 from webnn_vk.driver.errors import DriverError
 from webnn_vk.support.errors import DOMException, OperationError, UnknownError
 
-from .staging import Held
+from .staging import Reservation
 from .storage import Storage
 from .throttle import Cost
 from .workspace import Workspace
@@ -64,7 +64,7 @@ class Write:
     staged: Any = None
     part: tuple[int, int] | None = None
     fresh: bool = False
-    held: Held | None = None
+    held: Reservation | None = None
 
     def fail(self, error: Exception) -> None:
         self.storage.error = _as(OperationError, error)
@@ -204,28 +204,28 @@ class SetUp:
 
 @dataclass(slots=True)
 class Lend:
-    """From here on ``storage`` is not the lane's to use, until ``Return``. A call that had found it
-    free and was overtaken by the one that lends it fails."""
+    """The stream may not use ``storage`` from here until ``Return``. A call that found the storage
+    free, but queues its work after this record, fails."""
 
     storage: Storage
 
     def fail(self, error: Exception) -> None:
-        pass  # the lane takes no more work
+        pass  # the stream takes no more work
 
 
 @dataclass(slots=True)
 class Return:
-    """``storage`` is the lane's again."""
+    """``storage`` is the stream's again."""
 
     storage: Storage
 
     def fail(self, error: Exception) -> None:
-        pass  # the lane takes no more work
+        pass  # the stream takes no more work
 
 
 @dataclass(slots=True)
 class Refuse:
-    """In place of work on memory that its lane had lent by then."""
+    """In place of work on memory that its stream had lent by then."""
 
     storages: Sequence[Storage]
     failed: Callable[[Exception], Any] | None

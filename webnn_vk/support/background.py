@@ -1,8 +1,8 @@
-"""Threads of the library's own, and the end of the interpreter, which waits for them.
+"""The library's threads, and the exit of the interpreter, which waits for them.
 
 Signal handlers run in the main thread, between any two steps of Python code: what changes in
-several steps, or under a lock, must not be done there. ``shielded`` has it done by another thread
-while the main thread waits; an interrupt ends the waiting only.
+several steps, or under a lock, must not be done there. ``run_on_worker`` runs it on another thread
+while the main thread waits; an interrupt ends only the wait.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from typing import Any, TypeVar
 
 from . import forks, memory_probe
 from .errors import OperationError
-from .event import Gate
+from .event import Event
 
 T = TypeVar("T")
 
 #: How long the exit of the interpreter waits for work in flight, in seconds.
 EXIT_SECONDS = 20.0
-#: How long a thread without a job stays, in seconds.
+#: Seconds that an idle worker thread lives.
 _IDLE_SECONDS = 10.0
 _MAX_IDLE = 8
-#: How long until what can't be left undone looks for a thread again, in seconds.
+#: Seconds until ``retry`` looks for a thread again.
 _RETRY_SECONDS = 0.5
 
-#: What threads are named after that run a call of the main thread.
-_SHIELDED = "call"
+#: The name of threads that run a call of the main thread.
+_ON_WORKER = "call"
 
 #: Called at exit with the seconds left, before and after the jobs of ``start`` were waited for.
 closers: list[Callable[[float], Any]] = []
@@ -70,7 +70,7 @@ class _Job:
         self.name = name
         # Told when there is no thread to run it on.
         self.refused = refused
-        self.over = Gate()
+        self.over = Event()
         self.ran = False
         # An interrupt came first: nobody gets what it returns.
         self.abandoned = False
@@ -80,7 +80,7 @@ class _Job:
     def run(self) -> None:
         """What a worker does with it."""
         _running.add(self)
-        if self.name != _SHIELDED:
+        if self.name != _ON_WORKER:
             watch_exit()
         call, self._call, self.ran = self._call, None, True
         assert call is not None
@@ -97,7 +97,7 @@ class _Job:
         try:
             self.over.set()
         except MemoryError:
-            self.over.insist()
+            self.over.set_despite_oom()
 
     def refuse(self, error: Exception) -> None:
         """There is no thread for it."""
@@ -110,8 +110,8 @@ _current = threading.local()
 
 
 def waiting() -> Callable[[], bool]:
-    """Whether the caller of the ``shielded`` call that goes on here still waits for its result, or
-    has it."""
+    """A function that says whether the caller of the current ``run_on_worker`` call still waits for
+    its result, or has it."""
     job: _Job | None = getattr(_current, "job", None)
     return lambda: job is None or not job.abandoned
 
@@ -264,7 +264,7 @@ def start(
     return True
 
 
-def eventually(function: Callable[..., Any], name: str, *arguments: Any) -> bool:
+def retry(function: Callable[..., Any], name: str, *arguments: Any) -> bool:
     """``start`` for what can't be left undone: while the process can have no more threads it looks
     for one again and again. At the exit it is left to the ``closers``."""
     if _ended:
@@ -296,13 +296,13 @@ def when_gone(owner: Any, function: Callable[[], Any]) -> None:
     _watched[id(last)] = last
 
 
-def shielded(function: Callable[..., T], *arguments: Any) -> T:
+def run_on_worker(function: Callable[..., T], *arguments: Any) -> T:
     """``function(*arguments)``, which runs to its end, or not at all, whatever signals come: from
     the main thread it is called on another one. What is raised meanwhile by a signal handler ends
     the waiting; the result is let go then."""
     if threading.get_ident() != threading.main_thread().ident or _ended:
         return function(*arguments)
-    job = _Job(partial(function, *arguments), _SHIELDED, _ignore)
+    job = _Job(partial(function, *arguments), _ON_WORKER, _ignore)
     try:
         _hand_over(job)
         job.over.wait()

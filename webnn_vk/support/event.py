@@ -1,4 +1,4 @@
-"""Waiting that an interrupt can't break.
+"""An event whose wait survives interrupts.
 
 Python runs signal handlers in the main thread between any two steps of Python code, also inside of
 ``threading.Condition`` and what is made of it, which may then stay locked for ever. Here every step
@@ -12,36 +12,36 @@ import time
 from collections import deque
 from typing import Any
 
-#: Between two looks of who has no lock to wait on.
+#: Interval of polling when there is no memory for a lock to wait on.
 _POLL_SECONDS = 0.001
 
 
-class Gate:
-    """Opens once (``set``); any number of threads wait for that."""
+class Event:
+    """Set once; any number of threads may wait for it."""
 
-    __slots__ = ("_open", "_waiting")
+    __slots__ = ("_is_set", "_waiting")
 
     def __init__(self) -> None:
-        self._open = False
-        # A held lock of each waiting thread. Who takes one out of here releases it.
+        self._is_set = False
+        # A locked lock for each waiting thread. A thread that takes one out of here releases it.
         self._waiting: deque[Any] = deque()
 
     def is_set(self) -> bool:
-        """Whether it is open."""
-        return self._open
+        """Whether it is set."""
+        return self._is_set
 
     def set(self) -> None:
-        """Open it. Not for the main thread while others wait: an interrupt would leave some of
-        them behind."""
-        self._open = True
+        """Set it. Not for the main thread while others wait: an interrupt would leave some of them
+        waiting."""
+        self._is_set = True
         while True:
             try:
                 self._waiting.popleft().release()
             except IndexError:
                 return
 
-    def insist(self) -> None:
-        """``set``, though there was no memory for it at first."""
+    def set_despite_oom(self) -> None:
+        """``set``, retried while memory is short."""
         while True:
             try:
                 return self.set()
@@ -49,18 +49,18 @@ class Gate:
                 pass
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for at most ``timeout`` seconds; whether it is open."""
-        if self._open:
+        """Wait for at most ``timeout`` seconds; returns whether it is set."""
+        if self._is_set:
             return True
         try:
             lock = threading.Lock()
         except (RuntimeError, MemoryError):  # there is no memory for one
             return self._poll(timeout)
         lock.acquire()
-        # First in the row, then a look: who opens it does both the other way round.
+        # Enqueue first, then check: ``set`` does both in the opposite order.
         self._waiting.append(lock)
         try:
-            if not self._open:
+            if not self._is_set:
                 if timeout is None:
                     lock.acquire()
                 elif timeout > 0:
@@ -70,10 +70,10 @@ class Gate:
                 self._waiting.remove(lock)
             except ValueError:
                 pass  # it was released
-        return self._open
+        return self._is_set
 
     def _poll(self, timeout: float | None) -> bool:
         end = None if timeout is None else time.monotonic() + timeout
-        while not self._open and (end is None or time.monotonic() < end):
+        while not self._is_set and (end is None or time.monotonic() < end):
             time.sleep(_POLL_SECONDS)
-        return self._open
+        return self._is_set

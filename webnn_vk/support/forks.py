@@ -24,7 +24,7 @@ PATIENCE = 5.0
 #: The way out, for messages.
 SPAWN = "start the child by multiprocessing's 'spawn' method"
 
-_gate = threading.RLock()
+_fork_lock = threading.RLock()
 _held = threading.local()
 _count = 0
 _renewed: list[tuple[dict[str, Any], dict[str, Callable[[], Any]]]] = []
@@ -50,7 +50,7 @@ def count() -> int:
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Forks of other threads wait until it is left, at most `PATIENCE`."""
-    with _gate:
+    with _fork_lock:
         yield
 
 
@@ -78,20 +78,20 @@ def leave_out_exit_handlers() -> None:
 
 
 def _before() -> None:
-    _held.gate = _gate if _gate.acquire(timeout=PATIENCE) else None
+    _held.lock = _fork_lock if _fork_lock.acquire(timeout=PATIENCE) else None
 
 
 def _after_in_parent() -> None:
-    if _held.gate is not None:
-        _held.gate.release()
+    if _held.lock is not None:
+        _held.lock.release()
 
 
 def _after_in_child() -> None:
-    global _count, _gate
-    clean = _held.gate is not None
+    global _count, _fork_lock
+    clean = _held.lock is not None
     if clean:
-        _held.gate.release()
-    _gate = threading.RLock()
+        _held.lock.release()
+    _fork_lock = threading.RLock()
     _count += 1
     for module, made in _renewed:
         module.update({name: make() for name, make in made.items()})

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from . import background
 from .background import on_timeline
 from .errors import InvalidStateError as StateError
-from .event import Gate
+from .event import Event
 from .mixins import PublicDir
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
         self._of = of
         # One step settles it: the first value, error and report of a rejection that gets into here.
         self._outcome: dict[str, tuple[Any, BaseException | None, _Unseen | None]] = {}
-        self._gate = Gate()
+        self._event = Event()
         # Each in a list of its own; who takes one out calls it.
         self._callbacks: deque[list[Callable[[Any], Any]]] = deque()
         # The waits of the tasks that took the promise for their coroutine.
@@ -120,7 +120,7 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
     def _settled(self, timeout: float | None) -> tuple[Any, BaseException | None]:
         if not self._outcome:
             self._check_wait()
-            self._gate.wait(timeout)
+            self._event.wait(timeout)
             if not self._outcome:
                 raise TimeoutError
         value, error, report = self._outcome["settled"]
@@ -281,9 +281,9 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
                 report.seen = True
             return False
         try:
-            self._gate.set()
+            self._event.set()
         except MemoryError:
-            self._gate.insist()
+            self._event.set_despite_oom()
         while True:
             try:
                 entry = self._callbacks.popleft()
@@ -309,7 +309,7 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
         else:
             waiters = None
         # Their locks are Python's, which an interrupt can leave locked: not on this thread.
-        background.eventually(self._tell, "tell", waiters)
+        background.retry(self._tell, "tell", waiters)
 
     def _tell(self, waiters: list[Any] | None) -> None:
         if waiters is None:

@@ -6,12 +6,17 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from . import environment
 
-_GLSLANG = ("auto", "process", "none")
-_CPU_ENGINES = ("auto", "numpy", "onnxruntime")
 DRIVERS = ("vulkan", "kompute", "null")
+#: The values of the settings that are one of a few words.
+_CHOICES = {
+    "glslang": ("auto", "process", "none"),
+    "cpu_engine": ("auto", "numpy", "onnxruntime"),
+    "driver": DRIVERS,
+}
 
 
 @dataclass(frozen=True)
@@ -81,14 +86,11 @@ class Settings:
                 raise ValueError(f"{name}: {error}") from None
             nothing = "off" if name == "cache" else None
             object.__setattr__(self, name, nothing if folder is None else folder)
-        if self.glslang not in _GLSLANG:
-            raise ValueError(f"glslang: {self.glslang!r} is not one of {', '.join(_GLSLANG)}")
-        if self.cpu_engine not in _CPU_ENGINES:
-            raise ValueError(
-                f"cpu_engine: {self.cpu_engine!r} is not one of {', '.join(_CPU_ENGINES)}"
-            )
-        if self.driver not in DRIVERS:
-            raise ValueError(f"driver: {self.driver!r} is not one of {', '.join(DRIVERS)}")
+        for name, words in _CHOICES.items():
+            if getattr(self, name) not in words:
+                raise ValueError(
+                    f"{name}: {getattr(self, name)!r} is not one of {', '.join(words)}"
+                )
 
     def called(self, name: str) -> str:
         """How the user calls a setting, for messages. At once; raises nothing."""
@@ -124,39 +126,23 @@ class Settings:
 
     @classmethod
     def from_environment(cls, variables: Mapping[str, str] | None = None) -> Settings:
-        """What the ``WEBNN_VK_…`` variables say (``variables``: others than the process's);
-        at once. ValueError for a value that is none."""
-        glslang = environment.text("WEBNN_VK_GLSLANG", variables) or "auto"
-        if glslang not in _GLSLANG:
-            raise ValueError(
-                f"WEBNN_VK_GLSLANG: {glslang!r} is not one of {', '.join(_GLSLANG)}"
-            )
-        for name in ("WEBNN_VK_CACHE", "WEBNN_VK_DUMP"):
-            try:
-                environment.given_folder(environment.text(name, variables) or "")
-            except ValueError as error:
-                raise ValueError(f"{name}: {error}") from None
-        driver = environment.text("WEBNN_VK_DRIVER", variables) or "vulkan"
-        if driver not in DRIVERS:
-            raise ValueError(f"WEBNN_VK_DRIVER: {driver!r} is not one of {', '.join(DRIVERS)}")
-        engine = environment.text("WEBNN_VK_CPU_ENGINE", variables) or "auto"
-        if engine not in _CPU_ENGINES:
-            raise ValueError(
-                f"WEBNN_VK_CPU_ENGINE: {engine!r} is not one of {', '.join(_CPU_ENGINES)}"
-            )
-        settings = cls(
-            device=environment.text("WEBNN_VK_DEVICE", variables),
-            validate=environment.flag("WEBNN_VK_VALIDATE", variables),
-            glslang=glslang,
-            mask=environment.words("WEBNN_VK_MASK", variables),
-            force_cpu=environment.words("WEBNN_VK_FORCE_CPU", variables),
-            cache=environment.text("WEBNN_VK_CACHE", variables),
-            skip_passes=environment.words("WEBNN_VK_SKIP_PASSES", variables),
-            dump=environment.text("WEBNN_VK_DUMP", variables),
-            cpu_engine=engine,
-            driver=driver,
-            tune=environment.choice("WEBNN_VK_TUNE", variables),
-        )
+        """The settings of the ``WEBNN_VK_…`` variables (``variables``: in place of the
+        process's); at once. ValueError for an invalid value."""
+        def text(name: str) -> str | None:
+            return environment.text(f"WEBNN_VK_{name.upper()}", variables)
+
+        given: dict[str, Any] = {name: text(name) for name in ("device", "cache", "dump")}
+        given |= {name: word for name in _CHOICES if (word := text(name)) is not None}
+        for name in ("mask", "force_cpu", "skip_passes"):
+            given[name] = environment.words(f"WEBNN_VK_{name.upper()}", variables)
+        given["validate"] = environment.flag("WEBNN_VK_VALIDATE", variables)
+        given["tune"] = environment.choice("WEBNN_VK_TUNE", variables)
+        try:
+            settings = cls(**given)
+        except ValueError as error:
+            # Name the variable in place of the setting.
+            name, _, problem = str(error).partition(": ")
+            raise ValueError(f"WEBNN_VK_{name.upper()}: {problem}") from None
         object.__setattr__(settings, "_environment", True)
         return settings
 

@@ -229,8 +229,8 @@ def test_a_read_that_ends_amid_destroy_is_rejected(device, what, monkeypatch):
     descriptor = {"data_type": "int32", "shape": [2], "readable": True}
     with open_context(device) as context:
         tensor = context.create_tensor(descriptor).result()
-        go_on, shielded = threading.Event(), background.shielded
-        context._state.lane.enqueue(Run(lambda: go_on.wait(30), print))
+        go_on, run_on_worker = threading.Event(), background.run_on_worker
+        context._state.stream.enqueue(Run(lambda: go_on.wait(30), print))
         promise, fence = context.read_tensor(tensor), context.fence()
         destroyed = {"tensor": tensor, "context": context}[what]
         last_steps = (tensor._state._end, context._state._destroy)
@@ -239,9 +239,9 @@ def test_a_read_that_ends_amid_destroy_is_rejected(device, what, monkeypatch):
             if function in last_steps:
                 go_on.set()
                 assert fence.wait(30)
-            return shielded(function, *arguments)
+            return run_on_worker(function, *arguments)
 
-        monkeypatch.setattr(background, "shielded", late)
+        monkeypatch.setattr(background, "run_on_worker", late)
         destroyed.destroy()
         monkeypatch.undo()
         with pytest.raises(InvalidStateError, match="destroy"):

@@ -84,7 +84,7 @@ def test_the_caller_never_waits(opened: Any, wrap: Wrap) -> None:
     context, device = opened(wrap, wrap)
     tensor = context.create_exportable_tensor(DESCRIPTOR, device).result(60)
     go = threading.Event()
-    context._state.lane.enqueue(Await(lambda: go.wait(60)))
+    context._state.stream.enqueue(Await(lambda: go.wait(60)))
     context.write_tensor(tensor, ONES)
     buffer = context.export_to_gpu(tensor)
     read = device.queue.read_buffer(buffer)
@@ -162,7 +162,7 @@ def test_a_handover_that_fails(opened: Any, failing: str, wrap: Wrap) -> None:
     driver = context._state.device.driver if failing == "release" else device._state.device.driver
     driver.fail_submit()
     with context.export_to_gpu(tensor) as buffer:
-        for each in (context._state.lane, device._state.lane):
+        for each in (context._state.stream, device._state.stream):
             each.fence().wait(60)
         with pytest.raises(OperationError, match="injected"):
             device.queue.read_buffer(buffer).result(60)
@@ -184,7 +184,7 @@ def test_device_lost_while_it_holds_a_tensor(opened: Any) -> None:
     assert info.reason == "unknown" and "injected" in info.message
     # The tensor is the context's again; its contents are what nobody knows.
     deadline = threading.Event()
-    while tensor._state.rental is not None and not deadline.wait(0.01):
+    while tensor._state.lease is not None and not deadline.wait(0.01):
         pass
     with pytest.raises(OperationError, match="device that held"):
         context.read_tensor(tensor).result(60)
@@ -261,7 +261,7 @@ def test_work_before_the_end_of_either_side(opened: Any, wrap: Wrap, compiler: N
     context, device = opened(wrap, wrap)
     tensor = context.create_exportable_tensor(DESCRIPTOR, device).result(60)
     go = threading.Event()
-    context._state.lane.enqueue(Await(lambda: go.wait(60)))
+    context._state.stream.enqueue(Await(lambda: go.wait(60)))
     context.write_tensor(tensor, ONES)
     buffer = context.export_to_gpu(tensor)
     context.destroy()
@@ -287,7 +287,7 @@ def test_what_was_handed_over_stands_when_later_work_fails(opened: Any) -> None:
     device.queue.write_buffer(buffer, 0, ONES)
     device.queue.on_submitted_work_done().result(60)
     go = threading.Event()
-    device._state.lane.enqueue(Await(lambda: go.wait(60)))
+    device._state.stream.enqueue(Await(lambda: go.wait(60)))
     before = device.queue.read_buffer(buffer)
     buffer.destroy()
     after = device.queue.read_buffer(other)
@@ -315,12 +315,12 @@ def test_a_return_that_fails_when_the_other_side_is_gone(opened: Any) -> None:
     buffer = context.export_to_gpu(tensor)
     device.queue.on_submitted_work_done().result(60)
     events = [threading.Event() for _ in range(2)]
-    for lane, event in zip((context._state.lane, device._state.lane), events, strict=True):
-        lane.enqueue(Await(lambda event=event: event.wait(60)))
+    for stream, event in zip((context._state.stream, device._state.stream), events, strict=True):
+        stream.enqueue(Await(lambda event=event: event.wait(60)))
     buffer.destroy()
     context.destroy()
     # A thread of its own closes: until it has begun, the context's work would go on.
-    until(lambda: context._state.timeline._turn.end is not None)
+    until(lambda: context._state.timeline._scheduler.end is not None)
     events[0].set()
     assert context._state.timeline._closed.wait(60)
     device._state.device.driver.fail_submit()

@@ -241,7 +241,7 @@ def test_a_constant_tensor_is_packed_after_it_was_written(context):
     data = np.arange(48, dtype=np.float32)
     value = Value(MLOperandDescriptor("float32", (6, 8)), source=storage)
     program, constants = assemble(shown(context, [Packed(value, Transposed())]), device.profile)
-    context._state.lane.enqueue(Await(lambda: hold.wait(30)), Write(storage, data.view(np.uint8)))
+    context._state.stream.enqueue(Await(lambda: hold.wait(30)), Write(storage, data.view(np.uint8)))
     background.start(lambda: (hold.wait(0.2), hold.set()), "release")
     graph = set_up(context, program, constants)
     got = run(context, graph)["packed0"]
@@ -262,7 +262,7 @@ def test_memory_that_runs_out_fails_the_build_and_leaves_nothing(staged, nth):
         driver.fail_allocation(nth, times=2 * TRIES)
         failed = []
         done = threading.Event()
-        executable.set_up(context._state.lane, Run(done.set, failed.append))
+        executable.set_up(context._state.stream, Run(done.set, failed.append))
         assert done.wait(30)
         assert driver.injected["allocation"] >= 1
         assert executable.setup_error() is not None
@@ -288,7 +288,7 @@ def test_memory_that_is_found_later_is_enough():
         executable = context._state.device.load(program, constants)
         driver.fail_allocation(1, times=TRIES)
         done = threading.Event()
-        executable.set_up(context._state.lane, Run(done.set, lambda error: done.set()))
+        executable.set_up(context._state.stream, Run(done.set, lambda error: done.set()))
         assert done.wait(30) and driver.injected["allocation"] == TRIES
         assert executable.setup_error() is None
 
@@ -308,7 +308,7 @@ def test_a_failing_submit_fails_the_build():
             failed.append(error)
             done.set()
 
-        executable.set_up(context._state.lane, Run(done.set, told))
+        executable.set_up(context._state.stream, Run(done.set, told))
         assert done.wait(30)
         assert isinstance(executable.setup_error(), OperationError)
         graph = load(context, lowered)

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 from tests.support.pictures import drawing
 from webnn_vk.runtime import Run, RunGraph
-from webnn_vk.runtime.schedule import LaneState, PlannedBatch, Schedule
-from webnn_vk.runtime.throttle import Cost, pace_of
+from webnn_vk.runtime.schedule import PlannedBatch, Schedule, StreamState
+from webnn_vk.runtime.throttle import Cost, throttle_of
 
 #: Who calls what, in the order of the calls; the third needs the CPU amid its graph.
 CALLS = (
@@ -24,16 +24,16 @@ _KINDS = {"A": "a", "B": "b"}
 def batches() -> list[tuple[list[int], bool]]:
     """The batches in the order in which they start: the numbers of their calls, and whether the
     CPU does a part. The CPU's part is over when nothing else is left to start."""
-    schedule = Schedule(pace_of(None), lanes=2)
-    lanes = {name: LaneState() for name in ("A", "B")}
+    schedule = Schedule(throttle_of(None), streams=2)
+    streams = {name: StreamState() for name in ("A", "B")}
     works = []
-    for number, (lane, name) in enumerate(CALLS):
+    for number, (stream, name) in enumerate(CALLS):
         if name.startswith("dispatch"):
             graph = SimpleNamespace(cost=Cost(seconds=0.001), on_host=number == _HOST)
             works.append(RunGraph(graph, {}, {}))
         else:
             works.append(Run(lambda: None, lambda error: None))
-        schedule.append(lanes[lane], works[-1:])
+        schedule.append(streams[stream], works[-1:])
     found: list[tuple[list[int], bool]] = []
     on_host: list[PlannedBatch] = []
     while True:
@@ -43,10 +43,10 @@ def batches() -> list[tuple[list[int], bool]]:
         if batch is None:
             schedule.host_done(on_host.pop(0))
             continue
-        if batch.lane is not None:
+        if batch.stream is not None:
             on_host.append(batch)
         numbers = [next(n for n, work in enumerate(works) if work is w) for w in batch.works]
-        found.append((numbers, batch.lane is not None))
+        found.append((numbers, batch.stream is not None))
 
 
 def picture() -> str:
@@ -67,21 +67,21 @@ def picture() -> str:
         boxes.append(drawing.rect(_BATCHES, y, _NARROW, height, "c" if host else "e"))
         boxes.append(drawing.text(_BATCHES + 8, y + 16, where, "dim small"))
         for row, number in enumerate(numbers):
-            lane, name = CALLS[number]
+            stream, name = CALLS[number]
             line = y + 26 + 20 * row
-            boxes.append(drawing.rect(_BATCHES + 8, line - 4, _NARROW - 16, 18, _KINDS[lane]))
+            boxes.append(drawing.rect(_BATCHES + 8, line - 4, _NARROW - 16, 18, _KINDS[stream]))
             boxes.append(drawing.text(
-                _BATCHES + 14, line + 9, f"{number + 1}  {lane}: {name}", "text small"
+                _BATCHES + 14, line + 9, f"{number + 1}  {stream}: {name}", "text small"
             ))
             start = _TOP + number * _ROW + _BOX / 2
             parts.append(drawing.line([
                 (_CALLS + _WIDE, start), (_BATCHES - 1, line + 5)
             ], arrow=True))
         y += height + 14
-    for number, (lane, name) in enumerate(CALLS):
+    for number, (stream, name) in enumerate(CALLS):
         top = _TOP + number * _ROW
-        boxes.append(drawing.rect(_CALLS, top, _WIDE, _BOX, _KINDS[lane]))
-        boxes.append(drawing.text(_CALLS + 8, top + 16, f"{number + 1}  {lane}: {name}"))
+        boxes.append(drawing.rect(_CALLS, top, _WIDE, _BOX, _KINDS[stream]))
+        boxes.append(drawing.text(_CALLS + 8, top + 16, f"{number + 1}  {stream}: {name}"))
     notes = (
         "What A calls behind its CPU step waits for it; B goes on.",
         "A second thread waits for the ends of batches and resolves",

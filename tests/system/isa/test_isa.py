@@ -172,7 +172,7 @@ GREEDY = """
 from bench.isa.kernels import Kernel
 from webnn_vk.codegen.store import ShaderStore
 from webnn_vk.compiler.kernels import catalogue
-from webnn_vk.driver.vulkan.null_device import NullDevice
+from webnn_vk.driver.vulkan.compile_only.device import NullDevice
 
 device = NullDevice("NAVI21")
 spec = next(s for s in catalogue(device.profile.features) if s.template == "matmul_tiled.comp.j2")

@@ -130,7 +130,7 @@ def test_waiting_in_a_callback_is_refused(context):
         called.set()
 
     gate = threading.Event()
-    context._state.lane.enqueue(_hold(gate))
+    context._state.stream.enqueue(_hold(gate))
     context.read_tensor(t).add_done_callback(callback)
     gate.set()
     assert called.wait(30)
@@ -145,7 +145,7 @@ def test_a_callback_that_exits_doesn_t_end_the_timeline(context):
 
     t = make_tensor(context).result()
     gate = threading.Event()
-    context._state.lane.enqueue(_hold(gate))
+    context._state.stream.enqueue(_hold(gate))
     context.read_tensor(t).add_done_callback(leave)
     gate.set()
     assert context.read_tensor(t).result(30).tolist() == [0] * 4

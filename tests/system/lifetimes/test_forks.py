@@ -126,7 +126,7 @@ def test_no_fork_comes_amid_an_import(device: str) -> None:
                     frame = frame.f_back
                 # Without that frame a package is looked for only.
                 if frame and threading.current_thread() is not threading.main_thread():
-                    (guarded if forks._gate._is_owned() else disturbed).append(name)
+                    (guarded if forks._fork_lock._is_owned() else disturbed).append(name)
         sys.meta_path.insert(0, Watch())
         context = open_context()
         builder = MLGraphBuilder(context)

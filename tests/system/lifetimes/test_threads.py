@@ -14,7 +14,7 @@ from tests.system.lifetimes.test_chains import Counting
 from webnn_vk import InvalidStateError, OperationError
 from webnn_vk.driver import DriverProxy
 from webnn_vk.runtime import host
-from webnn_vk.support.event import Gate
+from webnn_vk.support.event import Event
 
 
 # -- CPU steps -------------------------------------------------------------------------------------
@@ -264,13 +264,13 @@ def test_work_queued_by_a_destructor_on_the_timeline(fresh):
     fresh.write_tensor(t, ints(1, 2, 3, 4))
     fresh.fence().wait(30)
     reads = []
-    fresh._state.timeline._turn.inbox.put(lambda: reads.append(fresh.read_tensor(t)))
+    fresh._state.timeline._scheduler.inbox.put(lambda: reads.append(fresh.read_tensor(t)))
     while not reads:
         time.sleep(0.001)
     assert reads[0].result(30).tolist() == [1, 2, 3, 4]
 
 
-class Ending(Gate):
+class Ending(Event):
     """What a destructor does while the finishing thread has it in hand."""
 
     def __init__(self, end):
@@ -287,7 +287,7 @@ def test_the_end_from_inside_of_a_timeline_s_own_threads(fresh, thread):
     fresh.fence().wait(30)
     timeline = fresh._state.timeline
     if thread == "starting":
-        timeline._turn.inbox.put(timeline.close)
+        timeline._scheduler.inbox.put(timeline.close)
     else:
         timeline._in_flight.put(Ending(timeline.close))
     assert timeline._closed.wait(30)

@@ -141,7 +141,7 @@ class World:
         end = time.monotonic() + PATIENCE
         for used in self.tensors:
             state = used.tensor._state
-            while used.lent is not None and used.lent.gpu.dead and state.rental is not None:
+            while used.lent is not None and used.lent.gpu.dead and state.lease is not None:
                 if time.monotonic() > end:
                     raise Failure(f"{used.tensor!r} is not given back")
                 time.sleep(0.01)
@@ -169,7 +169,7 @@ class World:
                 if gpu is self:
                     in_use = settled_bytes(self.context)
                 else:
-                    gpu.device._state.lane.fence().wait(PATIENCE)
+                    gpu.device._state.stream.fence().wait(PATIENCE)
                     gc.collect()
                     in_use = gpu.device._state.device.memory_in_use()
             except InvalidStateError as error:

@@ -1,4 +1,4 @@
-"""Which work goes next: several lanes on one device, without threads."""
+"""Which work goes next: several streams on one device, without threads."""
 
 from types import SimpleNamespace
 
@@ -14,8 +14,8 @@ from webnn_vk.runtime import (
     Submit,
     Write,
 )
-from webnn_vk.runtime.schedule import MAX_BATCH_WORKS, MAX_IN_FLIGHT, Follow, LaneState, Schedule
-from webnn_vk.runtime.throttle import AHEAD_SECONDS, BATCH_SECONDS, Cost, Taken, pace_of
+from webnn_vk.runtime.schedule import MAX_BATCH_WORKS, MAX_IN_FLIGHT, Follow, Schedule, StreamState
+from webnn_vk.runtime.throttle import AHEAD_SECONDS, BATCH_SECONDS, Cost, Duration, throttle_of
 from webnn_vk.runtime.work import Refuse
 from webnn_vk.support.errors import OperationError
 
@@ -30,18 +30,18 @@ def graph(seconds=0.0, on_host=False):
     return RunGraph(SimpleNamespace(cost=cost, on_host=on_host), {}, {})
 
 
-def lanes(count):
-    schedule = Schedule(pace_of(None), lanes=count)
-    return schedule, [LaneState() for _ in range(count)]
+def streams(count):
+    schedule = Schedule(throttle_of(None), streams=count)
+    return schedule, [StreamState() for _ in range(count)]
 
 
 def test_work_of_all_lanes_goes_in_the_order_of_the_calls():
-    schedule, (a, b) = lanes(2)
+    schedule, (a, b) = streams(2)
     works = [run() for _ in range(4)]
-    for lane, work in zip((a, b, b, a), works, strict=True):
-        schedule.append(lane, [work])
+    for stream, work in zip((a, b, b, a), works, strict=True):
+        schedule.append(stream, [work])
     batch = schedule.next()
-    assert batch.works == works and batch.lane is None
+    assert batch.works == works and batch.stream is None
     assert schedule.next() is None
     assert (schedule.completed(a), schedule.completed(b)) == (0, 0)
     schedule.host_done(batch)
@@ -51,16 +51,16 @@ def test_work_of_all_lanes_goes_in_the_order_of_the_calls():
 
 
 def test_work_on_the_host_stops_its_own_lane_only():
-    schedule, (a, b) = lanes(2)
+    schedule, (a, b) = streams(2)
     before, mixed, behind, other = run(), graph(on_host=True), run(), run()
     schedule.append(a, [before, mixed, behind])
     schedule.append(b, [other])
     first = schedule.next()
     assert first.works == [before]
     host = schedule.next()
-    assert host.works == [mixed] and host.lane is a
+    assert host.works == [mixed] and host.stream is a
     free = schedule.next()
-    assert free.works == [other] and free.lane is None
+    assert free.works == [other] and free.stream is None
     assert schedule.next() is None
     for batch in (first, free):
         schedule.over(batch)
@@ -78,20 +78,20 @@ def test_work_on_the_host_stops_its_own_lane_only():
 
 
 def test_a_lane_alone_keeps_its_work_on_the_host_in_its_batch():
-    schedule, (a,) = lanes(1)
+    schedule, (a,) = streams(1)
     works = [run(), graph(on_host=True), run()]
     schedule.append(a, works)
     assert schedule.next().works == works
 
 
 def test_a_follower_waits_for_the_lane_that_it_follows():
-    schedule, (a, b, c) = lanes(3)
+    schedule, (a, b, c) = streams(3)
     mixed, behind, early, late, other = graph(on_host=True), run(), run(), run(), run()
     schedule.append(a, [mixed, behind])
     schedule.append(b, [early, Follow(a), late])
     schedule.append(c, [other])
     host = schedule.next()
-    assert host.lane is a
+    assert host.stream is a
     assert schedule.next().works == [early, other]
     assert schedule.next() is None
     schedule.host_done(host)
@@ -99,7 +99,7 @@ def test_a_follower_waits_for_the_lane_that_it_follows():
 
 
 def test_a_follower_of_a_lane_that_goes_on_costs_nothing():
-    schedule, (a, b) = lanes(2)
+    schedule, (a, b) = streams(2)
     first, second = run(), run()
     schedule.append(a, [first])
     schedule.append(b, [Follow(a), second])
@@ -110,7 +110,7 @@ def test_a_follower_of_a_lane_that_goes_on_costs_nothing():
 
 
 def test_what_is_held_back_keeps_its_place_over_several_waits():
-    schedule, (a, b) = lanes(2)
+    schedule, (a, b) = streams(2)
     first, second, third = graph(on_host=True), graph(on_host=True), run()
     schedule.append(a, [first, second, third])
     schedule.append(b, [run()])
@@ -125,11 +125,11 @@ def test_what_is_held_back_keeps_its_place_over_several_waits():
 
 
 def test_two_lanes_on_the_host_at_once():
-    schedule, (a, b) = lanes(2)
+    schedule, (a, b) = streams(2)
     schedule.append(a, [graph(on_host=True), late_a := run()])
     schedule.append(b, [Await(lambda: None), late_b := run()])
     first, second = schedule.next(), schedule.next()
-    assert (first.lane, second.lane) == (a, b) and schedule.next() is None
+    assert (first.stream, second.stream) == (a, b) and schedule.next() is None
     schedule.host_done(second)
     assert schedule.next().works == [late_b]
     schedule.host_done(first)
@@ -146,7 +146,7 @@ def sizes(schedule):
 
 
 def test_bounds_of_a_batch():
-    schedule, (a,) = lanes(1)
+    schedule, (a,) = streams(1)
     fifth = BATCH_SECONDS / 5
     schedule.append(a, [graph(n * fifth) for n in (2, 2, 2, 11, 1)])
     # One that takes more than a batch may goes alone.
@@ -157,7 +157,7 @@ def test_bounds_of_a_batch():
 
 
 def test_no_more_than_the_device_takes():
-    schedule, (a,) = lanes(1)
+    schedule, (a,) = streams(1)
     batches = []
     for _ in range(MAX_IN_FLIGHT):
         schedule.append(a, [run()])
@@ -174,7 +174,7 @@ def started(schedule):
 
 
 def test_what_waits_on_the_device_is_bounded_in_time():
-    schedule, (a,) = lanes(1)
+    schedule, (a,) = streams(1)
     short = graph(BATCH_SECONDS)
     assert 2 * BATCH_SECONDS < AHEAD_SECONDS < 3 * BATCH_SECONDS
     schedule.append(a, [short] * 10)
@@ -183,7 +183,7 @@ def test_what_waits_on_the_device_is_bounded_in_time():
     schedule.over(first)
     (last,) = started(schedule)
     # It turns out to take longer than was thought: what is there has to end first.
-    schedule.over(others[0], Taken(10))
+    schedule.over(others[0], Duration(10))
     assert started(schedule) == []
     schedule.over(others[1])
     assert started(schedule) == []
@@ -192,7 +192,7 @@ def test_what_waits_on_the_device_is_bounded_in_time():
 
 
 def test_nothing_waits_behind_a_long_one():
-    schedule, (a,) = lanes(1)
+    schedule, (a,) = streams(1)
     long = graph(AHEAD_SECONDS * 1.1)
     schedule.append(a, [long, works := run(), long, after := run()])
     (first,) = started(schedule)
@@ -206,12 +206,12 @@ def test_nothing_waits_behind_a_long_one():
 
 
 def test_a_graph_that_never_ran_goes_once_until_it_was_measured():
-    schedule, (a,) = lanes(1)
+    schedule, (a,) = streams(1)
     new = graph(None)
     schedule.append(a, [run(), *[new] * 100, run()])
     (first,) = started(schedule)
     assert first.works[1:] == [new]
-    schedule.over(first, Taken(BATCH_SECONDS / 10))
+    schedule.over(first, Duration(BATCH_SECONDS / 10))
     batch = schedule.next()
     assert len(batch.works) == 10
     # It says nothing of itself where it failed: it is known by now.
@@ -220,44 +220,44 @@ def test_a_graph_that_never_ran_goes_once_until_it_was_measured():
 
 
 def test_on_a_new_device_one_graph_is_measured_first():
-    schedule, (a,) = lanes(1)
+    schedule, (a,) = streams(1)
     schedule.append(a, [graph(None) for _ in range(10)])
     (first,) = started(schedule)
     assert len(first.works) == 1
-    schedule.over(first, Taken(0.001))
+    schedule.over(first, Duration(0.001))
     # The others then go together: what is known of the device has to do for them.
     assert sum(len(batch.works) for batch in started(schedule)) == 9
 
 
 def test_work_on_the_host_keeps_no_other_lane_from_being_measured():
-    schedule, (a, b) = lanes(2)
+    schedule, (a, b) = streams(2)
     schedule.append(a, [graph(None, on_host=True)])
     schedule.append(b, [new := graph(None)])
     host, device = started(schedule)
-    assert host.lane is a and device.works == [new]
+    assert host.stream is a and device.works == [new]
 
 
 def test_the_user_s_own_command_buffers_are_measured_too():
-    schedule, (a,) = lanes(1)
+    schedule, (a,) = streams(1)
     schedule.append(a, [Submit([]) for _ in range(100)])
     (first,) = started(schedule)
     assert len(first.works) == 1
-    schedule.over(first, Taken(0.06))
+    schedule.over(first, Duration(0.06))
     assert [len(batch.works) for batch in started(schedule)] == [3, 3, 3, 2]
 
 
 def test_a_wait_for_another_side_is_no_measure():
-    schedule, (a,) = lanes(1)
+    schedule, (a,) = streams(1)
     new = graph(None)
     schedule.append(a, [Submit([], wait=[(None, 1)]), new])
     batch = schedule.next()
     assert len(batch.works) == 2
-    schedule.over(batch, Taken(100))
+    schedule.over(batch, Duration(100))
     assert new.executable.cost.seconds is None
 
 
 def test_allocations_wait_for_what_runs_and_waits_begin_a_batch():
-    schedule, (a,) = lanes(1)
+    schedule, (a,) = streams(1)
     works = [run(), Allocate(None), run(), Submit([], wait=[(None, 1)]), Await(print), run()]
     schedule.append(a, works)
     first = schedule.next()
@@ -270,7 +270,7 @@ def test_allocations_wait_for_what_runs_and_waits_begin_a_batch():
 
 
 def test_what_is_dropped_is_never_over():
-    schedule, (a, b) = lanes(2)
+    schedule, (a, b) = streams(2)
     schedule.append(a, [graph(on_host=True), held := run()])
     host = schedule.next()
     schedule.append(b, [run()])
@@ -286,7 +286,7 @@ def test_what_is_dropped_is_never_over():
 
 
 def test_what_is_lent_is_its_holder_s_alone():
-    schedule, (a, b) = lanes(2)
+    schedule, (a, b) = streams(2)
     lent, other = (Storage(4, None, [].append) for _ in range(2))
     errors = []
     before, after = Write(lent, None), Write(lent, None)

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.profiles import stored_profile
 from webnn_vk.driver.device_profile import DEVICE_TYPES
-from webnn_vk.runtime.throttle import RATES, UNKNOWN_SECONDS, Cost, Span, Taken, pace_of
+from webnn_vk.runtime.throttle import RATES, UNKNOWN_SECONDS, Cost, Duration, Span, throttle_of
 
 
 def test_every_type_of_device_has_a_rate():
@@ -21,56 +21,57 @@ def test_every_type_of_device_has_a_rate():
     (None, 20e9),
 ])
 def test_before_anything_was_measured(name, rate):
-    pace = pace_of(name and stored_profile(name))
-    assert pace.seconds(Cost(rate)) == pytest.approx(1 + UNKNOWN_SECONDS)
+    throttle = throttle_of(name and stored_profile(name))
+    assert throttle.seconds(Cost(rate)) == pytest.approx(1 + UNKNOWN_SECONDS)
     # What has no operations takes time all the same.
-    assert pace.seconds(Cost(0)) == UNKNOWN_SECONDS
+    assert throttle.seconds(Cost(0)) == UNKNOWN_SECONDS
 
 
 def test_what_was_measured_counts():
-    pace, cost = pace_of(None), Cost(4e9)
-    pace.learn({cost: 4}, Taken(10))
-    assert pace.seconds(cost) == pytest.approx(2.5) and pace.total({cost: 3}) == pytest.approx(7.5)
+    throttle, cost = throttle_of(None), Cost(4e9)
+    throttle.learn({cost: 4}, Duration(10))
+    assert throttle.seconds(cost) == pytest.approx(2.5)
+    assert throttle.total({cost: 3}) == pytest.approx(7.5)
     # Half of the way each time: another process may have had the device.
-    pace.learn({cost: 1}, Taken(0.5))
-    assert pace.seconds(cost) == pytest.approx(1.5)
+    throttle.learn({cost: 1}, Duration(0.5))
+    assert throttle.seconds(cost) == pytest.approx(1.5)
     for _ in range(10):
-        pace.learn({cost: 2}, Taken(1))
-    assert pace.seconds(cost) == pytest.approx(0.5, rel=0.01)
+        throttle.learn({cost: 2}, Duration(1))
+    assert throttle.seconds(cost) == pytest.approx(0.5, rel=0.01)
 
 
 def test_a_mixed_batch_shares_its_time_by_what_was_known():
-    pace, one, two = pace_of(None), Cost(), Cost()
-    pace.learn({one: 1}, Taken(1))
-    pace.learn({two: 1}, Taken(3))
-    pace.learn({one: 1, two: 1}, Taken(8))
-    assert (pace.seconds(one), pace.seconds(two)) == pytest.approx((1.5, 4.5))
+    throttle, one, two = throttle_of(None), Cost(), Cost()
+    throttle.learn({one: 1}, Duration(1))
+    throttle.learn({two: 1}, Duration(3))
+    throttle.learn({one: 1, two: 1}, Duration(8))
+    assert (throttle.seconds(one), throttle.seconds(two)) == pytest.approx((1.5, 4.5))
 
 
 def test_a_time_that_is_a_bound_only_lowers():
-    pace, cost = pace_of(None), Cost()
-    pace.learn({cost: 1}, Taken(1))
-    pace.learn({cost: 1}, Taken(5, at_most=True))
-    assert pace.seconds(cost) == pytest.approx(1)
-    pace.learn({cost: 1}, Taken(0.5, at_most=True))
-    assert pace.seconds(cost) == pytest.approx(0.75)
+    throttle, cost = throttle_of(None), Cost()
+    throttle.learn({cost: 1}, Duration(1))
+    throttle.learn({cost: 1}, Duration(5, at_most=True))
+    assert throttle.seconds(cost) == pytest.approx(1)
+    throttle.learn({cost: 1}, Duration(0.5, at_most=True))
+    assert throttle.seconds(cost) == pytest.approx(0.75)
 
 
 def test_graphs_that_never_ran_are_estimated_by_those_that_did():
-    pace = pace_of(None)
+    throttle = throttle_of(None)
     for _ in range(50):
-        pace.learn({Cost(1e9): 1}, Taken(1))  # a twentieth of the rate of its kind
-    assert pace.seconds(Cost(1e9)) == pytest.approx(1 + UNKNOWN_SECONDS, rel=0.05)
+        throttle.learn({Cost(1e9): 1}, Duration(1))  # a twentieth of the rate of its kind
+    assert throttle.seconds(Cost(1e9)) == pytest.approx(1 + UNKNOWN_SECONDS, rel=0.05)
 
 
 def test_nothing_divides_by_zero():
-    pace, cost = pace_of(None), Cost()
+    throttle, cost = throttle_of(None), Cost()
     for seconds in (0, 0, 1, 0):
-        pace.learn({cost: 1}, Taken(seconds))
-        pace.learn({Cost(): 1}, Taken(seconds))
+        throttle.learn({cost: 1}, Duration(seconds))
+        throttle.learn({Cost(): 1}, Duration(seconds))
     for _ in range(1000):
-        pace.learn({cost: 1}, Taken(1))
-    assert 0 < pace.seconds(cost) < 2 and pace.seconds(Cost(1)) < 1e6
+        throttle.learn({cost: 1}, Duration(1))
+    assert 0 < throttle.seconds(cost) < 2 and throttle.seconds(Cost(1)) < 1e6
 
 
 @pytest.fixture
@@ -90,14 +91,14 @@ def test_batches_behind_each_other_are_timed_one_by_one(clock):
     clock(2)
     first.wait(lambda: clock(3), None)
     second.wait(lambda: clock(4), first)
-    assert (first.taken, second.taken) == ((5, False), (4, False))
+    assert (first.duration, second.duration) == ((5, False), (4, False))
 
 
 def test_one_that_was_over_before_anyone_looked(clock):
     span = Span()
     clock(7)
     span.wait(lambda: None, None)
-    assert span.taken == (7, True)
+    assert span.duration == (7, True)
 
 
 def test_one_that_is_over_when_it_was_started(clock):
@@ -106,4 +107,4 @@ def test_one_that_is_over_when_it_was_started(clock):
     span.end()
     clock(5)
     span.wait(lambda: clock(1), None)
-    assert span.taken == (1, False)
+    assert span.duration == (1, False)

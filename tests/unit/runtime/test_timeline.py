@@ -29,10 +29,10 @@ class FakeDevice:
         self.gate.set()
         self.fail_with = None
         self.closed = False
-        self.graveyard = deque()
+        self.deferred = deque()
 
     def create_storage(self, size):
-        return Storage(size, np.zeros(size, np.uint8), self.graveyard.append)
+        return Storage(size, np.zeros(size, np.uint8), self.deferred.append)
 
     def execute(self, works):
         if self.fail_with is not None:
@@ -54,7 +54,7 @@ class FakeDevice:
         if self.fail_with is not None:
             raise self.fail_with
 
-    def rest(self):
+    def trim(self):
         pass
 
     def close(self):
@@ -67,10 +67,10 @@ def device():
 
 
 @pytest.fixture
-def lane(device):
-    """The one lane of a timeline."""
+def stream(device):
+    """The one stream of a timeline."""
     timeline = Timeline(device)
-    yield timeline.lane()
+    yield timeline.stream()
     device.gate.set()
     timeline.close()
     assert device.closed
@@ -80,40 +80,40 @@ def failed(error):
     raise error
 
 
-def test_order_is_the_order_of_the_calls(device, lane):
+def test_order_is_the_order_of_the_calls(device, stream):
     seen, done = [], threading.Event()
     for i in range(500):
-        lane.enqueue(Run(lambda i=i: seen.append(i), failed))
-    lane.enqueue(Run(done.set, failed))
+        stream.enqueue(Run(lambda i=i: seen.append(i), failed))
+    stream.enqueue(Run(done.set, failed))
     assert done.wait(10)
     assert seen == list(range(500))
 
 
-def test_writes_and_reads_in_order(device, lane):
+def test_writes_and_reads_in_order(device, stream):
     storage = device.create_storage(4)
     results, done = [], threading.Event()
     for i in range(5):
-        lane.enqueue(
+        stream.enqueue(
             Write(storage, np.full(4, i, np.uint8)),
             Read(storage, lambda d: results.append(int(d[0])), failed),
         )
-    lane.enqueue(Run(done.set, failed))
+    stream.enqueue(Run(done.set, failed))
     assert done.wait(10)
     assert results == [0, 1, 2, 3, 4]
 
 
-def test_batches_in_flight_are_bounded_and_later_calls_join_one(device, lane):
+def test_batches_in_flight_are_bounded_and_later_calls_join_one(device, stream):
     device.gate.clear()
     for _ in range(MAX_IN_FLIGHT):
         before = len(device.started)
-        lane.enqueue(Run(lambda: None, failed))
+        stream.enqueue(Run(lambda: None, failed))
         while len(device.started) == before:
             pass
     last = threading.Event()
     for _ in range(100):
-        lane.enqueue(Run(lambda: None, failed))
-    fence = lane.fence()
-    lane.enqueue(Run(last.set, failed))
+        stream.enqueue(Run(lambda: None, failed))
+    fence = stream.fence()
+    stream.enqueue(Run(last.set, failed))
     assert not fence.done and not fence.wait(0.05)
     assert len(device.started) == MAX_IN_FLIGHT
     device.gate.set()
@@ -122,22 +122,22 @@ def test_batches_in_flight_are_bounded_and_later_calls_join_one(device, lane):
     assert sum(device.started) == MAX_IN_FLIGHT + 101
 
 
-def test_a_batch_is_bounded_in_works_and_in_estimated_cost(device, lane):
+def test_a_batch_is_bounded_in_works_and_in_estimated_cost(device, stream):
     device.gate.clear()
     for _ in range(MAX_IN_FLIGHT):
         before = len(device.started)
-        lane.enqueue(Run(lambda: None, failed))
+        stream.enqueue(Run(lambda: None, failed))
         while len(device.started) == before:
             pass
 
     def dispatch(seconds):
         return RunGraph(SimpleNamespace(cost=Cost(seconds=seconds)), {}, {})
 
-    lane.enqueue(*[Run(lambda: None, failed)] * (2 * MAX_BATCH_WORKS + 1))
+    stream.enqueue(*[Run(lambda: None, failed)] * (2 * MAX_BATCH_WORKS + 1))
     third = BATCH_SECONDS / 3.1
-    lane.enqueue(*[dispatch(third)] * 7, dispatch(10 * third), dispatch(third))
+    stream.enqueue(*[dispatch(third)] * 7, dispatch(10 * third), dispatch(third))
     device.gate.set()
-    assert lane.fence().wait(10)
+    assert stream.fence().wait(10)
     # One that costs more than a batch may goes alone.
     assert device.started[MAX_IN_FLIGHT:] == [MAX_BATCH_WORKS, MAX_BATCH_WORKS, 4, 3, 1, 1, 1]
 
@@ -152,9 +152,9 @@ def test_an_end_waits_for_little_of_what_takes_long(device):
 
     device.wait = wait
     timeline = Timeline(device)
-    lane = timeline.lane()
+    stream = timeline.stream()
     graph = RunGraph(SimpleNamespace(cost=Cost()), {}, {})
-    lane.enqueue(*[graph] * 100)
+    stream.enqueue(*[graph] * 100)
     while len(taken) < 3:
         time.sleep(0.01)
     timeline.close()
@@ -163,66 +163,66 @@ def test_an_end_waits_for_little_of_what_takes_long(device):
     assert device.closed
 
 
-def test_loss_fails_what_waits_and_tells_each_user_once(device, lane):
+def test_loss_fails_what_waits_and_tells_each_user_once(device, stream):
     told = []
-    lane.timeline.join(told.append)
-    lane.timeline.join(lambda message: told.append(message.upper()))
+    stream.timeline.join(told.append)
+    stream.timeline.join(lambda message: told.append(message.upper()))
     device.gate.clear()
     errors = []
-    lane.enqueue(Run(lambda: None, errors.append))
+    stream.enqueue(Run(lambda: None, errors.append))
     while not device.started:
         pass
     device.fail_with = DeviceLostError("it burnt")
-    lane.enqueue(Run(lambda: None, errors.append))
+    stream.enqueue(Run(lambda: None, errors.append))
     device.gate.set()
     fence_error = threading.Event()
     while len(errors) < 2:
         pass
-    lane.enqueue(Run(lambda: None, lambda e: (errors.append(e), fence_error.set())))
+    stream.enqueue(Run(lambda: None, lambda e: (errors.append(e), fence_error.set())))
     assert fence_error.wait(10)
     assert {str(e) for e in errors} == {"the context is lost: it burnt"}
     assert all(isinstance(e, InvalidStateError) for e in errors)
     assert told == ["it burnt", "IT BURNT"]
 
 
-def test_a_defect_in_execute_fails_the_work_and_not_the_timeline(device, lane):
+def test_a_defect_in_execute_fails_the_work_and_not_the_timeline(device, stream):
     errors, done = [], threading.Event()
     device.fail_with = ValueError("odd")
-    lane.enqueue(Run(lambda: None, errors.append))
+    stream.enqueue(Run(lambda: None, errors.append))
     while not errors:
         pass
     assert isinstance(errors[0], UnknownError) and "odd" in str(errors[0])
     device.fail_with = None
-    lane.enqueue(Run(done.set, failed))
+    stream.enqueue(Run(done.set, failed))
     assert done.wait(10)
 
 
 def test_the_last_user_closes_it(device):
-    lane = Timeline(device).lane()
-    view = lane.timeline.join(print)
-    lane.leave()
-    lane.leave()
+    stream = Timeline(device).stream()
+    view = stream.timeline.join(print)
+    stream.leave()
+    stream.leave()
     assert not device.closed
-    lane.timeline.leave(view)
+    stream.timeline.leave(view)
     assert device.closed
     errors = []
-    lane.enqueue(Run(lambda: None, errors.append))
+    stream.enqueue(Run(lambda: None, errors.append))
     assert isinstance(errors[0], InvalidStateError)
 
 
 def test_closing_waits_for_builds(device):
-    lane = Timeline(device).lane()
+    stream = Timeline(device).stream()
     inside, release = threading.Event(), threading.Event()
 
     def build():
-        with lane.timeline.building():
+        with stream.timeline.building():
             inside.set()
             release.wait(10)
 
     builder = threading.Thread(target=build)
     builder.start()
     assert inside.wait(10)
-    closer = threading.Thread(target=lane.timeline.close)
+    closer = threading.Thread(target=stream.timeline.close)
     closer.start()
     closer.join(0.05)
     assert closer.is_alive() and not device.closed
@@ -232,71 +232,71 @@ def test_closing_waits_for_builds(device):
     builder.join(10)
 
 
-def test_memory_is_held_until_the_last_use(device, lane):
+def test_memory_is_held_until_the_last_use(device, stream):
     storage = device.create_storage(4)
     device.gate.clear()
     done = threading.Event()
-    lane.enqueue(Read(storage, lambda d: None, failed))
+    stream.enqueue(Read(storage, lambda d: None, failed))
     while not device.started:
         pass
     del storage
     gc.collect()
-    assert not device.graveyard
+    assert not device.deferred
     device.gate.set()
-    lane.enqueue(Run(done.set, failed))
+    stream.enqueue(Run(done.set, failed))
     assert done.wait(10)
-    while not lane.timeline.idle:
+    while not stream.timeline.idle:
         pass
     gc.collect()
-    assert len(device.graveyard) == 1
+    assert len(device.deferred) == 1
 
 
-def test_a_fork_is_refused(lane, monkeypatch):
+def test_a_fork_is_refused(stream, monkeypatch):
     monkeypatch.setattr("os.getpid", lambda: -1)
     with pytest.raises(InvalidStateError, match="before a fork"):
-        lane.enqueue(Run(lambda: None, failed))
+        stream.enqueue(Run(lambda: None, failed))
 
 
-def test_fences_are_numbered_by_what_was_queued(device, lane):
+def test_fences_are_numbered_by_what_was_queued(device, stream):
     device.gate.clear()
-    assert lane.fence().value == 0 and lane.fence().done
-    lane.enqueue(*[Run(lambda: None, failed)] * 3)
-    first = lane.fence()
-    lane.enqueue(Run(lambda: None, failed))
-    second = lane.fence()
+    assert stream.fence().value == 0 and stream.fence().done
+    stream.enqueue(*[Run(lambda: None, failed)] * 3)
+    first = stream.fence()
+    stream.enqueue(Run(lambda: None, failed))
+    second = stream.fence()
     assert (first.value, second.value) == (3, 4)
     assert not first.done and not first.wait(0)
     device.gate.set()
-    assert second.wait(10) and first.done and lane.completed == 4
+    assert second.wait(10) and first.done and stream.completed == 4
 
 
-def test_a_fence_whose_work_is_dropped_raises(device, lane):
+def test_a_fence_whose_work_is_dropped_raises(device, stream):
     device.gate.clear()
     for _ in range(MAX_IN_FLIGHT + 1):
         before = len(device.started)
-        lane.enqueue(Run(lambda: None, lambda error: None))
+        stream.enqueue(Run(lambda: None, lambda error: None))
         while len(device.started) == before < MAX_IN_FLIGHT:
             pass
-    running, dropped = lane.fence(), lane.fence()
-    lane.enqueue(Run(lambda: None, lambda error: None))
-    dropped = lane.fence()
-    lane.timeline.end("it ended")
+    running, dropped = stream.fence(), stream.fence()
+    stream.enqueue(Run(lambda: None, lambda error: None))
+    dropped = stream.fence()
+    stream.timeline.end("it ended")
     device.gate.set()
-    for fence in (dropped, running, lane.fence()):
+    for fence in (dropped, running, stream.fence()):
         with pytest.raises(InvalidStateError, match="it ended"):
             fence.wait(10)
         assert not fence.done
-    assert lane.completed == MAX_IN_FLIGHT
+    assert stream.completed == MAX_IN_FLIGHT
 
 
-def test_a_completion_that_fails_fails_its_work_alone(device, lane):
+def test_a_completion_that_fails_fails_its_work_alone(device, stream):
     errors, seen, done = [], [], threading.Event()
 
     def fail():
         raise ValueError("odd")
 
     device.gate.clear()
-    lane.enqueue(
+    stream.enqueue(
         Run(lambda: seen.append(1), failed), Run(fail, errors.append),
         Run(lambda: seen.append(2), failed), Run(done.set, failed),
     )
@@ -305,45 +305,45 @@ def test_a_completion_that_fails_fails_its_work_alone(device, lane):
     assert seen == [1, 2] and [str(e) for e in errors] == ["ValueError: odd"]
 
 
-def test_allocations_wait_for_what_runs_and_awaits_begin_a_batch(device, lane):
+def test_allocations_wait_for_what_runs_and_awaits_begin_a_batch(device, stream):
     order = []
     storage = device.create_storage(4)
     device.gate.clear()
-    lane.enqueue(Run(lambda: order.append("first"), failed))
+    stream.enqueue(Run(lambda: order.append("first"), failed))
     while not device.started:
         pass
     plain = Run(lambda: order.append("plain"), failed)
-    lane.enqueue(plain, Allocate(storage), plain, Await(lambda: None), plain)
+    stream.enqueue(plain, Allocate(storage), plain, Await(lambda: None), plain)
     while len(device.started) < 2:
         pass
     # The allocation is not started before the two batches are over.
     assert device.started == [1, 1]
     device.gate.set()
-    assert lane.fence().wait(10)
+    assert stream.fence().wait(10)
     assert device.started == [1, 1, 2, 2]
     assert order == ["first", "plain", "plain", "plain"]
 
 
 def test_closing_with_a_limit_leaves_a_device_in_use_alone(device):
-    lane = Timeline(device).lane()
+    stream = Timeline(device).stream()
     device.gate.clear()
-    lane.enqueue(Run(lambda: None, failed))
+    stream.enqueue(Run(lambda: None, failed))
     while not device.started:
         pass
-    lane.timeline.close(0.05)
+    stream.timeline.close(0.05)
     assert not device.closed
     device.gate.set()
 
 
-def test_in_a_forked_child_ends_are_nobody_s(device, lane, monkeypatch):
-    fence = lane.fence()
+def test_in_a_forked_child_ends_are_nobody_s(device, stream, monkeypatch):
+    fence = stream.fence()
     with monkeypatch.context() as patch:
         patch.setattr("os.getpid", lambda: -1)
-        lane.leave()
-        lane.timeline.close()
+        stream.leave()
+        stream.timeline.close()
         assert not device.closed
-        for call in (lane.fence, lambda: fence.wait(0), lane.timeline.building().__enter__):
+        for call in (stream.fence, lambda: fence.wait(0), stream.timeline.building().__enter__):
             with pytest.raises(InvalidStateError, match="before a fork"):
                 call()
-    lane.leave()
+    stream.leave()
     assert device.closed

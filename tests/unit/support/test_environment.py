@@ -4,6 +4,7 @@ import pytest
 
 from tests.support.paths import ROOT
 from webnn_vk.support import environment
+from webnn_vk.support.settings import Settings
 
 
 def test_values():
@@ -28,6 +29,22 @@ def test_unknown_variables_are_mistakes():
         environment.text("WEBNN_VK_DEVIC", {})
 
 
+class Recorder(dict):
+    """An environment without variables that keeps the names it is asked for."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def get(self, name, default=None):
+        self.names.add(name)
+        return default
+
+    def __getitem__(self, name):
+        self.names.add(name)
+        raise KeyError(name)
+
+
 def test_every_variable_is_read_somewhere():
     read = set()
     for folder in ("webnn_vk", "codegen"):
@@ -35,4 +52,7 @@ def test_every_variable_is_read_somewhere():
             reads = re.findall(
                 r"(?:text|flag|choice|words)\(\s*\"(WEBNN_VK_\w+)\"", path.read_text())
             read |= set(reads)
+    asked = Recorder()
+    Settings.from_environment(asked)
+    read |= asked.names
     assert read == set(environment.VARIABLES)

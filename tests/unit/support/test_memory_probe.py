@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from webnn_vk.support import background, memory_probe
-from webnn_vk.support.event import Gate
+from webnn_vk.support.event import Event
 from webnn_vk.support.parallel_map import spread
 
 LIMITED = """
@@ -91,7 +91,7 @@ def test_waiting_needs_no_lock(monkeypatch):
     def refuse():
         raise RuntimeError("can't allocate lock")
 
-    gate = Gate()
+    gate = Event()
     opener = threading.Timer(0.05, gate.set)
     opener.start()
     monkeypatch.setattr("webnn_vk.support.event.threading", SimpleNamespace(Lock=refuse))

@@ -35,7 +35,7 @@ class Rental:
 
     def __init__(self, tensor: TensorState, what: str) -> None:
         self._tensor: TensorState | None = tensor
-        self._lane = tensor.context.lane
+        self._stream = tensor.context.stream
         # A use of the device besides the context's, which may end first.
         self._timeline = tensor.context.timeline
         self._user = self._timeline.join(lambda message: None)
@@ -47,7 +47,7 @@ class Rental:
         self._lock = threading.Lock()
         # Other threads see the rental from here on.
         try:
-            self._storage = tensor.rent(self, what)
+            self._storage = tensor.acquire_lease(self, what)
         except BaseException:
             self._leave()
             raise
@@ -56,7 +56,7 @@ class Rental:
         """Wait for the tensor's contents and show them as an array."""
         tensor = self._tensor
         mapping = HostMapping(tensor.context.device, self._storage)
-        mapping.fetch(self._lane)
+        mapping.fetch(self._stream)
         self._mapping = mapping
         d = tensor.descriptor
         # All views keep this innermost array, not always those between.
@@ -75,15 +75,15 @@ class Rental:
                 return
             try:
                 if self._mapping is not None and tensor.descriptor.writable:
-                    self._mapping.store(self._lane)
+                    self._mapping.store(self._stream)
             finally:
-                tensor.end_rental(self)
+                tensor.end_lease(self)
 
-    def lapse(self) -> None:
+    def expire(self) -> None:
         """Release the tensor if the last array is gone and its finalizer has not run yet, or if an
         interrupt came before the caller had an array."""
         if not self._wanted() or (self._flat is not None and self._flat() is None):
-            background.shielded(self.release)
+            background.run_on_worker(self.release)
 
     def close(self) -> None:
         """The last array is gone."""
@@ -95,7 +95,7 @@ class Rental:
 
     def _leave(self) -> None:
         # The last to leave waits for the device; a destructor should not.
-        background.eventually(self._timeline.leave, "close", self._user)
+        background.retry(self._timeline.leave, "close", self._user)
 
     def __repr__(self) -> str:
         return "a NumPy view"
@@ -114,7 +114,7 @@ class TensorArray(np.ndarray):
         """Give the tensor back. The arrays must not be used any more: they may show anything that
         the device writes later (but their memory stays, and this one becomes read-only)."""
         if self._rental is not None:
-            background.shielded(self._rental.release)
+            background.run_on_worker(self._rental.release)
             self.flags.writeable = False
 
     def __enter__(self) -> TensorArray:

@@ -17,7 +17,7 @@ import numpy as np
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.runtime import Storage
 from webnn_vk.runtime.mapping import HostMapping
-from webnn_vk.runtime.tensor_state import Caller, Export, TensorState
+from webnn_vk.runtime.tensor_state import Export, Owner, TensorState
 from webnn_vk.support import background, forks
 from webnn_vk.support.errors import InvalidStateError, NotSupportedError, OperationError
 
@@ -71,7 +71,7 @@ class WgpuBinding:
     def connect(self, storage: Storage) -> None:
         """See ``tensor_state.ExternalBinding``."""
 
-    def export(self, tensor: TensorState, caller: Caller) -> Export:
+    def export(self, tensor: TensorState, caller: Owner) -> Export:
         """The ``wgpu.GPUBuffer`` with the tensor's contents, the same one until it is destroyed.
 
         Waits for the work queued on the tensor's context. InvalidStateError when the GPUDevice was
@@ -85,17 +85,17 @@ class WgpuBinding:
             self._lender.check("export_to_gpu")
             take_back = partial(_take_back, weakref.ref(self))
             export = Export(caller, take_back, "an exported wgpu.GPUBuffer")
-            storage = tensor.rent(export, "export_to_gpu")
+            storage = tensor.acquire_lease(export, "export_to_gpu")
             context = tensor.context
             try:
                 # The device stays open until the copy is made.
                 with context.timeline.building():
                     mapping = HostMapping(context.device, storage)
-                    mapping.fetch(context.lane)
+                    mapping.fetch(context.stream)
                     buffer = self._filled(mapping.memory(writable=False), tensor)
                 self._lender.add(self)
             except BaseException:
-                tensor.end_rental(export)
+                tensor.end_lease(export)
                 raise
             self._tensor, self._mapping = weakref.ref(tensor), mapping
             export.buffer, self._export = buffer, export
@@ -132,7 +132,7 @@ class WgpuBinding:
             binding, itself = this(), reference()
             try:
                 if binding is not None:
-                    background.shielded(binding.take_back, itself)
+                    background.run_on_worker(binding.take_back, itself)
             finally:
                 if itself is not None:
                     destroy(itself)
@@ -152,18 +152,18 @@ class WgpuBinding:
             self._lender.discard(self)
             if tensor is None or tensor.storage is None:
                 return
-            lane = tensor.context.lane
+            stream = tensor.context.stream
             try:
                 if self._lender.alive():
-                    with lane.timeline.building():
+                    with stream.timeline.building():
                         self._read(buffer, mapping.memory(writable=True))
-                        mapping.store(lane)
+                        mapping.store(stream)
             except InvalidStateError:
                 # A context destroyed meanwhile takes nothing back.
                 if tensor.storage is not None:
                     raise
             finally:
-                tensor.end_rental(export)
+                tensor.end_lease(export)
 
     def _read(self, buffer: Any, memory: memoryview) -> None:
         wgpu, device = sys.modules["wgpu"], self.gpu_device
@@ -209,7 +209,7 @@ class _Lender:
 
         def return_and_destroy() -> None:
             """Destroy the device; exported tensors get their contents back."""
-            background.shielded(lender._take_all_back)
+            background.run_on_worker(lender._take_all_back)
             itself = device()
             if itself is not None:
                 destroy(itself)

@@ -2,7 +2,7 @@
 
 RADV opens it ("Null hardware") when `RADV_FORCE_FAMILY` names a chip and there is no AMD GPU. The
 variable is read when the driver is loaded, so each chip needs a process of its own
-(`null_process`). No driver of the interface: no context opens it.
+(`process`). No driver of the interface: no context opens it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The process that compiles for a chip that isn't there, with the modules as JSON on the standard
-input: `python -m webnn_vk.driver.vulkan.null_process CHIP RESULT.json`.
+input: `python -m webnn_vk.driver.vulkan.compile_only.process CHIP RESULT.json`.
 
 Started by `webnn_vk.codegen.isa`, which writes what is read here, with the driver and the chip in
 the environment.
@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from webnn_vk.driver.resources import PipelineRequest
+from webnn_vk.driver.vulkan.errors import VulkanError, VulkanUnavailable
 
-from .errors import VulkanError, VulkanUnavailable
-from .null_device import NoNullDevice, NullDevice
+from .device import NoNullDevice, NullDevice
 
 #: The exit status where the driver has no such chip; who started the process knows it.
 NO_CHIP = 3

@@ -1,4 +1,4 @@
-"""A lane: one user's place in the order of work on a device, and the fences on it."""
+"""A stream: one user's place in the order of work on a device, and the fences on it."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from typing import Any, Protocol
 
 from webnn_vk.support import background
 from webnn_vk.support.errors import InvalidStateError
-from webnn_vk.support.event import Gate
+from webnn_vk.support.event import Event
 
 from .device import Device
-from .schedule import Follow, LaneState
+from .schedule import Follow, StreamState
 from .storage import again
 from .work import Work
 
 
 class Orders(Protocol):
-    """What lanes and fences need of the timeline that they are on; see ``Timeline``."""
+    """What streams and fences need of the timeline that they are on; see ``Timeline``."""
 
     @property
     def device(self) -> Device: ...
 
-    def put(self, message: tuple[Lane, Any]) -> None: ...
+    def put(self, message: tuple[Stream, Any]) -> None: ...
 
     def catch_up(self) -> None: ...
 
     def check_fork(self) -> None: ...
 
-    def completed(self, lane: Lane) -> int: ...
+    def completed(self, stream: Stream) -> int: ...
 
     def leave(self, user: int) -> None: ...
 
@@ -34,13 +34,13 @@ class Orders(Protocol):
 
 
 class Fence:
-    """A point on a lane: after all that was queued before it was made."""
+    """A point on a stream: after all that was queued before it was made."""
 
-    __slots__ = ("_error", "_gate", "_lane", "_value")
+    __slots__ = ("_error", "_event", "_stream", "_value")
 
-    def __init__(self, lane: Lane) -> None:
-        self._lane = lane
-        self._gate = Gate()
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._event = Event()
         # Both set by the timeline, in its order.
         self._value: int | None = None
         self._error: Exception | None = None
@@ -49,30 +49,30 @@ class Fence:
     def value(self) -> int:
         """Its place: the number of records queued before it."""
         if self._value is None:
-            self._lane.timeline.catch_up()
+            self._stream.timeline.catch_up()
         assert self._value is not None
         return self._value
 
     @property
     def done(self) -> bool:
         """Whether all work queued before it is over."""
-        if not self._gate.is_set():
-            self._lane.timeline.catch_up()
-        return self._gate.is_set() and self._error is None
+        if not self._event.is_set():
+            self._stream.timeline.catch_up()
+        return self._event.is_set() and self._error is None
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until done; False after ``timeout`` seconds. InvalidStateError when the timeline
         ended first."""
-        self._lane.timeline.check_fork()
-        if not self._gate.is_set() and background.on_timeline():
-            self._lane.timeline.catch_up()
-            if not self._gate.is_set():
+        self._stream.timeline.check_fork()
+        if not self._event.is_set() and background.on_timeline():
+            self._stream.timeline.catch_up()
+            if not self._event.is_set():
                 raise InvalidStateError("a callback on the timeline can't wait for the timeline")
-        if not self._gate.wait(timeout):
-            self._lane.timeline.catch_up()
+        if not self._event.wait(timeout):
+            self._stream.timeline.catch_up()
         if self._error is not None:
             raise again(self._error)
-        return self._gate.is_set()
+        return self._event.is_set()
 
     def place(self, value: int) -> None:
         """The timeline has come to it; ``value`` records were queued before."""
@@ -81,17 +81,17 @@ class Fence:
     def reach(self, error: Exception | None = None) -> None:
         """The timeline's part: all work before it is over, or never will be."""
         self._error = error
-        self._gate.set()
+        self._event.set()
 
     def __repr__(self) -> str:
         return f"<Fence {self.value}{' done' if self.done else ''}>"
 
 
-class Lane(LaneState):
-    """One user's strict order of work on a timeline's device; made by ``Timeline.lane``.
+class Stream(StreamState):
+    """One user's strict order of work on a timeline's device; made by ``Timeline.stream``.
 
-    Work of several lanes reaches the device in the order of the calls. Only where the host has to
-    work in between does a lane stand still for itself.
+    Work of several streams reaches the device in the order of the calls. A stream waits on
+    its own only while the host has to work in between.
     """
 
     def __init__(self, timeline: Orders, user: int) -> None:
@@ -109,12 +109,12 @@ class Lane(LaneState):
         of the timeline it fails at once."""
         self.timeline.put((self, works))
 
-    def follow(self, other: Lane) -> None:
+    def follow(self, other: Stream) -> None:
         """Have what is queued here from now on come after all that ``other`` has queued."""
         self.enqueue(Follow(other))
 
     def fence(self) -> Fence:
-        """The point after everything queued so far, on other lanes too unless it is held back
+        """The point after everything queued so far, on other streams too unless it is held back
         there behind work on the host."""
         fence = Fence(self)
         self.timeline.put((self, fence))
