@@ -67,15 +67,12 @@ def test_the_programs_of_a_guide_run(followed):
     assert printed.rstrip() == expected(name).rstrip()
 
 
-def test_types_are_right(followed):
-    """Strictly, in the files that the guide makes."""
+def test_the_files_pass_the_linter(followed):
     _, text, folder = followed
     files = [name for name in guides.made(text) if name.endswith(".py")]
-    if not files:
-        pytest.skip("the guide makes no file")
     done = subprocess.run(
-        [sys.executable, "-m", "ruff", "check", "--select", "E,F,I,W", "--line-length", "100",
-         *files], cwd=folder, capture_output=True, text=True,
+        [sys.executable, "-m", "ruff", "check", "webnn_vk/support/settings.py", *files],
+        cwd=folder, capture_output=True, text=True,
     )
     assert done.returncode == 0, done.stdout
 
