@@ -79,7 +79,6 @@ def test_templates_are_inside(wheel_files):
 def test_types_are_inside(wheel_files):
     stubs = {"py.typed", "__init__.pyi", "typing.py"}
     stubs |= {f"api/{name}.pyi" for name in ("builder", "context", "tensor")}
-    stubs = {"py.typed", "__init__.pyi", "builder.pyi", "context.pyi", "tensor.pyi", "typing.py"}
     assert {f"webnn_vk/{name}" for name in stubs} <= set(wheel_files)
 
 
