@@ -1,18 +1,38 @@
-"""The modules and packages in layers: each stands below all that import it."""
+"""The folders of the package in layers: each stands above all that it imports."""
 
 from __future__ import annotations
 
 from functools import cache
-from itertools import permutations
 
 from tests.support.imports import import_graph
 from tests.support.pictures import drawing
 
-_BOX, _HEIGHT, _ROW, _COLUMNS, _TOP = 82, 24, 46, 5, 52
-#: From the left edge to the first column, and from a column to the next.
-_LEFT, _STEP = 9, 90
-#: What stands beside the layers: Vulkan and other drivers, shaders.
-_BESIDE = ("codegen", "kompute", "null", "vulkan")
+#: Folders inside others that are drawn as boxes of their folder.
+_COMPILER, _DRIVERS = "compiler", ("vulkan", "kompute", "null")
+#: Modules beside the folders; they only re-export or start something.
+_MODULES = ("__main__", "onnx_backend", "typing")
+#: What a folder holds, in the few words that a box has room for.
+CAPTIONS = {
+    "support": "errors, settings, promises, threads, forks, waiting",
+    "codegen": "with shaders/: specs → GLSL → SPIR-V",
+    "driver": "the driver interface, DeviceProfile",
+    "types": "data types, descriptors, how operands lie in memory",
+    "ops": "one record per operator",
+    "ir": "values, nodes, graphs, their text; graph → ONNX",
+    "passes": "graph → graph: folding, rewrites, placement",
+    "kernels": "fusion, kernel families, schedules, cost model",
+    "program": "the executable as plain data, saved graphs",
+    "runtime": "timeline, devices, memory, set-up, CPU engines, tuning",
+    "gpu": "our Vulkan device as an object",
+    "profiler": "profiles, pictures of graphs",
+    "api": "navigator, context, builder, tensor, graph; interop/",
+    "onnx": "ONNX models in and out",
+    "webnn_file": "graphs as text files",
+    "examples": "programs that use public names only",
+    "tools": "command line, doctor, demo, shader archive of the wheel",
+}
+
+_MARGIN, _GAP, _TOP, _HEIGHT, _PART = 12, 8, 48, 38, 24
 
 
 def packages() -> dict[str, frozenset[str]]:
@@ -27,8 +47,7 @@ def packages() -> dict[str, frozenset[str]]:
 
 def _top(module: str) -> str:
     parts = [*module.split("."), "", ""]
-    within = parts[1] == "compiler" or parts[2] in _BESIDE
-    return parts[2] if within else parts[1]
+    return parts[2] if parts[1] == _COMPILER or parts[2] in _DRIVERS else parts[1]
 
 
 def rows(graph: dict[str, frozenset[str]]) -> list[list[str]]:
@@ -42,85 +61,77 @@ def rows(graph: dict[str, frozenset[str]]) -> list[list[str]]:
     return [sorted(name for name in graph if depth(name) == level) for level in range(count)]
 
 
-def direct(graph: dict[str, frozenset[str]]) -> dict[str, list[str]]:
-    """The imports that don't follow from others: the targets that no other target reaches."""
+def joined(graph: dict[str, frozenset[str]], members: dict[str, str]) -> dict[str, frozenset[str]]:
+    """The graph with some packages taken as one: ``members`` maps each to its whole."""
+    found: dict[str, set[str]] = {}
+    for name, targets in graph.items():
+        whole = members.get(name, name)
+        found.setdefault(whole, set()).update(members.get(t, t) for t in targets)
+    return {name: frozenset(targets - {name}) for name, targets in found.items()}
 
-    @cache
-    def reached(name: str) -> frozenset[str]:
-        return graph[name].union(*(reached(target) for target in graph[name]))
 
-    return {
-        name: sorted(t for t in targets if not any(t in reached(o) for o in targets))
-        for name, targets in graph.items()
+def layers() -> tuple[list[list[str]], list[str]]:
+    """The folders in rows and the compiler's own in order, the lowest first."""
+    graph = {
+        name: targets - {*_MODULES} for name, targets in packages().items() if name not in _MODULES
     }
-
-
-def placed(lines: list[list[str]], edges: list[tuple[str, str]]) -> dict[str, tuple[int, int]]:
-    """The line and the column of each package: columns such that few edges run behind boxes, and
-    short ones at that. Lines are looked at in turn, several times."""
-    places = {
-        name: (number, column + (_COLUMNS - len(names)) // 2)
-        for number, names in enumerate(lines) for column, name in enumerate(names)
-    }
-    for _ in range(4):
-        for number, names in enumerate(lines):
-            tried = (
-                {name: (number, column) for name, column in zip(names, columns, strict=True)}
-                for columns in permutations(range(_COLUMNS), len(names))
-            )
-            places |= min(tried, key=lambda some: _cost({**places, **some}, edges))
-    return places
-
-
-def _cost(places: dict[str, tuple[int, int]], edges: list[tuple[str, str]]) -> float:
-    taken = set(places.values())
-    cost = 0.0
-    for name, target in edges:
-        (line, column), (to_line, to_column) = places[name], places[target]
-        cost += abs(column - to_column)
-        for between in range(line + 1, to_line):
-            at = column + (to_column - column) * (between - line) / (to_line - line)
-            cost += 4 * any(abs(at - c) < 0.5 for r, c in taken if r == between)
-    return cost
+    parts = [n for n in ("types", "ops", "ir", "passes", "kernels", "program") if n in graph]
+    inner = rows({name: graph[name] & {*parts} for name in parts})
+    whole = dict.fromkeys(parts, _COMPILER) | dict.fromkeys(_DRIVERS, "driver")
+    return rows(joined(graph, whole)), [name for row in inner for name in row]
 
 
 def picture() -> str:
     """The SVG."""
     graph = packages()
-    base, *others = rows(graph)
-    edges = [
-        (name, target) for name, targets in direct(graph).items()
-        for target in targets if target not in base
-    ]
-    lines = list(reversed(others))
-    places = placed(lines, edges)
-    under = [base[start : start + _COLUMNS] for start in range(0, len(base), _COLUMNS)]
-    places |= {
-        name: (len(lines) + number, column)
-        for number, names in enumerate(under) for column, name in enumerate(names)
-    }
-    points = {
-        name: (_LEFT + column * _STEP, _TOP + line * _ROW)
-        for name, (line, column) in places.items()
-    }
-    middle = drawing.WIDTH / 2
+    lines, inner = layers()
+    middle, width = drawing.WIDTH / 2, drawing.WIDTH - 2 * _MARGIN
     parts = [
-        drawing.text(middle, 22, "Who imports whom: downward only", anchor="middle"),
-        drawing.text(middle, 38, "without what follows from other lines, and without the lowest "
-                     "modules, which all use", "dim small", "middle"),
+        drawing.text(middle, 22, "Folders in layers", anchor="middle"),
+        drawing.text(middle, 38, "a folder imports only what stands below it; neighbours in a row "
+                     "don't import each other", "dim small", "middle"),
     ]
-    for name, target in edges:
-        (x, y), (to_x, to_y) = points[name], points[target]
-        parts.append(drawing.line([
-            (x + _BOX / 2, y + _HEIGHT), (to_x + _BOX / 2, to_y)
-        ]))
-    for name, (x, y) in points.items():
-        kind = "e" if name in base else "c" if name in _BESIDE else "a"
+
+    def box(name: str, x: float, y: float, width: float, height: float, kind: str) -> None:
         about = f"{name} imports " + (", ".join(sorted(graph[name])) or "nothing of the package")
-        parts.append(drawing.rect(x, y, _BOX, _HEIGHT, kind, about))
+        parts.append(drawing.rect(x, y, width, height, kind, about))
+
+    def labelled(name: str, x: float, y: float, width: float, height: float) -> None:
+        kind = {"support": "e", "codegen": "c", "driver": "c"}.get(name, "a")
+        box(name, x, y, width, height, kind)
+        parts.append(drawing.text(x + width / 2, y + 16, f"{name}/", anchor="middle"))
         parts.append(drawing.text(
-            x + _BOX / 2, y + 16, name, "text small" if len(name) > 10 else "text", "middle"
+            x + width / 2, y + 30, CAPTIONS[name], "text small", "middle"
         ))
-    height = _TOP + (len(lines) + len(under)) * _ROW
-    title = "The modules of webnn_vk in layers; each imports only what stands below it"
-    return drawing.svg(height, title, parts)
+
+    y = float(_TOP)
+    for line in reversed(lines):
+        if line == [_COMPILER]:
+            height = 22 + len(inner) * (_PART + 4) + 4
+            parts.append(drawing.rect(_MARGIN, y, width, height, "e"))
+            parts.append(drawing.text(middle, y + 16, f"{_COMPILER}/", anchor="middle"))
+            for number, name in enumerate(reversed(inner)):
+                top = y + 22 + number * (_PART + 4)
+                box(name, _MARGIN + _GAP, top, width - 2 * _GAP, _PART, "b")
+                parts.append(drawing.text(_MARGIN + 2 * _GAP, top + 16, f"{name}/"))
+                parts.append(drawing.text(
+                    _MARGIN + 10 * _GAP, top + 16, CAPTIONS[name], "text small"
+                ))
+            y += height + _GAP
+            continue
+        each = (width - _GAP * (len(line) - 1)) / len(line)
+        height = _HEIGHT + (_PART + 6) * ("driver" in line)
+        for column, name in enumerate(line):
+            x = _MARGIN + column * (each + _GAP)
+            labelled(name, x, y, each, height)
+            if name == "driver":
+                small = (each - 4 * (len(_DRIVERS) + 1)) / len(_DRIVERS)
+                for number, driver in enumerate(_DRIVERS):
+                    left, top = x + 4 + number * (small + 4), y + _HEIGHT
+                    box(driver, left, top, small, _PART, "d")
+                    parts.append(drawing.text(
+                        left + small / 2, top + 16, f"{driver}/", anchor="middle"
+                    ))
+        y += height + _GAP
+    title = "The folders of webnn_vk in layers; each imports only what stands below it"
+    return drawing.svg(y, title, parts)

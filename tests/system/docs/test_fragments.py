@@ -23,16 +23,21 @@ from tests.support.contexts import open_over
 from tests.support.drivers import require_vulkan
 from tests.support.kompute import require_kompute
 from tests.support.paths import ROOT
-from tests.system.docs import test_adding, test_snippets
+from tests.system.docs import test_adding, test_guides, test_snippets
 
 DOCS = ROOT / "docs"
 #: How many of a page's snippets other tests run, and where.
 ELSEWHERE = {
+    **{
+        name: (len(blocks(DOCS / f"{name}.md", "python")), "tests/system/docs/test_guides.py")
+        for name in test_guides.FOLLOWED
+    },
     "adding-an-operator": (len(test_adding.SNIPPETS), "tests/system/docs/test_adding.py"),
     "gpu": (2, "tests/system/docs/test_gpu.py"),
     "profiling": (1, "tests/unit/docs/test_profiling.py"),
     "webnn-file": (1, "tests/unit/docs/test_webnn_file.py"),
 }
+GUIDES = set(test_guides.FOLLOWED)
 #: How many are run here, behind those.
 HERE = {"drivers": 1, "gpu": 2, "interop": 4, "onnx": 2}
 
@@ -87,14 +92,17 @@ def test_every_snippet_is_run():
     assert {page: count for page, count in found.items() if count} == {**whole, **parts}
     assert set(parts) == test_snippets.ELSEWHERE
     for page, (_, path) in ELSEWHERE.items():
-        assert f"{page}.md" in (ROOT / path).read_text(encoding="utf-8")
+        named = (f"{page}.md", f'"{page}"')
+        assert any(name in (ROOT / path).read_text(encoding="utf-8") for name in named)
 
 
 def test_no_snippet_is_of_an_unknown_language():
-    """What isn't run is the output of something, a shell's (test_commands) or no program."""
+    """What isn't run is the output of something, a shell's (test_commands), a part of a guide
+    (test_guides) or no program."""
     for path in DOCS.rglob("*.md"):
         opened = re.findall(r"^```(.*)\n(?:.*\n)*?```$", path.read_text("utf-8"), re.MULTILINE)
-        assert set(opened) <= {"python", "sh", "text", ""}, path
+        known = {"python", "sh", "text", ""} | ({"diff", "glsl"} if path.stem in GUIDES else set())
+        assert set(opened) <= known, path
 
 
 @pytest.mark.device

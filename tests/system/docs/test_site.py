@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+import webnn_vk
 from tests.support.paths import ROOT
 from webnn_vk import MLGraphBuilder
 from webnn_vk.compiler.ops import OPERATORS
@@ -69,6 +70,12 @@ def test_pages_and_menu_agree(site):
     assert sorted(re.findall(r"^ +- .*?: (\S+)\.md$", menu, re.MULTILINE)) == sorted(
         [*PAGES, *NOTEBOOKS]
     )
+
+
+def test_every_page_shows_the_version(site):
+    shown = f"webnn_vk {webnn_vk.__version__}, Apache-2.0"
+    for page in site.rglob("*.html"):
+        assert shown in page.read_text(encoding="utf-8"), page
 
 
 def test_nothing_is_loaded_from_elsewhere(site):

@@ -19,6 +19,7 @@ from tests.support.paths import ROOT
 #: Pages whose snippets need something around them: test_fragments counts and runs those, or says
 #: which test does.
 ELSEWHERE = {
+    "adding-a-data-type", "adding-a-driver", "adding-a-kernel", "adding-a-pass",
     "adding-an-operator", "drivers", "gpu", "interop", "onnx", "profiling", "webnn-file",
 }
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)

@@ -15,20 +15,25 @@ def test_every_import_leads_down():
     assert all(level[name] > level[target] for name in graph for target in graph[name])
 
 
-def test_what_follows_from_other_imports_is_left_out():
+def test_rows_of_layers():
     graph = {"a": frozenset("bcd"), "b": frozenset("c"), "c": frozenset("d"), "d": frozenset()}
-    assert modules.direct(graph) == {"a": ["b"], "b": ["c"], "c": ["d"], "d": []}
     assert modules.rows(graph) == [["d"], ["c"], ["b"], ["a"]]
+    joined = {"a": frozenset("bd"), "b": frozenset("d"), "d": frozenset()}
+    assert modules.joined(graph, {"c": "b"}) == joined
 
 
-def test_boxes_are_placed_apart_and_beside_lines():
-    lines = [["a"], ["b"], ["c", "d"]]
-    places = modules.placed(lines, [("a", "c"), ("a", "b"), ("b", "d")])
-    assert len(set(places.values())) == 4
-    assert [places[name][0] for name in "abcd"] == [0, 1, 2, 2]
-    # The line from a to c does not run behind b.
-    (_, start), (_, between), (_, end) = places["a"], places["b"], places["c"]
-    assert abs((start + end) / 2 - between) >= 0.5
+def test_every_folder_is_drawn_above_what_it_imports():
+    graph = modules.packages()
+    lines, inner = modules.layers()
+    drawn = [name for line in lines for name in line]
+    place = drawn.index("compiler")
+    drawn[place : place + 1] = inner
+    assert {*drawn, *modules._DRIVERS, *modules._MODULES} == graph.keys()
+    for number, name in enumerate(drawn):
+        below = {*drawn[:number], *(modules._DRIVERS if "driver" in drawn[:number] else ())}
+        assert graph[name] <= below | {*modules._MODULES}, name
+    neighbours = [line for line in lines if len(line) > 1]
+    assert neighbours and not any(graph[a] & {*line} for line in neighbours for a in line)
 
 
 def test_every_pass_is_shown():

@@ -1,0 +1,43 @@
+"""Pages name files and folders that exist."""
+
+import re
+
+import pytest
+
+from tests.support.paths import ROOT
+from tests.system.docs import guides
+
+PAGES = sorted((ROOT / "docs").glob("*.md")) + [
+    ROOT / name for name in ("README.md", "CONTRIBUTING.md", "tests/README.md")
+]
+#: Paths start at the root of the clone, in the package, in its compiler, in tests, or in shaders.
+STARTS = ("", "webnn_vk", "webnn_vk/compiler", "tests", "shaders")
+#: What a reader creates, or what a run makes; beside the files that guides show.
+MADE = {"webnn_vk/compiler/ops/mish.py", "dist/", "folder/"}
+NAMED = re.compile(r"`((?:[\w.-]+/)+(?:[\w.-]+\.[\w.]+)?|(?:[\w-]+/)+[\w-]+)(?:::\w+)?`")
+
+
+def named(text: str) -> list[str]:
+    """The paths in a page's text, without its blocks of code."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    return NAMED.findall(text)
+
+
+def exists(path: str) -> bool:
+    """Whether there is such a file, folder, or Python module named without its ending."""
+    return any(
+        (ROOT / start / name).exists() for start in STARTS for name in (path, f"{path}.py")
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_paths_exist(page):
+    text = page.read_text(encoding="utf-8")
+    made = MADE | set(guides.made(text))
+    assert [path for path in named(text) if path not in made and not exists(path)] == []
+
+
+def test_old_paths_are_found():
+    text = "`graph/emit.py` `compiler/ir/emit.py`\n```sh\nls `a/b.py`\n```\n"
+    first, second = named(text)
+    assert not exists(first) and exists(second)
