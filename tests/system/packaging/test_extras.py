@@ -92,6 +92,6 @@ def test_extra(extra, environment, clone, tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     features = [f for f, (its, _) in packages.FEATURES.items() if extra in (its, "all")]
-    lacking = f"from webnn_vk import packages\nprint(packages.missing({features!r}))"
+    lacking = f"from webnn_vk.support import packages\nprint(packages.missing({features!r}))"
     done = subprocess.run([python, "-c", lacking], capture_output=True, text=True, cwd=tmp_path)
     assert done.stdout == "[]\n", done.stderr
