@@ -1,9 +1,9 @@
-"""The driver interface: what the rest needs of a compute device, apart from what implements it.
+"""The driver interface, descriptions of devices (`DeviceProfile`), and the drivers.
 
 `interface.Driver` is an opened device: eleven methods. `commands` are what it records, as data;
 `resources` what it makes; `errors` what it raises; `facets` what only some drivers can do.
 `vulkan/`, `kompute/` and `null/` implement it, `webnn_vk.runtime.device_selection` opens them;
-nothing else names an implementation.
+nothing else names an implementation. Imports only `support/`.
 """
 
 from .commands import (

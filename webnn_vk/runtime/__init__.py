@@ -1,4 +1,5 @@
-"""The context timeline: ordered work on a device, and the memory it works on."""
+"""The context timeline: ordered work on a device, and the memory it works on; CPU engines, tuning,
+and the state of contexts and tensors. Imports `compiler/` and the folders below it."""
 
 from .cpu import CpuDevice, CpuExecutable
 from .device import Device

@@ -1,4 +1,5 @@
-"""What stands on top of the library: the command line, the demo and the build's SPIR-V pack."""
+"""What stands on top of the library: the command line, the demo and the build's SPIR-V pack. May
+import every other folder, and `examples/`."""
 
 from webnn_vk.support import packages
 

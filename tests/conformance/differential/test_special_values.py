@@ -196,7 +196,7 @@ def _check(
 
 @pytest.mark.device
 @pytest.mark.parametrize("device", [
-    pytest.param(name, marks=pytest.mark.sample(0.3)) for name in DEVICES
+    pytest.param(name, marks=pytest.mark.sample(0.6)) for name in DEVICES
 ])
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.timeout(900)

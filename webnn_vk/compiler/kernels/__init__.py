@@ -3,7 +3,8 @@
 ``lower_graph`` does all of it: nodes become ``KernelNode``s, element-wise nodes are fused into
 others, movements are absorbed into accesses, and ``plan`` chooses a schedule for each kernel and
 makes its dispatches. For the archive of precompiled shaders ``catalogue()`` lists the kernels of
-every unfused operator and data type, and ``common()`` fused kernels that many models have.
+every unfused operator and data type, and ``common()`` fused kernels that many models have. Imports
+`passes/`, the folders below it, and ``codegen``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Graph to graph: the passes, the pipeline that runs them, and the declarations of rewrites."""
+"""Graph to graph: the passes, the pipeline that runs them, and the declarations of rewrites.
+Imports `ir/` and the folders below it."""
 
 from .activations import FUSE_ACTIVATIONS
 from .attention import FUSE_ATTENTION

@@ -207,7 +207,6 @@ def measure(library: FaultyLibrary, call: str) -> list[str]:
     return rows
 
 
-@pytest.mark.sample(0.25)
 @pytest.mark.parametrize("call", ERRORS)
 def test_a_call_that_fails(library: FaultyLibrary, call: str, request: Any) -> None:
     rows = measure(library, call)
