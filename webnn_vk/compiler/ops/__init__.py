@@ -1,8 +1,8 @@
 """One record per operator: signature, limits, validation, reference and lowering.
 
 Importing this package loads every family; ``OPERATORS`` maps the builder's method names to the
-specification's records, ``COMPILER_OPERATORS`` has the compiler's own, ``ALL_OPERATORS`` both. Imports `types/` and
-`support/`.
+specification's records, ``COMPILER_OPERATORS`` has the compiler's own, ``ALL_OPERATORS`` both.
+Imports `types/` and `support/`.
 """
 
 import importlib
