@@ -46,7 +46,7 @@ _FILES = {"disassemble": (".spv",), "inspect": (".spv", ".comp", ".glsl")}
 
 
 def _find_own(arguments: argparse.Namespace) -> None:
-    """Make own templates known: those of --template-dir, and one given as a path."""
+    """Register the user's templates: from --template-dir, and one given as a path."""
     for folder in arguments.template_dir:
         add_template_dir(folder)
     text = getattr(arguments, "template", "")

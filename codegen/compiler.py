@@ -76,7 +76,7 @@ class LibraryCompiler:
         """SPIR-V, or the error, for each source. Raises CompilerUnavailable."""
         results = []
         for source in sources:
-            # A forked child could neither go on with it nor begin anew in the midst of it.
+            # A forked child could neither continue it nor start again in the middle of it.
             with self._lock, forks.undisturbed():
                 results.append(self._load().compile(source))
         return results

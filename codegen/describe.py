@@ -151,7 +151,7 @@ def _in_text(name: str) -> dict[str, Any]:
 
 
 def _read_from_text(name: str, options: Sequence[str]) -> list[str]:
-    """What a template's own text tells: nobody declared its types."""
+    """What the text of a template without declared types tells."""
     found = _in_text(name)
     lines = ["read from its text:", "    buffers"]
     for buffer, use in found["buffers"].items():

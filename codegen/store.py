@@ -2,7 +2,7 @@
 
 A module's address is the hash of its GLSL, the compiler's flags and the float controls. The pack is
 looked up by address alone, so it serves machines without a compiler. A cache entry also carries the
-compiler's identity in its name: another compiler compiles anew. Cache files are untrusted input: a
+compiler's identity in its name: another compiler compiles again. Cache files are untrusted input: a
 foreign or world-writable folder is not used, a bad entry is a miss and is replaced. Whatever the
 compiler hasn't just made is checked for its structure (`spirv_check`).
 """

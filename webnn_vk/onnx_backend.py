@@ -77,7 +77,7 @@ def run_node(
     **options: Any,
 ) -> Any:
     """The outputs of a single node. ``outputs_info`` gives the outputs' types and shapes where
-    they differ from those of the first input."""
+    they differ from the first input's."""
     _check(device)
     names = [n for n in node.input if n]
     feeds = dict(inputs) if isinstance(inputs, Mapping) else dict(zip(names, inputs, strict=True))

@@ -166,7 +166,7 @@ class DeviceProfile:
     #: for devices that run on the CPU: whether its gathers are slow, so that loads from storage
     #: buffers take several times as long as texels (`tuning.probe` finds out)
     slow_gathers: bool = False
-    #: whether the driver compiles a pipeline anew for some sizes of what it reads as texels (a
+    #: whether the driver compiles a pipeline again for some sizes of what it reads as texels (a
     #: peculiarity: `vulkan.quirks`), so that memory is set apart in others
     compiles_by_size: bool = False
     #: where the data comes from ("snapshot of …", "hand-made …"); not compared

@@ -30,7 +30,7 @@ class Sharing(Protocol):
 
     def import_host_memory(self, buffer: Any, *, label: str = "") -> Allocation:
         """An allocation over the pages of a buffer-protocol object, without a copy. The object is
-        kept and must not move; whoever made it read-only must not let the device write to it. The
+        kept and must not move; if it is read-only, the device must not write to it. The
         allocation starts at the buffer's first byte and ends with its last page."""
 
     def semaphore(self, *, exportable: bool = False) -> Semaphore:

@@ -155,7 +155,7 @@ def _compile(device: DeviceState, text: str, what: str, label: str) -> bytes:
 def _constants(
     module: GPUShaderModule, constants: Mapping[Any, Any], what: str
 ) -> dict[int, tuple[bytes, Any]]:
-    """id → (4 bytes, value). Names are those of the module's KernelSpec, if it is one."""
+    """id → (4 bytes, value). Names come from the module's KernelSpec, if it has one."""
     if not isinstance(constants, Mapping):
         raise TypeError(f"{what}: constants map ids to numbers, not {type(constants).__name__}")
     names = module.spec.constant_ids if module.spec is not None else {}

@@ -88,7 +88,7 @@ class Conversion:
         return self._scalars[key]
 
     def heed(self, node: NodeCall, inputs: Sequence[Value | None]) -> None:
-        """Before each node is converted, those of functions too."""
+        """Before each node is converted, nodes of functions included."""
 
     def _constant(self, tensor: Tensor) -> MLOperand:
         assert tensor.array is not None

@@ -44,7 +44,7 @@ class NodeCall:
 
     @property
     def title(self) -> str:
-        """Name for messages and labels: the node's, or else that of its first output."""
+        """Name for messages and labels: the node's, or else its first output's."""
         return self.name or next((o for o in self.outputs if o), "")
 
     @property

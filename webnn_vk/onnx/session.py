@@ -131,7 +131,7 @@ class Session:
         return [node_arg(self._model.graph, port) for port in self._model.inputs.values()]
 
     def get_outputs(self) -> list[NodeArg]:
-        """The outputs, in the model's order, or in that of ``outputs``."""
+        """The outputs, in the model's order or in the order of ``outputs``."""
         return [node_arg(self._model.graph, port) for port in self._outputs.values()]
 
     def get_overridable_initializers(self) -> list[NodeArg]:

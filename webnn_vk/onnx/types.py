@@ -58,5 +58,5 @@ def to_carrier(array: np.ndarray, data_type: str) -> np.ndarray:
 
 
 def numpy_type(name: str) -> np.dtype:
-    """NumPy's type of a name, those of ml_dtypes included."""
+    """NumPy's type of a name, types of ml_dtypes included."""
     return np.dtype(getattr(ml_dtypes, name, name))

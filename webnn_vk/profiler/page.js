@@ -284,7 +284,7 @@ for (const sum of data.sums) {
   cell(row, "td", sum.count ? time(sum.seconds / sum.count) : "", "number");
   cell(row, "td", time(sum.seconds), "number");
 }
-// -- graph: as it ran, and between passes where somebody has watched
+// -- graph: as it ran, and between passes where it was recorded
 if (data.graphs.length) {
   find("legend").innerHTML = data.legend;
   panel(find("drawn"), data.graphs);

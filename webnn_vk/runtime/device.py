@@ -56,7 +56,7 @@ class Device(Protocol):
     interruptible: bool
     #: Set by the timeline: waits, within ``execute``, until the batches before are over.
     wait_idle: Callable[[], None]
-    #: Who looks on at the work; None: nobody.
+    #: Observes the work (used by the profiler); None: no observer.
     observer: Observer | None
 
     @property
@@ -106,7 +106,7 @@ class Device(Protocol):
         """Block until the batch is over; DeviceLostError when it never will be."""
 
     def trim(self) -> None:
-        """Nothing was called for a while: give back what nobody uses any more."""
+        """Nothing was called for a while: free what is no longer used."""
 
     def memory_in_use(self) -> int:
         """Bytes of tensors, weights and intermediates."""

@@ -94,7 +94,7 @@ def choose_device(found: Sequence[FoundDevice], **wishes: Any) -> int | None:
 @dataclass(frozen=True)
 class Choice:
     """The device of a context, None for the CPU device; why, in words. ``unasked``: the CPU device
-    is taken though nobody asked for it."""
+    is taken without being asked for."""
 
     found: FoundDevice | None
     reason: str

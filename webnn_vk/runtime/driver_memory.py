@@ -36,7 +36,7 @@ from .storage import DeviceLostError, Storage, StorageFinalizer, acknowledge
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """The driver's errors become those of ``device.Device``."""
+    """The driver's errors become the errors of ``device.Device``."""
     try:
         yield
     except (OutOfDeviceMemory, OutOfHostMemory) as error:
@@ -66,7 +66,7 @@ class Remembers(Protocol):
         """The tensor is gone (the device's ``lock`` is held)."""
 
     def trim(self) -> None:
-        """Nothing was called for a while, or memory is short: give up what can be made anew."""
+        """Nothing was called for a while, or memory is short: give up what can be made again."""
 
 
 class DriverMemory:
@@ -136,7 +136,7 @@ class DriverMemory:
 
     def find(self, size: int, **options: Any) -> Any:
         """The driver's ``allocate``, for want of memory tried again when all devices of the process
-        have given back what nobody uses."""
+        have given back unused memory."""
         return reclaim.retry_on_oom(lambda: self.driver.allocate(size, **options))
 
     def add(self, executable: Remembers) -> None:

@@ -233,7 +233,7 @@ class DriverExecutable:
     def timed_recordings(
         self, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
     ) -> list[Recording | HostSegment]:
-        """As ``recordings``, made anew and kept by nobody, with times in the recordings' own slots:
+        """As ``recordings``, made for this call, not kept, with times in the recordings' own slots:
         one before the first step, and one behind each dispatch and copy."""
         return self._record(inputs, outputs, timed=True)
 

@@ -2,7 +2,7 @@
 
 Weights stay where they are: the models name them, the sessions get their memory. Inputs and outputs
 are bound to the tensors' memory. What can't be expressed, or has no kernel there, is found out when
-a region's session is made; the region is cut anew without it.
+a region's session is made; the region is cut again without it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def prepare(program: Program, constants: Constants, required: bool) -> Prepared:
             import onnx  # noqa: F401
             import onnxruntime
 
-            if ours:  # nobody asked for it but we: it shall report nothing to anyone
+            if ours:  # the library imported it: it must report nothing to anyone
                 onnxruntime.disable_telemetry_events()
     except ImportError as error:
         if required:
@@ -287,7 +287,7 @@ def open_session(
     global _used
     forks.prepare_to_leave()
     _used = True
-    # A fork that came amid this would leave the child locks that nobody opens.
+    # A fork in the middle of this would leave the child locks that stay locked.
     with forks.undisturbed():
         session = onnxruntime.InferenceSession(
             data, options, providers=["CPUExecutionProvider"], enable_fallback=0

@@ -18,7 +18,7 @@ VIEWS = frozenset(("reshape", "identity"))
 class Part:
     """Steps one after the other, on the engine or with NumPy. ``reads``: tensors that something
     before made, ``writes``: those that something behind reads or that have memory of their own;
-    ``dead``: slots whose arrays nobody reads behind the part."""
+    ``dead``: slots whose arrays are not read after the part."""
 
     on_engine: bool
     steps: tuple[Step, ...]

@@ -181,7 +181,7 @@ class Schedule:
             stream.on_host = None
             for _, held, _ in self._held:
                 held.held_from = None
-            # In their places again; streams that stand still for another reason are held back anew.
+            # In their places again; streams that stand still for another reason stay held back.
             self._queue.extendleft(reversed(self._held))
             self._held.clear()
             self._still = {other for other in self._still if other.on_host is not None}

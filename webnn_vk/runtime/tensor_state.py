@@ -112,7 +112,7 @@ class TensorState:
         return storage
 
     def storage_of(self, what: str) -> Storage:
-        """The tensor's memory, whoever holds it; DestroyedTensorError."""
+        """The tensor's memory, also while it is lent; DestroyedTensorError."""
         storage = self.storage
         if storage is None:
             raise DestroyedTensorError(f"{what}: the tensor {self.descriptor} was destroyed")

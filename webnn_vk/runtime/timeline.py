@@ -43,7 +43,7 @@ FORKED_ON_VULKAN = (
     "this context was made before a fork, which Vulkan devices don't survive; make one on the CPU "
     f"device in the child process, or {forks.SPAWN}"
 )
-#: After so many seconds without a call the device may give back what nobody uses any more.
+#: After so many seconds without a call the device may free what is no longer used.
 QUIET_SECONDS = 0.5
 _live: set[Timeline] = set()
 forks.renew(globals(), _live=set)
@@ -67,7 +67,7 @@ class Timeline:
         self._scheduler = SchedulerLock(schedule, self._break, self._finalized)
         #: The data that waits for the device.
         self.staging = Staging(lambda: self._scheduler.end)
-        #: Who looks on; None: nobody.
+        #: Observes the work; None: no observer.
         self.observer: Observer | None = None
         #: Batches handed to the device so far.
         self.submits = 0
@@ -136,7 +136,7 @@ class Timeline:
         background.retry(self.leave, "close", finalizer.user)
 
     def close_unused(self) -> None:
-        """Close it when nobody has come to use it."""
+        """Close it if it is unused."""
         if not self._on_lost:
             self.close()
 
@@ -179,7 +179,7 @@ class Timeline:
         # One step: nothing of it happens, or all.
         self._scheduler.inbox.put(message)
         if self._scheduler.end is not None:
-            # Maybe nobody listens any more.
+            # The receiver may be gone.
             background.run_on_worker(self._scheduler.process)
 
     def catch_up(self) -> None:
@@ -265,7 +265,7 @@ class Timeline:
         claim = object()
         return self._claims.setdefault(what, claim) is claim
 
-    # -- the two threads, and those of work on the host ----------------------------------------
+    # -- the two threads, and the threads of work on the host --------------------------------------
     def _start_batches(self) -> None:
         while not (self._scheduler.closing or self.forked):
             try:

@@ -96,7 +96,7 @@ class Executable(Protocol):
     cost: Cost
     #: Whether the host computes some of its steps.
     on_host: bool
-    #: Memory for runs that nobody else sees; None where keeping it gains nothing.
+    #: Memory for runs that nothing else sees; None where keeping it gains nothing.
     workspace: Workspace | None
     #: The SPIR-V of its kernels.
     modules: Mapping[KernelSpec, bytes]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from .storage import Storage
 
-#: Storages by name: those of the inputs, and of the outputs.
+#: Storages by name: of the inputs, and of the outputs.
 Tensors = tuple[Mapping[str, Storage], Mapping[str, Storage]]
 
 

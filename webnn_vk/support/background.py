@@ -72,7 +72,7 @@ class _Job:
         self.refused = refused
         self.over = Event()
         self.ran = False
-        # An interrupt came first: nobody gets what it returns.
+        # An interrupt came first: the result has no receiver.
         self.abandoned = False
         self.result: Any = None
         self.error: BaseException | None = None

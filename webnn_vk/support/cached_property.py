@@ -1,5 +1,5 @@
-"""``cached_property`` without a lock: that of Python 3.11 takes one for all objects of a class,
-which a child forked meanwhile finds held for ever. Two threads may both compute the value."""
+"""``cached_property`` without a lock. Python 3.11's shares one lock per class; if a fork happens
+while it is held, the child deadlocks. Two threads may both compute the value here."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Forks: what a child has to have anew, kept in one place.
+"""Forks: what a child has to make again, kept in one place.
 
 A child has one thread, the one that forked. Locks that others held are held for ever, what they
-were in the middle of stays half done. Locks and sets of modules are made anew in the child
+were in the middle of stays half done. Locks and sets of modules are made again in the child
 (`renew`), and a fork waits for a thread that loads modules or asks Vulkan drivers (`undisturbed`).
 What belongs to the parent (contexts, devices) knows itself that it is in a child, and refuses.
 """
@@ -38,7 +38,7 @@ def renew(module: dict[str, Any], **made: Callable[[], Any]) -> None:
 
 def watch(watcher: Callable[[bool], None]) -> None:
     """Have ``watcher`` called in every forked child, after what is renewed; with whether the fork
-    came while nobody was inside `undisturbed`."""
+    came while no thread was inside `undisturbed`."""
     _watchers.append(watcher)
 
 

@@ -20,7 +20,7 @@ from .mixins import PublicDir
 
 T = TypeVar("T")
 
-#: Of concurrent.futures' executors, of asyncio's tasks, and of whoever keeps the promise.
+#: Of concurrent.futures' executors, of asyncio's tasks, and of the object that keeps the promise.
 _INTERNAL = {
     "set_result", "set_exception", "set_running_or_notify_cancel", "send", "throw", "close", "hint",
     "resolve", "reject", "resolved", "rejected",

@@ -113,7 +113,7 @@ class Settings:
 
     @classmethod
     def given(cls, settings: Settings | None, *, driver: str | None = None) -> Settings:
-        """``settings``, or those of the environment for None, with another ``driver`` if one is
+        """``settings``, or the environment's for None, with another ``driver`` if one is
         given; at once. TypeError for anything else, ValueError for nonsense in a variable."""
         if settings is not None and not isinstance(settings, Settings):
             raise TypeError(f"settings: Settings are expected, not {type(settings).__name__}")

@@ -40,6 +40,6 @@ def find_folders(package: str, folder: str) -> None:
     root = os.path.dirname(os.path.abspath(folder))
     if not all(os.path.isfile(os.path.join(root, marker)) for marker in MARKERS):
         return
-    # Before the finder of an editable installation, which may be that of another checkout.
+    # Before the finder of an editable installation, which may belong to another checkout.
     if not any(getattr(finder, "folder", None) == folder for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder(package, folder))

@@ -103,7 +103,7 @@ def open_model(
     outputs: Sequence[str] | None = None,
 ) -> OpenedModel:
     """Build or load it. ``values``: arrays of inputs, which give shapes, and what has to be known
-    of an ONNX model to make a graph of it; ``outputs``: those of its that are wanted.
+    of an ONNX model to make a graph of it; ``outputs``: the wanted ones.
     ``ToolError`` with the reason where that fails."""
     kind = kind_of(model)
     try:

@@ -1,4 +1,4 @@
-"""A progress bar on stderr that stays silent where nobody watches."""
+"""A progress bar on stderr, shown on a terminal only."""
 
 from __future__ import annotations
 

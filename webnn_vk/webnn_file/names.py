@@ -17,7 +17,7 @@ LONG_TYPES = {short: name for name, short in SHORT_TYPES.items()}
 #: Types of the format that the WebNN draft has no more.
 FOUR_BITS = {"i4": "int4", "u4": "uint4"}
 
-#: Where capitals are not those of words.
+#: Where capitals don't begin words.
 _ODD = {"is_nan": "isNaN", "gather_nd": "gatherND", "scatter_nd": "scatterND"}
 #: rustnn's name of an argument where it is not the IDL's.
 _RUSTNN = {("cast", "data_type"): "to"}

@@ -55,7 +55,7 @@ def document(
     name: str,
     elements: Callable[[Value], np.ndarray | None] = lambda value: value.data,
 ) -> tuple[str, dict[str, np.ndarray]]:
-    """A graph's text, and the arrays that it refers to. ``elements`` gives those of a constant."""
+    """A graph's text, and the arrays that it refers to. ``elements`` reads a constant."""
     return _Writer(graph, elements).document(name)
 
 

@@ -18,7 +18,7 @@ _VERSIONED = tuple(map(int, np.__version__.split(".")[:2])) >= (2, 1)
 
 
 def device_of(tensor: TensorState) -> tuple[int, int]:
-    """See ``MLTensor.__dlpack_device__``. A Vulkan device's number is that of ``devices()``."""
+    """See ``MLTensor.__dlpack_device__``. Vulkan devices are numbered as in ``devices()``."""
     storage = tensor.storage_of("__dlpack_device__")
     if is_host_visible(storage):
         return KDL_CPU, 0

@@ -25,7 +25,7 @@ def absorb(graph: KernelGraph, limit: float = math.inf) -> KernelGraph:
 
 
 def remove_dead(graph: KernelGraph) -> KernelGraph:
-    """The graph without nodes whose results nobody needs."""
+    """The graph without nodes whose results are unused."""
     live = set(graph.outputs.values())
     kept = []
     for node in reversed(graph.nodes):

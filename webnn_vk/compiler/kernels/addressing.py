@@ -19,7 +19,7 @@ ALIGNMENT = 256
 
 
 class Mode(IntEnum):
-    """How an operand is read; the numbers are those of the template."""
+    """How an operand is read; the template uses the same numbers."""
 
     FLAT = 0
     SCALAR = 1

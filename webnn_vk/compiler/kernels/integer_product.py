@@ -31,7 +31,7 @@ _CONSTANTS = (Constant("TM"), Constant("TN"), Constant("BK"))
 
 @dataclass(frozen=True)
 class IntegerSums:
-    """out[m, n] = Σ (a[m, k] − a_zero_point) · (b[n, k] − zero_points[n]). ``data_type`` is that of
+    """out[m, n] = Σ (a[m, k] − a_zero_point) · (b[n, k] − zero_points[n]). ``data_type`` belongs to
     a; ``zero_points``: whether any of b's is not 0."""
 
     m: int

@@ -110,7 +110,7 @@ def dispatch(
     flops: int,
 ) -> Dispatch:
     """The dispatch of a kernel whose buffers are the ``operands``, then the epilogue's. ``params``,
-    ``constants`` and ``flops`` are those of the kernel without the epilogue."""
+    ``constants`` and ``flops`` describe the kernel without the epilogue."""
     check_bindings(spec.binding_count, node.title, profile)
     bindings = (*(b for o in operands for b in o.bindings), *epilogue.bindings)
     portion_sizes = {name: size for o in operands for name, size in o.constants.items()}

@@ -29,7 +29,7 @@ class Product:
     b [K, N] or [N, K] alike; out has ``ldo`` elements a row. ``batch`` sizes come with the strides
     of a, b and out; ``starts`` are the first elements of a, b, c and out. ``operands`` name what
     the node calls a, b and c. ``panel``: b is packed in panels of so many columns (0: it is not).
-    ``data_type`` is that of a and b. ``quantized``: which of both, "a" or "b", has integers of 8
+    ``data_type``: the type of a and b. ``quantized``: which of both, "a" or "b", has integers of 8
     bits instead, from which ``zero_point`` is subtracted; ``block``: so many neighbours along the
     inner dimension, in which they lie side by side, have one scale (0: none has).
     """

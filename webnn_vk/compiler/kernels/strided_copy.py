@@ -28,7 +28,7 @@ PARAMS = ("dims", "reciprocals", "src_strides", "dst_strides")
 class Box:
     """A box of ``shape`` elements with the strides and offsets, in elements, by which it lies in
     the source and in the destination. Padding: ``begin`` and ``size`` say where the source's
-    elements are along each dimension; source strides and offset are those of its first element."""
+    elements are along each dimension; source strides and offset refer to its first element."""
 
     shape: tuple[int, ...]
     src_strides: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Winograd's convolution for GPUs: its products are those of ``matmul_tiled``, with tiles in shared
+"""Winograd's convolution for GPUs: it uses the products of ``matmul_tiled``, with tiles in shared
 memory, a batch for each point.
 
 What lies side by side in the input does so all the way, so that neighbouring invocations load and
@@ -131,7 +131,7 @@ def lower(
 
 
 def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
-    """The kernels without fused steps; those of the products are ``matmul``'s."""
+    """The kernels without fused steps; ``matmul`` lists the products."""
     for tile, along in itertools.product(TILES, ("tiles", "channels")):
         yield _input_spec(tile, along)
     yield from _outputs(features, fused.nothing("float32"), (False, True))

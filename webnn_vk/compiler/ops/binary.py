@@ -22,7 +22,7 @@ def binary(
     output: str = "",
 ) -> Operator:
     """Record of a function of ``a`` and ``b``, which broadcast to each other. The result has the
-    data type ``output``, by default that of the operands."""
+    data type ``output``, by default the operands' type."""
 
     def infer(check: Check, a: Operand, b: Operand) -> MLOperandDescriptor:
         check.same_type(a=a, b=b)

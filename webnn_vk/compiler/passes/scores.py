@@ -138,7 +138,7 @@ class _Walk:
         if node.operator.name == "reshape":
             if self._reshaped or len(before.shape) < 2 or before.shape[-2:] != after.shape[-2:]:
                 return False
-            # The dimensions of masks further back don't match those of the scores any more.
+            # Masks further back no longer match the dimensions of the scores.
             self._reshaped = self._no_more_masks = True
             return True
         if before.shape != after.shape:

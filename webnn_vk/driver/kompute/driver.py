@@ -206,7 +206,7 @@ class KomputeDriver:
 
 
 def _keep_for_ever(things: Sequence[Any]) -> None:
-    """Takes references that nobody gives back, so that no destructor runs."""
+    """Takes references that are never released, so that no destructor runs."""
     for thing in things:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 

@@ -1,5 +1,5 @@
 """Pipelines through Kompute: checked requests. Kompute has none apart from bindings, push constants
-and workgroups: an "algorithm" is all of it, and each compiles its shader anew. Those that
+and workgroups: an "algorithm" is all of it, and each compiles its shader again. Those that
 recordings have in common are therefore shared.
 """
 

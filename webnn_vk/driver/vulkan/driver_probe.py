@@ -75,7 +75,7 @@ def _ask(library: str) -> None:
     call("vkEnumeratePhysicalDevices", instance, ctypes.byref(count), devices)
     for handle in devices[: count.value]:
         device = ctypes.c_void_p(handle)
-        # Their results are nobody's concern here, only that they return.
+        # Their results don't matter here, only that they return.
         number = ctypes.c_uint32()
         call("vkEnumerateDeviceExtensionProperties", device, None, ctypes.byref(number), None,
              checked=False)

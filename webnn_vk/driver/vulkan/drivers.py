@@ -1,7 +1,7 @@
 """Which of the machine's Vulkan drivers may be asked for devices: one that crashes or hangs then
 would take the process with it.
 
-A set of drivers that nobody knows is asked in a child process first (`driver_probe`), and what came
+A set of drivers not seen before is asked in a child process first (`driver_probe`), and what came
 of it is remembered in the cache's folder, by the drivers' files, the variables they read and the
 machine. From then on they are asked directly; a mark stands in the folder meanwhile, and one that a
 process left behind (it crashed there, or was killed) has the next process look again.
@@ -71,7 +71,7 @@ class Verdict:
 
 
 class Drivers:
-    """The machine's drivers and what is known of them, found out where nobody knows. ``anew``:
+    """The machine's drivers and what is known of them, probed where nothing is known. ``anew``:
     whatever is remembered."""
 
     def __init__(self, *, anew: bool = False) -> None:

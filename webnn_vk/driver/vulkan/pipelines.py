@@ -19,7 +19,7 @@ from webnn_vk.driver.vulkan import binding as vk
 from webnn_vk.support.parallel_map import spread
 
 _FULL_SUBGROUPS = "VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT"
-#: VkPipelines of a device kept that nobody uses: 0.3 to 0.8 GB on lavapipe with Mesa 22.3, where
+#: Unused VkPipelines that a device keeps: 0.3 to 0.8 GB on lavapipe with Mesa 22.3, where
 #: one takes 1.2 MB (element-wise) to 3 MB (convolution) and is made again in some 10 ms (0.1 s
 #: where Mesa's cache on disk is off).
 MAX_IDLE = 256
@@ -38,7 +38,7 @@ def descriptor_type(kind: str) -> int:
 
 
 class VulkanPipeline:
-    """A use of a VkPipeline, with its layouts: whoever holds the object keeps the VkPipeline.
+    """A use of a VkPipeline, with its layouts: a reference to the object keeps the VkPipeline.
     `set_layout` is None when it binds nothing."""
 
     __slots__ = ("__weakref__", "handle", "layout", "request", "set_layout")
@@ -93,7 +93,7 @@ class PipelineStore:
         try:
             spread(lambda job: self._run(*job), jobs, min(4, os.cpu_count() or 1))
         finally:
-            # After Ctrl-C nobody must wait for what was never begun.
+            # After Ctrl-C no thread may wait for work that was never begun.
             for key, _, future in jobs:
                 if future.cancel():
                     with self._lock:
@@ -102,7 +102,7 @@ class PipelineStore:
         return [there.result() if isinstance(there, Future) else there for there in pipelines]
 
     def trim(self, keep: int | None = None) -> None:
-        """Destroys what nobody has used for longest, beyond `keep` (`MAX_IDLE`). Never blocks."""
+        """Destroys the least recently used ones beyond `keep` (`MAX_IDLE`). Never blocks."""
         keep = MAX_IDLE if keep is None else keep
         if not (self._ended or len(self._idle) > keep) or not self._lock.acquire(blocking=False):
             return

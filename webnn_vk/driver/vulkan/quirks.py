@@ -41,7 +41,7 @@ QUIRKS = (
           "(measured with Mesa 22.3: 30 element-wise pipelines take 12 ms to create and 290 ms in "
           "the first submit; empty dispatches suffice)"),
     Quirk(COMPILES_BY_SIZE, "llvmpipe",
-          "a pipeline is compiled anew for each pattern of what llvmpipe takes for properties of "
+          "a pipeline is compiled again for each pattern of what llvmpipe takes for properties of "
           "images: whether the number of mip levels is 0, which for a view of a buffer are bits 8 "
           "to 15 of its size in bytes, and whether the buffer's width is a power of two (Mesa "
           "22.3: MobileNetV2's 14 pipelines were compiled 40 times; "

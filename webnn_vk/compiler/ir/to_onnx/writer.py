@@ -169,7 +169,7 @@ class Writer:
         finally:
             self.node = outer
         made = list(made) if isinstance(made, (list, tuple)) else [made]
-        # Shapes and types are those of the node, not of the rule's last ONNX node.
+        # The node decides shapes and types, not the rule's last ONNX node.
         return [
             Tensor(t.name, d.data_type, d.shape, t.array)
             for t, d in zip(made, node.results, strict=True)
