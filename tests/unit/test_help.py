@@ -22,7 +22,7 @@ OF_PROMISES = {
     "set_exception", "set_running_or_notify_cancel",
 }
 BLOCKING = re.compile(r"\bat once\b|\bblock|\bwaits?\b|\bwaited\b", re.IGNORECASE)
-ERRORS = re.compile(r"\w+Error\b|\braises nothing\b", re.IGNORECASE)
+ERRORS = re.compile(r"\w+Error\b|\b(raises nothing|never raises)\b", re.IGNORECASE)
 SECTION = re.compile(r"§\d|\bextension\b")
 
 

@@ -21,7 +21,7 @@ from webnn_vk.driver import DriverProxy, PipelineRequest
 from webnn_vk.driver.vulkan.errors import VulkanError
 from webnn_vk.support import warnings as library_warnings
 
-WARNING = r"webnn_vk: kernels that .* refuses are left out; graph\.report\(\) names them"
+WARNING = r"webnn_vk: kernels that .* refuses are not used; graph\.report\(\) names them"
 RNG = np.random.default_rng(3)
 X, Y = (RNG.integers(-4, 5, (7, 9)) for _ in range(2))
 FLOATS = RNG.integers(-8, 9, (6, 16)).astype(np.float32)
