@@ -92,3 +92,12 @@ def settled_bytes(context: MLContext) -> int:
         if held == before and not _working():
             break
     return held
+
+
+def returns_to(context: MLContext, before: int) -> bool:
+    """Whether the bytes of device memory in use fall to ``before`` or below within ten seconds. On
+    a busy machine the threads that free memory may not run for a while."""
+    end = time.monotonic() + 10
+    while settled_bytes(context) > before and time.monotonic() < end:
+        time.sleep(0.01)
+    return settled_bytes(context) <= before

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
 from tests.support import selection
-from tests.support.contexts import settled_bytes
+from tests.support.contexts import returns_to, settled_bytes
 from tests.support.interrupts import Places, count, interrupt
 from tests.system.interrupts.world import World
 from webnn_vk import InvalidStateError
@@ -56,10 +54,7 @@ def test_an_interrupt_at_any_place(world, method, request):
         if at % 4 == 0:
             world.check_new(at)
     del signal
-    deadline = time.monotonic() + 10
-    while settled_bytes(world.context) > before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert settled_bytes(world.context) <= before
+    assert returns_to(world.context, before)
 
 
 @pytest.mark.device

@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 
-from tests.support.contexts import settled_bytes
+from tests.support.contexts import returns_to, settled_bytes
 from tests.system.lifetimes.conftest import adder, build, ints, make_tensor
 from webnn_vk import MLGraphBuilder
 from webnn_vk.driver import DriverProxy
@@ -111,7 +111,7 @@ def test_10000_dispatches_without_a_wait(over):
     assert driver.submits - submits < 9999 / 10
     assert driver.records == records, "command buffers are replayed"
     # Memory and descriptors are those of three dispatches.
-    assert settled_bytes(context) == memory
+    assert returns_to(context, memory)
     assert driver.driver.memory_in_use() == in_use
     assert len(driver.driver._recordings) == recordings
     a, b = np.zeros(4, np.int32), ints(1, 2, 3, 4)

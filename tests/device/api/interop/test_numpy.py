@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.device.api.interop.conftest import doubling, floats, make_tensor, read
-from tests.support.contexts import open_over, settled_bytes
+from tests.support.contexts import open_over, returns_to, settled_bytes
 from tests.support.drivers import require_vulkan
 from tests.support.faults import FaultyDriver
 from webnn_vk import InvalidStateError, OperationError
@@ -185,7 +185,7 @@ def test_nothing_leaks(shared):
         del array
         assert read(shared, tensor)[0] == i
     del tensor
-    assert settled_bytes(shared) == before
+    assert returns_to(shared, before)
     assert shared._state.timeline._on_lost.keys() == {1}
 
 
