@@ -28,13 +28,13 @@ from .table import show
 DRIVERS = ("vulkan", "kompute", "null")
 #: Titles of the figures, in order.
 FIGURES = {
-    "dispatch": "a dispatch of one step, µs",
-    "step": "a step that depends on the one before, µs",
+    "dispatch": "dispatch of one step, µs",
+    "step": "step that depends on the previous one, µs",
     "build": "MobileNetV2: build, s",
     "first": "MobileNetV2: first run, s",
-    "run": "MobileNetV2: a run, s",
+    "run": "MobileNetV2: one run, s",
     "device": "MobileNetV2: device memory, MiB",
-    "resident": "MobileNetV2: resident memory on top, MiB",
+    "resident": "MobileNetV2: additional resident memory, MiB",
 }
 _STEPS = 64
 
