@@ -32,7 +32,8 @@ def text() -> str:
         listed = " ".join(f"`{name}`" for name in names)
         lines.append(f"| {listed} | {', '.join(types) or 'all'} | {reason} |")
     lines += [
-        "", "These graphs of the conformance suite give other results when exported to ONNX Runtime:", "",
+        "", "These graphs of the conformance suite give other results when exported to ONNX "
+        "Runtime:", "",
         "| vector | why it differs |", "| --- | --- |",
     ]
     lines += [f"| {name} | {why} |" for name, why in WRONG_IN_ONNX_RUNTIME.items()]

@@ -48,7 +48,8 @@ NUMPY_ONLY: tuple[NumpyOnly, ...] = (
         for name in ("reduce_sum", "reduce_product", "reduce_l1", "reduce_sum_square")
     ),
     NumpyOnly(
-        "scatter_nd", "several updates of one element are applied in no fixed order; the last must win"
+        "scatter_nd",
+        "several updates of one element are applied in no fixed order; the last must win",
     ),
 )
 
