@@ -14,9 +14,9 @@ START, END = "<!-- table -->", "<!-- /table -->"
 #: model itself is right: ONNX's checker and our importer take it, with the same results.
 WRONG_IN_ONNX_RUNTIME = {
     "qdq_subgraph: quantized averagePool2d":
-        "its optimiser makes a QLinearAveragePool that it then finds invalid",
+        "its optimiser creates a QLinearAveragePool that it then rejects",
     "subgraph: batchNormalization default + sigmoid":
-        "its Sigmoid is flat below -18",
+        "its Sigmoid is constant below -18",
 }
 
 
@@ -32,7 +32,8 @@ def text() -> str:
         listed = " ".join(f"`{name}`" for name in names)
         lines.append(f"| {listed} | {', '.join(types) or 'all'} | {reason} |")
     lines += [
-        "", "Of the conformance suite's graphs, exported and given to ONNX Runtime:", "",
+        "", "These graphs of the conformance suite give other results when exported to ONNX "
+        "Runtime:", "",
         "| vector | why it differs |", "| --- | --- |",
     ]
     lines += [f"| {name} | {why} |" for name, why in WRONG_IN_ONNX_RUNTIME.items()]

@@ -16,7 +16,8 @@ START, END = "<!-- table -->", "<!-- /table -->"
 DIFFERENCES = r"(<!-- differences -->\n).*?(<!-- /differences -->)"
 
 _ROUNDED = (
-    "ours is within the tolerance of the exact result, the expectation was rounded on its way"
+    "our result is within the tolerance of the exact result; the expected one was rounded in "
+    "between"
 )
 
 
@@ -43,8 +44,8 @@ EXCEPTIONS = (
 )
 #: Those that on the CPU device with ONNX Runtime pass or fail as on ONNX Runtime itself.
 AS_ONNX_RUNTIME = {
-    ("light", "light_squeezenet"): "all channels are equal, of 1e10 each, before a softmax; on "
-    "some processors ONNX Runtime rounds them unequally",
+    ("light", "light_squeezenet"): "all channels are equal (1e10) before a softmax; on some "
+    "processors ONNX Runtime rounds them differently",
 }
 _DEVICES = {"cpu": "CPU device", "vulkan": "Vulkan", "engine": "CPU device with ONNX Runtime"}
 
@@ -65,7 +66,7 @@ def text() -> str:
 
     lines = [
         f"{_made_with()} (opset {onnx.defs.onnx_opset_version()}).", "",
-        "| suite | cases | WebNN's | of them failing |", "| --- | --: | --: | --: |",
+        "| suite | cases | in scope | of those failing |", "| --- | --: | --: | --: |",
     ]
     reasons: dict[str, list[str]] = defaultdict(list)
     for suite in SUITES:
@@ -78,7 +79,7 @@ def text() -> str:
                 reasons[reason].append(case.name)
         names = {n for group in EXCEPTIONS if group.suite == suite for n in group.names}
         lines.append(f"| {suite} | {len(cases(suite))} | {within} | {len(names)} |")
-    lines += ["", "## Beyond WebNN", "", "| reason | cases | |", "| --- | --: | --- |"]
+    lines += ["", "## Cases out of scope", "", "| reason | cases | |", "| --- | --: | --- |"]
     for reason, names in sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0])):
         listed = " ".join(f"`{n.removeprefix('test_')}`" for n in sorted(names))
         lines.append(f"| {reason} | {len(names)} | {listed} |")
