@@ -238,7 +238,7 @@ class _Lowering:
             constant = self.made.slots[self._slot(root)].index
             # The same bytes seen in another shape may be packed in another way.
             name = f"{packing_name(packed.packing)} of {described}"
-            self.made.setup.append(SetupPart(slot, constant, (), name))
+            self.made.setup.append(SetupPart(slot, constant, name))
             origin = self._origin((f"constant {constant}",), "vulkan", name)
             scratch: dict[Scratch, int] = {}
             steps = tuple(
@@ -283,7 +283,7 @@ class _Lowering:
             source, target = self._slot(root), self._host_slot(root)
             constant = self.made.slots[source].index
             copy = CopyStep(self._whole(source), self._whole(target))
-            self.made.setup.append(SetupPart(target, constant, (copy,)))
+            self.made.setup.append(SetupPart(target, constant, steps=(copy,)))
 
     def _cpu_step(self, work: HostWork) -> CpuStep:
         node = work.node
