@@ -320,15 +320,9 @@ class _Rewriting:
             name: self._operand(node, name, value, order, emit)
             for name, value in node.operands.items()
         }
-        arguments = dict(node.arguments) | {
-            p.name: p.argument.convert(changed[p.name], f"{node.operator.name}: {p.name}")
-            for changed in [_turned_arguments(node, order)]
-            for p in node.operator.arguments if p.name in changed
-        }
-        given = replace(node, operands=operands).gather(lambda value: value)
-        outputs = emit.apply(node.operator, given, arguments, node.label)
+        emit.like(replace(node, operands=operands), **_turned_arguments(node, order))
         self.nodes += [replace(made, origins=node.origins) for made in emit.nodes]
-        for old, new in zip(node.outputs, outputs, strict=True):
+        for old, new in zip(node.outputs, self.nodes[-1].outputs, strict=True):
             self.forms[old] = {order if old.descriptor.rank == 4 else AS_IS: new}
 
     def _operand(

@@ -119,6 +119,16 @@ class OneOf:
     def __init__(self, *patterns: Any) -> None:
         self.patterns = tuple(map(_pattern, patterns))
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The operators of the root, if all patterns are of nodes."""
+        return frozenset().union(*(pattern.names for pattern in self.patterns))
+
+    def matches_at(self, root: Node, graph: GraphView) -> Iterator[Match]:
+        """As of `Op`."""
+        for pattern in self.patterns:
+            yield from pattern.matches_at(root, graph)
+
     def matches(
         self, value: Value, graph: GraphView, bindings: Bindings
     ) -> Iterator[PartialMatch]:

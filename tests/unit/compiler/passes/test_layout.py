@@ -11,13 +11,8 @@ from hypothesis import strategies as st
 
 from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
 from webnn_vk.compiler.ir import Emitter, Graph, Value, parse
-from webnn_vk.compiler.passes import (
-    LAYOUT,
-    Compilation,
-    assign_layouts,
-    remove_dead_code,
-    run_passes,
-)
+from webnn_vk.compiler.passes import LAYOUT, Compilation, remove_dead_code, run_passes
+from webnn_vk.compiler.passes.layout import assign_layouts
 
 HEAD = """
 input %x: float32[2, 6, 5, 4]
