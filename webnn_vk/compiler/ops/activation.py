@@ -11,7 +11,7 @@ from .arguments import Double, Number, Operand
 from .lowering import Elementwise
 from .record import Check, Inferred, Like, Limits, operator
 from .special import gelu as numpy_gelu
-from .unary import SIGNED_TYPES, unary
+from .unary import SIGNED_TYPES, elementwise
 
 _FLOAT = Limits(FLOAT_TYPES)
 
@@ -74,7 +74,7 @@ def _(out: MLOperandDescriptor, input: np.ndarray, alpha: float) -> np.ndarray:
     return np.where(input > 0, input, _scalar(input, alpha) * np.expm1(input))
 
 
-gelu = unary(
+gelu = elementwise(
     "§8.9.23",
     "gelu",
     "Gaussian error linear unit: x/2 (1 + erf(x / sqrt 2)).",
@@ -116,7 +116,7 @@ def _hard_swish(x: np.ndarray) -> np.ndarray:
     return x * (bounded / _scalar(x, 6))
 
 
-hard_swish = unary(
+hard_swish = elementwise(
     "§8.9.28",
     "hard_swish",
     "x max(0, min(6, x + 3)) / 6.",
@@ -158,26 +158,18 @@ def _(out: MLOperandDescriptor, input: np.ndarray, alpha: float, beta: float) ->
     return input * _scalar(input, alpha) + _scalar(input, beta)
 
 
-@operator("§8.9.38", input=Limits(SIGNED_TYPES), slope=Like("input"), output=Like("input"))
-def prelu(check: Check, input: Operand, slope: Operand) -> MLOperandDescriptor:
-    """x for x ≥ 0, slope x below; the operands broadcast to each other."""
-    check.same_type(input=input, slope=slope)
-    return MLOperandDescriptor(input.data_type, check.broadcast(input=input, slope=slope))
-
-
-prelu.lowers_to(
+prelu = elementwise(
+    "§8.9.38",
+    "prelu",
+    "x for x ≥ 0, slope x below; the operands broadcast to each other.",
+    SIGNED_TYPES,
     Elementwise(
         "(w_lt({input}, w_literal({input}, 0)) ? w_mul({slope}, {input}) : {input})", flops=2
-    )
+    ),
+    lambda x, slope: np.where(x < 0, slope * x, x),
+    ("input", "slope"),
 )
-
-
-@prelu.reference
-def _(out: MLOperandDescriptor, input: np.ndarray, slope: np.ndarray) -> np.ndarray:
-    return np.where(input < 0, slope * input, input)
-
-
-relu = unary(
+relu = elementwise(
     "§8.9.40",
     "relu",
     "max(0, x).",
@@ -192,7 +184,7 @@ def numpy_sigmoid(x: np.ndarray) -> np.ndarray:
     return np.where(x >= 0, _scalar(x, 1), e) / (1 + e)
 
 
-sigmoid = unary(
+sigmoid = elementwise(
     "§8.9.46",
     "sigmoid",
     "1 / (e^-x + 1).",
@@ -200,7 +192,7 @@ sigmoid = unary(
     Elementwise("w_sigmoid({input})", flops=10),
     numpy_sigmoid,
 )
-softplus = unary(
+softplus = elementwise(
     "§8.9.49",
     "softplus",
     "ln(1 + e^x).",
@@ -208,7 +200,7 @@ softplus = unary(
     Elementwise("w_softplus({input})", flops=20),
     lambda x: np.maximum(x, _scalar(x, 0)) + np.log1p(np.exp(-np.abs(x))),
 )
-softsign = unary(
+softsign = elementwise(
     "§8.9.50",
     "softsign",
     "x / (1 + |x|).",
@@ -216,7 +208,7 @@ softsign = unary(
     Elementwise("w_div({input}, w_add(1.0, w_abs({input})))", flops=3),
     lambda x: x / (1 + np.abs(x)),
 )
-tanh = unary(
+tanh = elementwise(
     "§8.9.52",
     "tanh",
     "Hyperbolic tangent.",

@@ -6,34 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..types.data_types import ALL_TYPES, MLOperandDescriptor
-from .arguments import Operand
+from ..types.data_types import ALL_TYPES
 from .lowering import Elementwise
-from .record import Check, Like, Limits, Operator, operator
-
-
-def binary(
-    section: str,
-    name: str,
-    doc: str,
-    types: tuple[str, ...],
-    lowering: Elementwise,
-    reference: Callable[..., np.ndarray],
-    output: str = "",
-) -> Operator:
-    """Record of a function of ``a`` and ``b``, which broadcast to each other. The result has the
-    data type ``output``, by default the operands' type."""
-
-    def infer(check: Check, a: Operand, b: Operand) -> MLOperandDescriptor:
-        check.same_type(a=a, b=b)
-        return MLOperandDescriptor(output or a.data_type, check.broadcast(a=a, b=b))
-
-    infer.__name__, infer.__doc__ = name, doc
-    result = Limits((output,)) if output else Like("a")
-    record = operator(section, a=Limits(types), b=Like("a"), output=result)(infer)
-    record.lowers_to(lowering)
-    record.reference(lambda out, a, b: reference(a, b))
-    return record
+from .record import Operator
+from .unary import elementwise
 
 
 def _arithmetic(
@@ -41,7 +17,7 @@ def _arithmetic(
 ) -> Operator:
     commutes = name in ("add", "mul", "max", "min")
     lowering = Elementwise(expression, flops=flops, commutes=commutes)
-    return binary("§8.9.13", name, doc, ALL_TYPES, lowering, reference)
+    return elementwise("§8.9.13", name, doc, ALL_TYPES, lowering, reference, ("a", "b"))
 
 
 def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -1,8 +1,9 @@
-"""Element-wise functions of one operand (§8.9.15)."""
+"""Element-wise functions without arguments; those of one operand (§8.9.15)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from inspect import Parameter, Signature
 
 import numpy as np
 
@@ -15,23 +16,37 @@ from .special import erf as numpy_erf
 SIGNED_TYPES = ("float32", "float16", "int64", "int32", "int8")
 
 
-def unary(
+def elementwise(
     section: str,
     name: str,
     doc: str,
     types: tuple[str, ...],
     lowering: Lowering,
-    reference: Callable[[np.ndarray], np.ndarray],
+    reference: Callable[..., np.ndarray],
+    operands: Sequence[str] = ("input",),
+    output: str = "",
 ) -> Operator:
-    """Record of a function of ``input`` without arguments; the output is like the input."""
+    """Record of a function of ``operands`` without arguments. They have one data type and broadcast
+    to each other. The result has the data type ``output``, by default the operands' type."""
 
-    def infer(check: Check, input: Operand) -> MLOperandDescriptor:
-        return check.same_as(input)
+    def infer(check: Check, **given: MLOperandDescriptor) -> MLOperandDescriptor:
+        check.same_type(**given)
+        return MLOperandDescriptor(
+            output or given[operands[0]].data_type, check.broadcast(**given)
+        )
 
+    kind = Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [Parameter(n, kind, annotation=Operand) for n in operands]
+    infer.__signature__ = Signature(  # type: ignore[attr-defined]
+        [Parameter("check", kind), *parameters]
+    )
     infer.__name__, infer.__doc__ = name, doc
-    record = operator(section, input=Limits(types), output=Like("input"))(infer)
+    limits: dict[str, Limits | Like] = dict.fromkeys(operands, Like(operands[0]))
+    limits[operands[0]] = Limits(types)
+    limits["output"] = Limits((output,)) if output else Like(operands[0])
+    record = operator(section, **limits)(infer)
     record.lowers_to(lowering)
-    record.reference(lambda out, input: reference(input))
+    record.reference(lambda out, **given: reference(*given.values()))
     return record
 
 
@@ -39,12 +54,12 @@ def _float(
     name: str, doc: str, reference: Callable[[np.ndarray], np.ndarray], flops: int = 1
 ) -> Operator:
     kind = Elementwise(f"w_{name}({{input}})", flops=flops)
-    return unary("§8.9.15", name, doc, FLOAT_TYPES, kind, reference)
+    return elementwise("§8.9.15", name, doc, FLOAT_TYPES, kind, reference)
 
 
 def _signed(name: str, doc: str, reference: Callable[[np.ndarray], np.ndarray]) -> Operator:
     kind = Elementwise(f"w_{name}({{input}})")
-    return unary("§8.9.15", name, doc, SIGNED_TYPES, kind, reference)
+    return elementwise("§8.9.15", name, doc, SIGNED_TYPES, kind, reference)
 
 
 abs_ = _signed("abs", "Absolute value; of the smallest integer it is that integer.", np.abs)
