@@ -18,7 +18,7 @@ from ..types.data_types import (
     cast_number,
 )
 from .arguments import I32, U32, Bool, Enum, Number, Operand, Operands, Shape, U32OrShape
-from .lowering import Join, Move, Pad, Triangular, View
+from .lowering import Join, Move, OfFamily, View
 from .record import Check, Inferred, Like, Limits, operator
 
 # "valid number of tensors" that concat accepts and split returns.
@@ -323,7 +323,7 @@ def pad(
     )
 
 
-pad.lowers_to(Pad())
+pad.lowers_to(OfFamily("pad"))
 
 
 @pad.reference(promotes=False)
@@ -343,7 +343,7 @@ def triangular(check: Check, input: Operand, *, upper: Bool = True, diagonal: I3
     return check.same_as(input)
 
 
-triangular.lowers_to(Triangular())
+triangular.lowers_to(OfFamily("triangular"))
 
 
 @triangular.reference(promotes=False)

@@ -248,6 +248,16 @@ class Operator:
     def arguments(self) -> tuple[Parameter, ...]:
         return tuple(p for p in self.parameters if not p.is_operand)
 
+    def grouped(self, items: Mapping[str, Any]) -> dict[str, Any]:
+        """Items by the names of the operands, as ``validate`` and ``evaluate`` take them: a list
+        of the items ``inputs[0]``, ``inputs[1]`` … for a sequence, None for an absent operand."""
+        numbers = range(len(items))
+        return {
+            p.name: [items[key] for i in numbers if (key := f"{p.name}[{i}]") in items]
+            if p.argument is Operands else items.get(p.name)
+            for p in self.operands
+        }
+
     @property
     def many(self) -> bool:
         """Whether the builder method returns a list of operands."""

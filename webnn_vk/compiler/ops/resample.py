@@ -6,7 +6,7 @@ import numpy as np
 
 from ..types.data_types import MLOperandDescriptor
 from .arguments import Double, Enum, Operand, SequenceOf, Shape
-from .lowering import Resample
+from .lowering import OfFamily
 from .record import Check, Inferred, Like, Limits, operator
 
 
@@ -115,4 +115,4 @@ def _between(a: np.ndarray, b: np.ndarray, t: np.ndarray, axis: int) -> np.ndarr
     return a * (1 - t) + b * t
 
 
-resample2d.lowers_to(Resample())
+resample2d.lowers_to(OfFamily("resample"))

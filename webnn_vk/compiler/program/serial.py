@@ -116,12 +116,13 @@ class _Writer:
         known = graph_text(self._program)
         if known is None:
             return None
+        graph, originals = known
         arrays = {
             key: [str(array.dtype), list(array.shape), self.bytes(array.tobytes())]
-            for key, array in known.graph.arrays.items()
+            for key, array in graph.arrays.items()
         }
-        originals = _form("originals").write(self, known.originals)
-        return {"graph": known.graph.text, "arrays": arrays, "originals": originals}
+        stored = _form("originals").write(self, originals)
+        return {"graph": graph.text, "arrays": arrays, "originals": stored}
 
     def _append(self, data: Any, alignment: int) -> list[int]:
         start = self._file.tell()

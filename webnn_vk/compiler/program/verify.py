@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from webnn_vk.support.integers import padded
 
 from ..ops import ALL_OPERATORS
-from ..ops.arguments import Operands
 from .program import (
     KINDS,
     BarrierStep,
@@ -180,20 +177,15 @@ class _Verifier:
             self._tensor(tensor, step, write=True)
         for slot in step.dead:
             self._slot_of(slot, step.operator)
-        described: dict[str, Any] = {}
-        unknown = set(step.operands)
+        described = operator.grouped({k: t.descriptor for k, t in step.operands.items()})
         for p in operator.operands:
-            if p.argument is Operands:
-                keys = [k for k in (f"{p.name}[{i}]" for i in range(len(step.operands)))
-                        if k in step.operands]
-                described[p.name] = tuple(step.operands[k].descriptor for k in keys)
-                unknown -= set(keys)
-            else:
-                given = step.operands.get(p.name)
-                described[p.name] = None if given is None else given.descriptor
-                unknown.discard(p.name)
-                _check(given is not None or p.optional, f"{step.operator} lacks {p.name}")
-        _check(not unknown, f"{step.operator} has no operands {sorted(unknown)}")
+            given = described[p.name]
+            _check(given is not None or p.optional, f"{step.operator} lacks {p.name}")
+        count = sum(
+            len(given) if isinstance(given, list) else given is not None
+            for given in described.values()
+        )
+        _check(count == len(step.operands), f"{step.operator} takes the operands {[*described]}")
         try:
             inferred = operator.validate(described, step.arguments).outputs
         except Exception as error:
