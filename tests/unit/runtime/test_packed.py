@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from webnn_vk import OperationError
-from webnn_vk.compiler.program import FileRange
+from webnn_vk.compiler.program.constants import FileRange
 from webnn_vk.runtime import Storage
 from webnn_vk.runtime.packed import PackedForms
 

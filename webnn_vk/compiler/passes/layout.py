@@ -104,6 +104,15 @@ def _is_turn(node: Node) -> bool:
     )
 
 
+def _transposed_forms(graph: Graph) -> dict[Value, tuple[Value, Order]]:
+    """Tensors that are transposed forms of others: the other one, and the permutation."""
+    forms: dict[Value, tuple[Value, Order]] = {}
+    for node in filter(_is_turn, graph.nodes):
+        root, turn = forms.get(node.inputs[0], (node.inputs[0], AS_IS))
+        forms[node.output] = root, composed(turn, node.arguments["permutation"])
+    return forms
+
+
 def _turned_arguments(node: Node, order: Order) -> dict[str, object]:
     """The arguments that a node has on tensors transposed by ``order``."""
     name, arguments = node.operator.name, node.arguments
@@ -199,14 +208,11 @@ class _Costs:
 
     def __init__(self, graph: Graph, software: bool = False) -> None:
         self.software = software
-        #: Tensors that are transposed forms of others: the other one, and the permutation.
-        self.behind: dict[Value, tuple[Value, Order]] = {}
+        self.behind = _transposed_forms(graph)
         self.readers: dict[Value, list[tuple[Node | None, Order]]] = {}
         self.producers = graph.producers
         for node in graph.nodes:
             if _is_turn(node):
-                root, turn = self.behind.get(node.inputs[0], (node.inputs[0], AS_IS))
-                self.behind[node.output] = root, composed(turn, node.arguments["permutation"])
                 continue
             turned = _turned_operands(node)
             for name, value in node.operands.items():
@@ -269,22 +275,20 @@ def _keeps_order(shape: tuple[int, ...], made: Order, wanted: Order) -> bool:
 class _Rewriting:
     """Rewrites the nodes of a graph, some to compute on transposed tensors."""
 
-    def __init__(self, orders: Mapping[Node, Order]) -> None:
-        self.orders = orders
+    def __init__(self, graph: Graph, orders: Mapping[Node, Order]) -> None:
+        self.graph, self.orders = graph, orders
         self.nodes: list[Node] = []
         #: The forms of each value that exist, by permutation.
         self.forms: dict[Value, dict[Order, Value]] = {}
         #: The transposes of the graph, whose labels new ones take over.
         self.turns: dict[tuple[Value, Order], Node] = {}
-        self.behind: dict[Value, tuple[Value, Order]] = {}
+        self.behind = _transposed_forms(graph)
 
-    def run(self, graph: Graph) -> Graph:
+    def run(self) -> Graph:
+        graph = self.graph
         for node in graph.nodes:
             if _is_turn(node):
-                root, turn = self.behind.get(node.inputs[0], (node.inputs[0], AS_IS))
-                total = composed(turn, node.arguments["permutation"])
-                self.behind[node.output] = root, total
-                self.turns.setdefault((root, total), node)
+                self.turns.setdefault(self.behind[node.output], node)
             elif self.orders.get(node, AS_IS) != AS_IS:
                 self._turned(node, self.orders[node])
             else:
@@ -369,7 +373,7 @@ def assign_layouts(
         name = "nhwc" if wanted else "nchw"
         saved = cost[None] - cost[wanted]
         applied(f"{len(region.layouts)} operators as {name}, {saved} bytes not transposed")
-    return _Rewriting(orders).run(graph) if orders else graph
+    return _Rewriting(graph, orders).run() if orders else graph
 
 
 def _run(graph: Graph, compilation: Compilation) -> Graph:

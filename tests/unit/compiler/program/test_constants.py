@@ -3,7 +3,8 @@ import os
 import numpy as np
 import pytest
 
-from webnn_vk.compiler.program import Constants, FileRange, HostArray, TensorStorage
+from webnn_vk.compiler.program import Constants, TensorStorage
+from webnn_vk.compiler.program.constants import FileRange, HostArray
 
 
 def test_the_three_kinds_of_references(tmp_path):
