@@ -30,7 +30,7 @@ def clamp(
     high = _bound(max_value, input.data_type, upper=True)
     # spec: clamp, step 7
     check.that(low <= high, f"min_value {shown(min_value)} is above max_value {shown(max_value)}")
-    return Inferred((check.same_as(input),), {"min_value": low, "max_value": high})
+    return Inferred.like(input, min_value=low, max_value=high)
 
 
 def _bound(value: int | float | None, data_type: str, *, upper: bool) -> int | float:
@@ -58,10 +58,16 @@ def _(
     return np.minimum(np.maximum(input, _scalar(input, min_value)), _scalar(input, max_value))
 
 
+def _with_numbers(input: MLOperandDescriptor, **numbers: float) -> Inferred:
+    """An output like the input, and the numbers cast to its data type."""
+    cast = {name: cast_number(number, input.data_type) for name, number in numbers.items()}
+    return Inferred.like(input, **cast)
+
+
 @operator("§8.9.18", input=_FLOAT, output=Like("input"))
 def elu(check: Check, input: Operand, *, alpha: Double = 1.0) -> Inferred:
     """Exponential linear unit: x for x > 0, alpha (e^x - 1) otherwise."""
-    return Inferred((check.same_as(input),), {"alpha": cast_number(alpha, input.data_type)})
+    return _with_numbers(input, alpha=alpha)
 
 
 elu.lowers_to(
@@ -89,15 +95,7 @@ def hard_sigmoid(
     check: Check, input: Operand, *, alpha: Double = 0.2, beta: Double = 0.5
 ) -> Inferred:
     """max(min(alpha x + beta, 1), 0)."""
-    return _linear_arguments(check, input, alpha, beta)
-
-
-def _linear_arguments(
-    check: Check, input: MLOperandDescriptor, alpha: float, beta: float
-) -> Inferred:
-    numbers = {name: cast_number(v, input.data_type) for name, v in
-               (("alpha", alpha), ("beta", beta))}
-    return Inferred((check.same_as(input),), numbers)
+    return _with_numbers(input, alpha=alpha, beta=beta)
 
 
 hard_sigmoid.lowers_to(
@@ -131,7 +129,7 @@ hard_swish = elementwise(
 @operator("§8.9.31", input=_FLOAT, output=Like("input"))
 def leaky_relu(check: Check, input: Operand, *, alpha: Double = 0.01) -> Inferred:
     """x for x ≥ 0, alpha x below."""
-    return Inferred((check.same_as(input),), {"alpha": cast_number(alpha, input.data_type)})
+    return _with_numbers(input, alpha=alpha)
 
 
 leaky_relu.lowers_to(
@@ -147,7 +145,7 @@ def _(out: MLOperandDescriptor, input: np.ndarray, alpha: float) -> np.ndarray:
 @operator("§8.9.32", input=_FLOAT, output=Like("input"))
 def linear(check: Check, input: Operand, *, alpha: Double = 1.0, beta: Double = 0.0) -> Inferred:
     """alpha x + beta."""
-    return _linear_arguments(check, input, alpha, beta)
+    return _with_numbers(input, alpha=alpha, beta=beta)
 
 
 linear.lowers_to(Elementwise("w_add(w_mul({input}, {alpha}), {beta})", flops=2))

@@ -137,8 +137,7 @@ def convolved(
         f"filter is {filter}, dilations {list(dilations)}: the dilated extents",
     )
     shape = arrange((n, outputs, *spatial), "nchw", input_layout)
-    normal = {"padding": padding, "strides": strides, "dilations": dilations}
-    return Inferred((MLOperandDescriptor(input.data_type, shape),), normal)
+    return Inferred.like(input, shape, padding=padding, strides=strides, dilations=dilations)
 
 
 conv2d.lowers_to(Convolution())
@@ -227,13 +226,10 @@ def conv_transpose2d(
         f"the extents before the padding {list(padding)} is cut off",
     )
     shape = arrange((n, outputs, *spatial), "nchw", input_layout)
-    normal = {
-        "padding": padding,
-        "strides": strides,
-        "dilations": dilations,
-        "output_padding": output_padding,
-    }
-    return Inferred((MLOperandDescriptor(input.data_type, shape),), normal)
+    return Inferred.like(
+        input, shape, padding=padding, strides=strides, dilations=dilations,
+        output_padding=output_padding,
+    )
 
 
 conv_transpose2d.lowers_to(Convolution(transposed=True))

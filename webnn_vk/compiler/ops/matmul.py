@@ -81,7 +81,7 @@ def gemm(
         c is None or broadcastable_to(c.shape, shape),
         f"c is {c}; a shape that broadcasts to {list(shape)} is expected",
     )
-    return Inferred((MLOperandDescriptor(a.data_type, shape),), {"alpha": alpha, "beta": beta})
+    return Inferred.like(a, shape, alpha=alpha, beta=beta)
 
 
 gemm.lowers_to(Product((("a", "a_transpose"), ("b", "b_transpose"))))

@@ -78,9 +78,7 @@ def transpose(check: Check, input: Operand, *, permutation: Shape = None):
     _check_length(check, "permutation", permutation, input)
     check.axes(permutation, input.rank, "permutation")
     shape = tuple(input.shape[axis] for axis in permutation)
-    return Inferred(
-        (MLOperandDescriptor(input.data_type, shape),), {"permutation": permutation}
-    )
+    return Inferred.like(input, shape, permutation=permutation)
 
 
 transpose.lowers_to(Move(lambda input, outputs, permutation: [input.permuted(permutation)]))
@@ -118,10 +116,7 @@ def slice_(check: Check, input: Operand, starts: Shape, sizes: Shape, *, strides
             f"dimension {i}; input is {input}",
         )
         shape.append(-(-size // stride))  # spec: slice, step 9.8: a partial stride counts
-    return Inferred(
-        (MLOperandDescriptor(input.data_type, tuple(shape)),),
-        {"starts": starts, "sizes": sizes, "strides": strides},
-    )
+    return Inferred.like(input, shape, starts=starts, sizes=sizes, strides=strides)
 
 
 slice_.lowers_to(
@@ -202,13 +197,8 @@ def split(check: Check, input: Operand, splits: U32OrShape, *, axis: U32 = 0):
         f"splits {list(splits)} add up to {sum(splits)}; dimension {axis} of input {input} "
         f"has {extent} elements",
     )
-    outputs = tuple(
-        MLOperandDescriptor(
-            input.data_type, (*input.shape[:axis], size, *input.shape[axis + 1 :])
-        )
-        for size in splits
-    )
-    return Inferred(outputs, {"splits": splits})
+    before, after = input.shape[:axis], input.shape[axis + 1 :]
+    return Inferred.like(input, *((*before, size, *after) for size in splits), splits=splits)
 
 
 split.lowers_to(
@@ -272,7 +262,7 @@ def reverse(check: Check, input: Operand, *, axes: Shape = None):
     if axes is None:
         axes = tuple(range(input.rank))
     check.axes(axes, input.rank)
-    return Inferred((check.same_as(input),), {"axes": axes})
+    return Inferred.like(input, axes=axes)
 
 
 reverse.lowers_to(Move(lambda input, outputs, axes: [input.reversed(axes)]))
@@ -317,10 +307,7 @@ def pad(
         for b, d, e in zip(beginning_padding, input.shape, ending_padding, strict=True)
     )
     check.dimensions(shape, "the output's shape")
-    return Inferred(
-        (MLOperandDescriptor(input.data_type, shape),),
-        {"value": cast_number(value, input.data_type)},
-    )
+    return Inferred.like(input, shape, value=cast_number(value, input.data_type))
 
 
 pad.lowers_to(OfFamily("pad"))

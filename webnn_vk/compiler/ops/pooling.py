@@ -76,11 +76,10 @@ def _pooling(
             planes, f"{given} the extents that the windows cover would be",
         )
         shape = input.shape[:height] + sizes + input.shape[height + 2 :]
-        normal = {
-            "window_dimensions": window, "padding": padding, "strides": strides,
-            "dilations": dilations, "output_sizes": sizes,
-        }
-        return Inferred((MLOperandDescriptor(input.data_type, shape),), normal)
+        return Inferred.like(
+            input, shape, window_dimensions=window, padding=padding, strides=strides,
+            dilations=dilations, output_sizes=sizes,
+        )
 
     infer.__name__ = name
     infer.__doc__ = f"""{formula} over a sliding window of height and width.

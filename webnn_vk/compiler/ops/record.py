@@ -203,6 +203,17 @@ class Inferred:
     outputs: tuple[MLOperandDescriptor, ...]
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def like(
+        cls, operand: MLOperandDescriptor, *shapes: Sequence[int], **arguments: Any
+    ) -> Inferred:
+        """An output of the operand's data type for each of the ``shapes``, by default its own."""
+        return cls(
+            tuple(MLOperandDescriptor(operand.data_type, tuple(shape))
+                  for shape in shapes or (operand.shape,)),
+            arguments,
+        )
+
 
 @dataclass(eq=False)
 class Operator:

@@ -105,10 +105,8 @@ def gru(
         recurrent_weight=recurrent_weight, bias=bias, recurrent_bias=recurrent_bias,
         initial_hidden_state=initial_hidden_state,
     )
-    outputs = [MLOperandDescriptor(input.data_type, state)]
-    if return_sequence:
-        outputs.append(MLOperandDescriptor(input.data_type, (steps, *state)))
-    return Inferred(tuple(outputs), {"activations": activations})
+    sequence = [(steps, *state)] if return_sequence else []
+    return Inferred.like(input, state, *sequence, activations=activations)
 
 
 @operator(
@@ -143,7 +141,7 @@ def gru_cell(
         hidden_state=hidden_state, bias=bias, recurrent_bias=recurrent_bias,
     )
     activations = check.items("activations", activations, ("sigmoid", "tanh"))
-    return Inferred((MLOperandDescriptor(input.data_type, state),), {"activations": activations})
+    return Inferred.like(input, state, activations=activations)
 
 
 @operator(
@@ -189,10 +187,8 @@ def lstm(
         peephole_weight=peephole_weight, initial_hidden_state=initial_hidden_state,
         initial_cell_state=initial_cell_state,
     )
-    outputs = [MLOperandDescriptor(input.data_type, state)] * 2
-    if return_sequence:
-        outputs.append(MLOperandDescriptor(input.data_type, (steps, *state)))
-    return Inferred(tuple(outputs), {"activations": activations})
+    sequence = [(steps, *state)] if return_sequence else []
+    return Inferred.like(input, state, state, *sequence, activations=activations)
 
 
 @operator(
@@ -229,8 +225,7 @@ def lstm_cell(
         recurrent_bias=recurrent_bias, peephole_weight=peephole_weight,
     )
     activations = check.items("activations", activations, ("sigmoid", "tanh", "tanh"))
-    outputs = (MLOperandDescriptor(input.data_type, state),) * 2
-    return Inferred(outputs, {"activations": activations})
+    return Inferred.like(input, state, state, activations=activations)
 
 
 # -- lowerings

@@ -35,7 +35,7 @@ def _reduction(
         axes = tuple(range(input.rank)) if axes is None else axes
         check.axes(axes, input.rank)
         shape = reduced_shape(input.shape, axes, keep_dimensions)
-        return Inferred((MLOperandDescriptor(input.data_type, shape),), {"axes": axes})
+        return Inferred.like(input, shape, axes=axes)
 
     infer.__name__ = name
     infer.__doc__ = f"""{formula} over the given axes of the input (all when absent).

@@ -53,8 +53,7 @@ def resample2d(
     shape = list(input.shape)
     for axis, size in zip(axes, sizes, strict=True):
         shape[axis] = size
-    normal = {"scales": scales, "sizes": sizes, "axes": axes}
-    return Inferred((MLOperandDescriptor(input.data_type, tuple(shape)),), normal)
+    return Inferred.like(input, shape, scales=scales, sizes=sizes, axes=axes)
 
 
 def source_positions(size: int, new_size: int, mode: str) -> tuple[np.ndarray, ...]:

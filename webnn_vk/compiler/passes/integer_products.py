@@ -17,7 +17,7 @@ from .rewrite import rewrite_pass
 
 # With fewer rows, loading the weights takes longest, and `fuse_dequantize` reads them as integers
 # too.
-_LEAST_ROWS = 16
+_MIN_ROWS = 16
 
 
 def _left() -> Op:
@@ -51,7 +51,7 @@ def _product(match: Match, emit: Emitter) -> Value | None:
     transposed, addend = has_transposed_weights(match), gemm_addend(match, emit)
     columns = 0 if transposed else 1
     inner, count = b.shape[1 - columns], b.shape[columns]
-    if inner > LONGEST_INTEGER_SUM or a.descriptor.size < _LEAST_ROWS * inner:
+    if inner > LONGEST_INTEGER_SUM or a.descriptor.size < _MIN_ROWS * inner:
         return None
     scales = _by_column(match["b_scale"], columns, count)
     zeros = _by_column(match["b_zero"], columns, count)

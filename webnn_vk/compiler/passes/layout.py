@@ -35,7 +35,7 @@ _PER_DIMENSION = {
 }
 
 
-def order_between(layout: int, wanted: int) -> Order:
+def permutation_between(layout: int, wanted: int) -> Order:
     """The permutation that brings a tensor of one layout into the other."""
     return AS_IS if layout == wanted else TO_LAST if wanted else TO_FIRST
 
@@ -56,7 +56,7 @@ def _is_flexible(node: Node) -> bool:
         return node.output.descriptor.rank == 4 and all(
             v.descriptor.rank == 4 or not kind.blockwise for v in node.inputs
         )
-    if not node.inputs or any(v.descriptor.rank != 4 for v in _turned_operands(node).values()):
+    if not node.inputs or any(v.descriptor.rank != 4 for v in _layout_operands(node).values()):
         return False
     if isinstance(kind, Reduce):
         kept = [axis for axis in range(4) if axis not in _axes(node)]
@@ -73,7 +73,7 @@ def _is_flexible(node: Node) -> bool:
     )
 
 
-def _turned_operands(node: Node) -> dict[str, Value]:
+def _layout_operands(node: Node) -> dict[str, Value]:
     """The operands that are transposed with the node: not filters, statistics and such."""
     if isinstance(node.operator.lowering, Elementwise):
         return dict(node.operands)
@@ -98,7 +98,7 @@ def _layout_of(node: Node) -> int | None:
     return None
 
 
-def _is_turn(node: Node) -> bool:
+def _is_layout_change(node: Node) -> bool:
     return node.operator.name == "transpose" and node.arguments["permutation"] in (
         TO_LAST, TO_FIRST
     )
@@ -107,13 +107,13 @@ def _is_turn(node: Node) -> bool:
 def _transposed_forms(graph: Graph) -> dict[Value, tuple[Value, Order]]:
     """Tensors that are transposed forms of others: the other one, and the permutation."""
     forms: dict[Value, tuple[Value, Order]] = {}
-    for node in filter(_is_turn, graph.nodes):
-        root, turn = forms.get(node.inputs[0], (node.inputs[0], AS_IS))
-        forms[node.output] = root, composed(turn, node.arguments["permutation"])
+    for node in filter(_is_layout_change, graph.nodes):
+        root, permutation = forms.get(node.inputs[0], (node.inputs[0], AS_IS))
+        forms[node.output] = root, composed(permutation, node.arguments["permutation"])
     return forms
 
 
-def _turned_arguments(node: Node, order: Order) -> dict[str, object]:
+def _transposed_arguments(node: Node, order: Order) -> dict[str, object]:
     """The arguments that a node has on tensors transposed by ``order``."""
     name, arguments = node.operator.name, node.arguments
     changed: dict[str, object] = {}
@@ -161,7 +161,7 @@ class _Regions:
         for node in graph.nodes:
             if node.operator.name in kept:
                 continue
-            if _is_turn(node):
+            if _is_layout_change(node):
                 step = 1 if node.arguments["permutation"] == TO_LAST else -1
                 source = ends.get(node.inputs[0])
                 if source is not None:
@@ -208,22 +208,22 @@ class _Costs:
 
     def __init__(self, graph: Graph, software: bool = False) -> None:
         self.software = software
-        self.behind = _transposed_forms(graph)
+        self.sources = _transposed_forms(graph)
         self.readers: dict[Value, list[tuple[Node | None, Order]]] = {}
         self.producers = graph.producers
         for node in graph.nodes:
-            if _is_turn(node):
+            if _is_layout_change(node):
                 continue
-            turned = _turned_operands(node)
+            transposed = _layout_operands(node)
             for name, value in node.operands.items():
-                self._read(node if name in turned else None, value)
+                self._read(node if name in transposed else None, value)
         for value in graph.outputs.values():
             self._read(None, value)
 
     def _read(self, node: Node | None, value: Value) -> None:
-        root, turn = self.behind.get(value, (value, AS_IS))
+        root, permutation = self.sources.get(value, (value, AS_IS))
         if root.descriptor.rank == 4 and not root.is_constant:
-            self.readers.setdefault(root, []).append((node, turn))
+            self.readers.setdefault(root, []).append((node, permutation))
 
     def of(self, region: _Region, wanted: int | None) -> int:
         """Bytes to transpose at a region's edges and, if ``wanted`` is None (the region stays as it
@@ -231,20 +231,22 @@ class _Costs:
         def order(node: Node | None) -> Order:
             if node is None or wanted is None or node not in region.layouts:
                 return AS_IS
-            return order_between(region.layouts[node], wanted)
+            return permutation_between(region.layouts[node], wanted)
 
         roots = dict.fromkeys(
-            self.behind.get(value, (value, AS_IS))[0]
+            self.sources.get(value, (value, AS_IS))[0]
             for node in region.layouts for value in (*node.inputs, *node.outputs)
         )
         total = 0
         for root in roots:
-            made = order(self.producers.get(root))
+            produced = order(self.producers.get(root))
             needed = {
-                composed(turn, order(reader)) for reader, turn in self.readers.get(root, ())
+                composed(permutation, order(reader))
+                for reader, permutation in self.readers.get(root, ())
             }
             total += root.descriptor.byte_length * sum(
-                turn != made and not _keeps_order(root.shape, made, turn) for turn in needed
+                form != produced and not _keeps_order(root.shape, produced, form)
+                for form in needed
             )
         return total + sum(
             self._within(node, layout if wanted is None else wanted, order(node))
@@ -256,19 +258,19 @@ class _Costs:
         outermost dimension. On software devices depthwise convolutions take twice as long with
         channels last."""
         if isinstance(node.operator.lowering, Join):
-            (made,) = node.results
+            (whole,) = node.results
             before = order[: order.index(node.arguments["axis"])]
-            return made.byte_length * any(made.shape[axis] > 1 for axis in before)
+            return whole.byte_length * any(whole.shape[axis] > 1 for axis in before)
         if self.software and layout and isinstance(node.operator.lowering, Convolution):
             depthwise = node.arguments["groups"] == node.inputs[0].shape[3 if order == AS_IS else 1]
-            return sum(made.byte_length for made in node.results) * depthwise
+            return sum(result.byte_length for result in node.results) * depthwise
         return 0
 
 
-def _keeps_order(shape: tuple[int, ...], made: Order, wanted: Order) -> bool:
+def _keeps_order(shape: tuple[int, ...], first: Order, second: Order) -> bool:
     """Whether two transposed forms have their elements in the same order in memory, so that one is
     a view of the other."""
-    return [a for a in made if shape[a] != 1] == [a for a in wanted if shape[a] != 1]
+    return [a for a in first if shape[a] != 1] == [a for a in second if shape[a] != 1]
 
 
 # -- rewriting -------------------------------------------------------------------------------------
@@ -281,16 +283,16 @@ class _Rewriting:
         #: The forms of each value that exist, by permutation.
         self.forms: dict[Value, dict[Order, Value]] = {}
         #: The transposes of the graph, whose labels new ones take over.
-        self.turns: dict[tuple[Value, Order], Node] = {}
-        self.behind = _transposed_forms(graph)
+        self.transposes: dict[tuple[Value, Order], Node] = {}
+        self.sources = _transposed_forms(graph)
 
     def run(self) -> Graph:
         graph = self.graph
         for node in graph.nodes:
-            if _is_turn(node):
-                self.turns.setdefault(self.behind[node.output], node)
+            if _is_layout_change(node):
+                self.transposes.setdefault(self.sources[node.output], node)
             elif self.orders.get(node, AS_IS) != AS_IS:
-                self._turned(node, self.orders[node])
+                self._transpose_node(node, self.orders[node])
             else:
                 self.nodes.append(replace(node, operands={
                     name: self.form(value) for name, value in node.operands.items()
@@ -300,32 +302,32 @@ class _Rewriting:
 
     def form(self, value: Value, order: Order = AS_IS) -> Value:
         """A value transposed by ``order``; emits the transpose if there is none yet."""
-        root, total = self.behind.get(value, (value, AS_IS))
+        root, total = self.sources.get(value, (value, AS_IS))
         wanted = composed(total, order) if root.descriptor.rank == 4 else AS_IS
         forms = self.forms.setdefault(root, {AS_IS: root})
         if wanted not in forms:
-            made_as, made = next(iter(forms.items()))
-            back = tuple(made_as.index(axis) for axis in wanted)
-            turn = self.turns.get((root, wanted))
-            emit = Emitter("" if turn is None else turn.label)
+            known, form = next(iter(forms.items()))
+            permutation = tuple(known.index(axis) for axis in wanted)
+            transpose = self.transposes.get((root, wanted))
+            emit = Emitter("" if transpose is None else transpose.label)
             if root.is_constant and root.data is not None:
                 forms[wanted] = emit.constant(root.data.transpose(wanted))
-            elif _keeps_order(root.shape, made_as, wanted):
+            elif _keeps_order(root.shape, known, wanted):
                 shape = [root.shape[axis] for axis in wanted]
-                forms[wanted] = emit.reshape(made, shape)
+                forms[wanted] = emit.reshape(form, shape)
             else:
-                forms[wanted] = emit.transpose(made, permutation=back)
+                forms[wanted] = emit.transpose(form, permutation=permutation)
             self.nodes += emit.nodes
         return forms[wanted]
 
-    def _turned(self, node: Node, order: Order) -> None:
+    def _transpose_node(self, node: Node, order: Order) -> None:
         emit = Emitter()
         operands = {
             name: self._operand(node, name, value, order, emit)
             for name, value in node.operands.items()
         }
-        emit.like(replace(node, operands=operands), **_turned_arguments(node, order))
-        self.nodes += [replace(made, origins=node.origins) for made in emit.nodes]
+        emit.like(replace(node, operands=operands), **_transposed_arguments(node, order))
+        self.nodes += [replace(new, origins=node.origins) for new in emit.nodes]
         for old, new in zip(node.outputs, self.nodes[-1].outputs, strict=True):
             self.forms[old] = {order if old.descriptor.rank == 4 else AS_IS: new}
 
@@ -333,7 +335,7 @@ class _Rewriting:
         self, node: Node, name: str, value: Value, order: Order, emit: Emitter
     ) -> Value:
         whole = self.form(value)
-        if name not in _turned_operands(node):
+        if name not in _layout_operands(node):
             return whole
         if value.descriptor.rank == 4:
             return self.form(value, order)
@@ -358,7 +360,7 @@ def assign_layouts(
     """The graph with each region in the layout that leaves the fewest bytes to transpose; unchanged
     if none gains. Operators named by ``kept`` stay as they are. ``software``: the graph is for a
     software device."""
-    if not any(map(_is_turn, graph.nodes)):
+    if not any(map(_is_layout_change, graph.nodes)):
         return graph
     orders: dict[Node, Order] = {}
     costs = _Costs(graph, software)
@@ -368,7 +370,7 @@ def assign_layouts(
         if wanted is None or cost[wanted] == cost[None]:
             continue
         orders |= {
-            node: order_between(layout, wanted) for node, layout in region.layouts.items()
+            node: permutation_between(layout, wanted) for node, layout in region.layouts.items()
         }
         name = "nhwc" if wanted else "nchw"
         saved = cost[None] - cost[wanted]

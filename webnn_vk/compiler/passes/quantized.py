@@ -20,7 +20,7 @@ from .pipeline import Compilation, Pass
 from .rewrite import Rewrite, apply_rewrites
 
 # Weights with fewer elements are folded: the memory they take does not justify a kernel.
-_LEAST_ELEMENTS = 4096
+_MIN_ELEMENTS = 4096
 
 
 def _weights(rank: int = 2) -> Op:
@@ -28,7 +28,7 @@ def _weights(rank: int = 2) -> Op:
         "dequantize_linear", bind="weights", scale=Constant("scale"), zero_point=Constant("zero"),
         input=Anything("integers", where=lambda v: (
             v.is_constant and v.data_type in WEIGHT_TYPES and len(v.shape) == rank
-            and v.descriptor.size >= _LEAST_ELEMENTS
+            and v.descriptor.size >= _MIN_ELEMENTS
         )),
     )
 
@@ -147,8 +147,8 @@ def _scale_of_blocks(
     if block < 4 or block & (block - 1) or not np.isfinite(scale.data).all():
         return None
     wide = scale.data.astype(np.float32)
-    turned = wide if columns == 0 else wide.T
-    return np.repeat(turned, shape[columns] // turned.shape[0], axis=0)
+    transposed_scale = wide if columns == 0 else wide.T
+    return np.repeat(transposed_scale, shape[columns] // transposed_scale.shape[0], axis=0)
 
 
 def _transposed(integers: Value) -> Value:
