@@ -11,7 +11,7 @@ from .arguments import Double, Number, Operand
 from .lowering import Elementwise
 from .record import Check, Inferred, Like, Limits, operator
 from .special import gelu as numpy_gelu
-from .unary import SIGNED_TYPES, elementwise
+from .unary import SIGNED_TYPES, elementwise, float_function
 
 _FLOAT = Limits(FLOAT_TYPES)
 
@@ -80,13 +80,8 @@ def _(out: MLOperandDescriptor, input: np.ndarray, alpha: float) -> np.ndarray:
     return np.where(input > 0, input, _scalar(input, alpha) * np.expm1(input))
 
 
-gelu = elementwise(
-    "§8.9.23",
-    "gelu",
-    "Gaussian error linear unit: x/2 (1 + erf(x / sqrt 2)).",
-    FLOAT_TYPES,
-    Elementwise("w_gelu({input})", flops=20),
-    numpy_gelu,
+gelu = float_function(
+    "gelu", "Gaussian error linear unit: x/2 (1 + erf(x / sqrt 2)).", numpy_gelu, 20, "§8.9.23"
 )
 
 
@@ -182,21 +177,10 @@ def numpy_sigmoid(x: np.ndarray) -> np.ndarray:
     return np.where(x >= 0, _scalar(x, 1), e) / (1 + e)
 
 
-sigmoid = elementwise(
-    "§8.9.46",
-    "sigmoid",
-    "1 / (e^-x + 1).",
-    FLOAT_TYPES,
-    Elementwise("w_sigmoid({input})", flops=10),
-    numpy_sigmoid,
-)
-softplus = elementwise(
-    "§8.9.49",
-    "softplus",
-    "ln(1 + e^x).",
-    FLOAT_TYPES,
-    Elementwise("w_softplus({input})", flops=20),
-    lambda x: np.maximum(x, _scalar(x, 0)) + np.log1p(np.exp(-np.abs(x))),
+sigmoid = float_function("sigmoid", "1 / (e^-x + 1).", numpy_sigmoid, 10, "§8.9.46")
+softplus = float_function(
+    "softplus", "ln(1 + e^x).",
+    lambda x: np.maximum(x, _scalar(x, 0)) + np.log1p(np.exp(-np.abs(x))), 20, "§8.9.49",
 )
 softsign = elementwise(
     "§8.9.50",
@@ -206,12 +190,5 @@ softsign = elementwise(
     Elementwise("w_div({input}, w_add(1.0, w_abs({input})))", flops=3),
     lambda x: x / (1 + np.abs(x)),
 )
-tanh = elementwise(
-    "§8.9.52",
-    "tanh",
-    "Hyperbolic tangent.",
-    FLOAT_TYPES,
-    Elementwise("w_tanh({input})", flops=10),
-    np.tanh,
-)
+tanh = float_function("tanh", "Hyperbolic tangent.", np.tanh, 10, "§8.9.52")
 

@@ -13,10 +13,10 @@ from .unary import elementwise
 
 
 def _arithmetic(
-    name: str, doc: str, expression: str, reference: Callable[..., np.ndarray], flops: int = 1
+    name: str, doc: str, reference: Callable[..., np.ndarray], flops: int = 1
 ) -> Operator:
     commutes = name in ("add", "mul", "max", "min")
-    lowering = Elementwise(expression, flops=flops, commutes=commutes)
+    lowering = Elementwise(f"w_{name}({{a}}, {{b}})", flops=flops, commutes=commutes)
     return elementwise("§8.9.13", name, doc, ALL_TYPES, lowering, reference, ("a", "b"))
 
 
@@ -50,35 +50,21 @@ def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(negative, units.astype(base.dtype), result)
 
 
-add = _arithmetic("add", "Sum of two operands, element by element.", "w_add({a}, {b})", np.add)
-sub = _arithmetic(
-    "sub", "Difference of two operands, element by element.", "w_sub({a}, {b})", np.subtract
-)
-mul = _arithmetic(
-    "mul", "Product of two operands, element by element.", "w_mul({a}, {b})", np.multiply
-)
+add = _arithmetic("add", "Sum of two operands, element by element.", np.add)
+sub = _arithmetic("sub", "Difference of two operands, element by element.", np.subtract)
+mul = _arithmetic("mul", "Product of two operands, element by element.", np.multiply)
 div = _arithmetic(
     "div",
     "Quotient of two operands, element by element; integers are divided towards zero, by 0 to 0.",
-    "w_div({a}, {b})",
     _divide,
 )
 max_ = _arithmetic(
-    "max",
-    "The larger of two operands, element by element; NaN where either is.",
-    "w_max({a}, {b})",
-    np.maximum,
+    "max", "The larger of two operands, element by element; NaN where either is.", np.maximum
 )
 min_ = _arithmetic(
-    "min",
-    "The smaller of two operands, element by element; NaN where either is.",
-    "w_min({a}, {b})",
-    np.minimum,
+    "min", "The smaller of two operands, element by element; NaN where either is.", np.minimum
 )
 pow_ = _arithmetic(
-    "pow",
-    "``a`` to the power of ``b``, element by element; integers wrap around.",
-    "w_pow({a}, {b})",
-    _power,
+    "pow", "``a`` to the power of ``b``, element by element; integers wrap around.", _power,
     flops=20,
 )

@@ -9,7 +9,7 @@ region and nodes that need a certain layout.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..ir import Emitter, Graph, Node, Value
@@ -351,20 +351,15 @@ class _Rewriting:
         return emit.transpose(whole, permutation=order)
 
 
-def assign_layouts(
-    graph: Graph,
-    kept: frozenset[str] = frozenset(),
-    software: bool = False,
-    applied: Callable[[str], None] = lambda text: None,
-) -> Graph:
+def assign_layouts(graph: Graph, compilation: Compilation) -> Graph:
     """The graph with each region in the layout that leaves the fewest bytes to transpose; unchanged
-    if none gains. Operators named by ``kept`` stay as they are. ``software``: the graph is for a
-    software device."""
+    if none gains. Operators forced to the CPU stay as they are."""
     if not any(map(_is_layout_change, graph.nodes)):
         return graph
+    profile = compilation.profile
     orders: dict[Node, Order] = {}
-    costs = _Costs(graph, software)
-    for region in _Regions(graph, kept):
+    costs = _Costs(graph, profile is not None and profile.is_software)
+    for region in _Regions(graph, compilation.force_cpu):
         cost = {wanted: costs.of(region, wanted) for wanted in (None, 0, 1)}
         wanted = min(cost, key=lambda choice: cost[choice])
         if wanted is None or cost[wanted] == cost[None]:
@@ -374,16 +369,9 @@ def assign_layouts(
         }
         name = "nhwc" if wanted else "nchw"
         saved = cost[None] - cost[wanted]
-        applied(f"{len(region.layouts)} operators as {name}, {saved} bytes not transposed")
+        text = f"{len(region.layouts)} operators as {name}, {saved} bytes not transposed"
+        compilation.notes.add("layout", text)
     return _Rewriting(graph, orders).run() if orders else graph
 
 
-def _run(graph: Graph, compilation: Compilation) -> Graph:
-    profile = compilation.profile
-    return assign_layouts(
-        graph, compilation.force_cpu, profile is not None and profile.is_software,
-        lambda text: compilation.notes.add("layout", text),
-    )
-
-
-LAYOUT = Pass("layout", _run)
+LAYOUT = Pass("layout", assign_layouts)
