@@ -41,6 +41,7 @@ from ..types.data_types import (
     MAX_RANK,
     MLOperandDescriptor,
     broadcast_shapes,
+    broadcastable_to,
     check_dimensions,
 )
 from .arguments import Argument, Operand, Operands
@@ -118,6 +119,15 @@ class Check:
         """``operand`` (if present) has exactly the ``expected`` shape."""
         if operand is not None and operand.shape != tuple(expected):
             self.fail(f"{name} is {operand}; shape {list(expected)} is expected")
+
+    def broadcasts_to(
+        self, name: str, operand: MLOperandDescriptor | None, shape: Sequence[int]
+    ) -> None:
+        """``operand`` (if present) broadcasts to the ``shape``."""
+        if operand is not None and not broadcastable_to(operand.shape, shape):
+            self.fail(
+                f"{name} is {operand}; a shape that broadcasts to {list(shape)} is expected"
+            )
 
     def items(
         self, name: str, given: tuple[Any, ...] | None, default: tuple[Any, ...]
