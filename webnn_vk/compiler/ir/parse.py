@@ -36,7 +36,7 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"|\'[^\'\\]*\'')
 _KEY = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)[ \t]*=")
 _NUMBER = re.compile(r"[+-]?(?:inf|nan(?:\(0x[0-9a-f]+\))?|[0-9][0-9.]*(?:[eE][+-]?[0-9]+)?)")
 _DIMENSION = re.compile(r"[0-9]{1,10}")
-_HELD = re.compile(r"(data|tensor|random)\(([A-Za-z0-9_-]+)\)")
+_STORED = re.compile(r"(data|tensor|random)\(([A-Za-z0-9_-]+)\)")
 
 
 class GraphTextError(ValueError):
@@ -150,7 +150,7 @@ class _Reader:
     """The values, nodes and names of the lines read so far."""
 
     def __init__(self, constants: dict[str, Any]) -> None:
-        self.held = constants
+        self.stored = constants
         self.values: dict[str, Value] = {}
         self.inputs: dict[str, Value] = {}
         self.outputs: dict[str, Value] = {}
@@ -193,21 +193,22 @@ class _Reader:
 
     def _elements(self, line: _Line, descriptor: MLOperandDescriptor) -> Value:
         at = line.at
-        held = _HELD.match(line.text, line.at)
-        if held is not None:
-            line.match(_HELD, "elements")
-            kind, key = held.groups()
+        reference = _STORED.match(line.text, line.at)
+        if reference is not None:
+            line.match(_STORED, "elements")
+            kind, key = reference.groups()
             if kind == "tensor":
-                source = self.held.setdefault(held.group(), TensorStandIn(key))
+                source = self.stored.setdefault(reference.group(), TensorStandIn(key))
                 return Value(descriptor, source=source)
             if kind == "random":
                 return Value(descriptor, data=random_elements(descriptor, key))
-            if key not in self.held:
-                raise line.fail(f"the elements of {held.group()} are not among those given", at)
-            array = np.array(self.held[key])
+            if key not in self.stored:
+                message = f"the elements of {reference.group()} are not among those given"
+                raise line.fail(message, at)
+            array = np.array(self.stored[key])
             if (array.dtype, array.shape) != (descriptor.numpy_dtype, descriptor.shape):
                 raise line.fail(
-                    f"{held.group()} is {array.dtype}{list(array.shape)}, not {descriptor}", at
+                    f"{reference.group()} is {array.dtype}{list(array.shape)}, not {descriptor}", at
                 )
         elif line.accept("["):
             items = line.items("]", lambda: _element(line, descriptor.numpy_dtype))
@@ -307,11 +308,7 @@ class _Reader:
                 at = line.at
                 value = _literal(line)
                 try:
-                    arguments[name] = (
-                        None
-                        if value is None and p.default is None
-                        else p.argument.convert(value, f"{operator.name}: {name}")
-                    )
+                    arguments[name] = p.convert(value, f"{operator.name}: {name}")
                 except TypeError as error:
                     raise line.fail(str(error), at) from None
 
@@ -328,11 +325,7 @@ def _completed(
         if p.name not in (operands if p.is_operand else arguments) and not p.optional:
             raise line.fail(f"{operator.name} needs {p.name}", at)
     return {
-        p.name: arguments[p.name]
-        if p.name in arguments
-        else None
-        if p.default is None
-        else p.argument.convert(p.default, p.name)
+        p.name: arguments[p.name] if p.name in arguments else p.convert(p.default, p.name)
         for p in operator.arguments
     }
 

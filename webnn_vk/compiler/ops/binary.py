@@ -39,12 +39,12 @@ def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.where(root, np.asarray(np.inf, a.dtype), np.power(a, b))
     base, exponent = (np.array(x) for x in np.broadcast_arrays(a, b))
     negative = exponent < 0
-    rest = np.where(negative, np.zeros_like(exponent), exponent)
+    remaining = np.where(negative, np.zeros_like(exponent), exponent)
     result, square = np.ones_like(base), base.copy()
-    while np.any(rest):
-        result = np.where(rest & 1, result * square, result)
+    while np.any(remaining):
+        result = np.where(remaining & 1, result * square, result)
         square = square * square
-        rest = rest >> 1
+        remaining = remaining >> 1
     # 1 / base^n, rounded towards zero.
     units = np.where(np.abs(base.astype(np.int64)) == 1, base ** (exponent & 1), 0)
     return np.where(negative, units.astype(base.dtype), result)

@@ -76,7 +76,7 @@ class Join:
 
 
 @dataclass(frozen=True)
-class OfFamily:
+class PlainKernel:
     """Computed by the kernel family of this name, from the operator's operands and arguments."""
 
     family: str
@@ -187,7 +187,7 @@ class Scatter:
 
 #: Lowerings computed by a kernel family; ``family`` is its name.
 Kernel = (
-    Elementwise | Move | Join | OfFamily | Product | Convolution | Reduce | Pool | Normalize
+    Elementwise | Move | Join | PlainKernel | Product | Convolution | Reduce | Pool | Normalize
     | Gather | Scatter | Attention | IntegerProduct
 )
 Lowering = Kernel | View | Decompose

@@ -18,7 +18,7 @@ from ..types.data_types import (
     cast_number,
 )
 from .arguments import I32, U32, Bool, Enum, Number, Operand, Operands, Shape, U32OrShape
-from .lowering import Join, Move, OfFamily, View
+from .lowering import Join, Move, PlainKernel, View
 from .record import Check, Inferred, Like, Limits, operator
 
 # "valid number of tensors" that concat accepts and split returns.
@@ -133,7 +133,7 @@ def _(out, input, starts, sizes, strides):
     return input[window]
 
 
-def _side_by_side(
+def _adjacent(
     whole: Access, shapes: Sequence[tuple[int, ...]], axis: int
 ) -> list[Access]:
     """Adjacent parts of ``whole`` with these shapes along an axis."""
@@ -168,7 +168,7 @@ def concat(check: Check, inputs: Operands, axis: U32):
     return MLOperandDescriptor(first.data_type, tuple(shape))
 
 
-concat.lowers_to(Join(lambda output, inputs, axis: _side_by_side(output, inputs, axis)))
+concat.lowers_to(Join(lambda output, inputs, axis: _adjacent(output, inputs, axis)))
 
 
 @concat.reference(promotes=False)
@@ -202,7 +202,7 @@ def split(check: Check, input: Operand, splits: U32OrShape, *, axis: U32 = 0):
 
 
 split.lowers_to(
-    Move(lambda input, outputs, splits, axis: _side_by_side(input, outputs, axis))
+    Move(lambda input, outputs, splits, axis: _adjacent(input, outputs, axis))
 )
 
 
@@ -310,7 +310,7 @@ def pad(
     return Inferred.like(input, shape, value=cast_number(value, input.data_type))
 
 
-pad.lowers_to(OfFamily("pad"))
+pad.lowers_to(PlainKernel("pad"))
 
 
 @pad.reference(promotes=False)
@@ -330,7 +330,7 @@ def triangular(check: Check, input: Operand, *, upper: Bool = True, diagonal: I3
     return check.same_as(input)
 
 
-triangular.lowers_to(OfFamily("triangular"))
+triangular.lowers_to(PlainKernel("triangular"))
 
 
 @triangular.reference(promotes=False)

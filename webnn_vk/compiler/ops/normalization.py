@@ -8,7 +8,7 @@ import numpy as np
 
 from ..types.data_types import FLOAT_TYPES, MAX_RANK, MLOperandDescriptor, cast_number
 from .arguments import U32, Double, Enum, Operand, Shape
-from .lowering import Normalize, OfFamily
+from .lowering import Normalize, PlainKernel
 from .record import Check, Inferred, Like, Limits, operator
 
 
@@ -203,7 +203,7 @@ def _(out: Any, input: np.ndarray, axis: int) -> np.ndarray:
     return e
 
 
-batch_normalization.lowers_to(OfFamily("batch_norm"))
+batch_normalization.lowers_to(PlainKernel("batch_norm"))
 instance_normalization.lowers_to(
     Normalize(
         axes=lambda shape, arguments: (2, 3) if arguments["layout"] == "nchw" else (1, 2),
@@ -211,4 +211,4 @@ instance_normalization.lowers_to(
     )
 )
 layer_normalization.lowers_to(Normalize(axes=lambda shape, arguments: arguments["axes"]))
-softmax.lowers_to(OfFamily("softmax"))
+softmax.lowers_to(PlainKernel("softmax"))

@@ -49,7 +49,7 @@ from .lowering import Lowering
 
 #: The most elements of a tensor that is no operand but that an implementation may materialise (a
 #: padded input).
-MAX_LAID_OUT = 2**32
+MAX_MATERIALISED = 2**32
 
 # The specification's operators, and the compiler's own, by name.
 OPERATORS: dict[str, Operator] = {}
@@ -90,6 +90,11 @@ class Parameter:
     @property
     def optional(self) -> bool:
         return self.default is not inspect.Parameter.empty
+
+    def convert(self, value: Any, what: str) -> Any:
+        """The converted value of an argument; None means that an optional one is absent."""
+        absent = value is None and self.default is None
+        return None if absent else self.argument.convert(value, what)
 
 
 @dataclass
@@ -184,14 +189,15 @@ class Check:
                 f"{what} {list(sizes)}: {wrong} is no valid dimension, which is 1 … {MAX_DIMENSION}"
             )
 
-    def laid_out(self, sizes: Sequence[int], others: int, what: str) -> None:
-        """The same for a height and a width, in ``others`` planes: not too many elements for an
-        implementation to materialise."""
+    def materialised(self, sizes: Sequence[int], others: int, what: str) -> None:
+        """A height and a width, in ``others`` planes, are valid dimensions and have few enough
+        elements for an implementation to materialise them."""
         self.dimensions(sizes, what)
         count = math.prod(sizes) * others
-        if count > MAX_LAID_OUT:
+        if count > MAX_MATERIALISED:
             self.fail(
-                f"{what} {list(sizes)}, {others} times: {count} elements; {MAX_LAID_OUT} at most"
+                f"{what} {list(sizes)}, {others} times: {count} elements; "
+                f"{MAX_MATERIALISED} at most"
             )
 
     def output(self, descriptor: MLOperandDescriptor, max_byte_length: int | None) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..types.data_types import ALL_TYPES, DATA_TYPES, FLOAT_TYPES, MAX_RANK, MLOperandDescriptor
 from .arguments import U32, Bool, DataTypeName, Operand, Shape
-from .lowering import OfFamily, Reduce
+from .lowering import PlainKernel, Reduce
 from .record import Check, Inferred, Like, Limits, Operator, operator
 
 # The types that the arithmetic reductions allow: 8-bit integers would overflow soon.
@@ -186,4 +186,4 @@ def _(out: Any, input: np.ndarray, axis: int, exclusive: bool, reversed: bool) -
     return np.moveaxis(sums, -1, axis)
 
 
-cumulative_sum.lowers_to(OfFamily("scan"))
+cumulative_sum.lowers_to(PlainKernel("scan"))

@@ -188,11 +188,11 @@ def _row(value: Value | None, columns: int) -> Value:
 
 
 def _concatenated(values: Sequence[Value], axis: int) -> Value:
-    """Several constants concatenated along an axis."""
+    """Constants concatenated along an axis."""
     parts = [v.data for v in values if v.data is not None]
     shape = list(parts[0].shape)
     shape[axis] = sum(part.shape[axis] for part in parts)
-    # The parts go at once, the whole goes as soon as it is on the device.
+    # The constants concatenated are freed at once, the result as soon as it is on the device.
     data = own_pages(tuple(shape), parts[0].dtype)
     np.concatenate(parts, axis, out=data)
     return derived_constant(data, values, "join", axis)

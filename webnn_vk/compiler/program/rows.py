@@ -3,7 +3,7 @@
 A dataclass is a list of its fields that count in comparisons, in their order; a tuple is a list; a
 mapping is an object. A step or a segment begins with its tag. Bytes are stored elsewhere: a writer
 has ``bytes(data)``, which returns a place for them, and numbers for its ``kernels``; a reader has
-``bytes(place)`` and ``kernel(number)``. What is read is checked: ValueError for another form.
+``bytes(place)`` and ``kernel(number)``. Readers check what they read: ValueError for another form.
 """
 
 from __future__ import annotations

@@ -59,30 +59,31 @@ class _Verifier:
         program, what = self.program, f"slot {number} ({slot.kind})"
         _check(slot.kind in KINDS, f"{what} is of an unknown kind")
         _check(slot.size >= 0 and slot.offset >= 0 and slot.index >= 0, f"{what} is negative")
-        room: int | None = None
+        limit: int | None = None
         match slot.kind:
             case "input" | "output":
                 named = program.inputs if slot.kind == "input" else program.outputs
                 _check(slot.name in named, f"{what}: no tensor is called {slot.name!r}")
-                room = padded(named[slot.name].byte_length)
+                limit = padded(named[slot.name].byte_length)
             case "constant":
                 _check(slot.index < len(program.constants), f"{what}: no constant {slot.index}")
-                room = padded(program.constants[slot.index].byte_length)
+                limit = padded(program.constants[slot.index].byte_length)
             case "packed" | "scratch":
                 _check(slot.index < len(program.setup), f"{what}: no set-up part {slot.index}")
                 part = program.setup[slot.index]
                 if slot.kind == "scratch":
-                    room = part.scratch
+                    limit = part.scratch
                 else:
                     _check(part.target == number, f"{what}: part {slot.index} fills another slot")
             case "arena":
                 _check(slot.index < len(program.arenas), f"{what}: no arena {slot.index}")
-                room = program.arenas[slot.index]
+                limit = program.arenas[slot.index]
             case "host":
-                room = program.host_size
+                limit = program.host_size
             case "params":
-                room = len(program.params)
-        _check(room is None or slot.offset + slot.size <= room, f"{what} leaves its {room} bytes")
+                limit = len(program.params)
+        fits = limit is None or slot.offset + slot.size <= limit
+        _check(fits, f"{what} leaves its {limit} bytes")
 
     def _part(self, number: int, part: SetupPart) -> None:
         what = f"set-up part {number}"
@@ -98,12 +99,12 @@ class _Verifier:
                 continue
             for place, _, write in step.accesses():
                 slot = self.program.slots[place.slot]
-                mine = (
+                own = (
                     place.slot == part.target
                     or (slot.kind == "scratch" and slot.index == number)
                     or (slot.kind == "constant" and slot.index == part.constant and not write)
                 )
-                _check(mine, f"{what} uses slot {place.slot}, which is not its own")
+                _check(own, f"{what} uses slot {place.slot}, which is not its own")
 
     def _step(self, step: object, on_host: bool) -> None:
         match step:
