@@ -96,12 +96,15 @@ def _row(
 ) -> Form:
     """A list of items of these types, from which ``make`` makes the value."""
     forms = [form_of(kind) for kind in kinds]
+    types = [*kinds] if {*kinds} <= {int, str} else None
 
     def write(writer: Any, value: Any) -> list[Any]:
         return [form.write(writer, item)
                 for form, item in zip(forms, items_of(value), strict=True)]
 
     def read(reader: Any, data: Any) -> Any:
+        if type(data) is list and [*map(type, data)] == types:  # most rows, at once
+            return make(*data)
         if len(checked(data, list)) != len(forms):
             raise ValueError(f"{data!r} has not {len(forms)} items")
         return make(*[form.read(reader, item) for form, item in zip(forms, data, strict=True)])
