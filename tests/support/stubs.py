@@ -131,6 +131,10 @@ class MLTensorDescriptorDict(MLOperandDescriptorDict, total=False):
     readable: bool
     writable: bool
     importable_to_web_gpu: bool
+
+
+class _OperatorOptions(TypedDict, total=False):
+    label: str
 '''
 
 
@@ -139,15 +143,20 @@ def _options_name(record: Operator) -> str:
     return f"ML{''.join(word.capitalize() for word in record.name.split('_'))}Options"
 
 
-def options(record: Operator) -> str:
-    """The options of an operator, for `**` in a call."""
-    parameters = inspect.signature(getattr(MLGraphBuilder, record.name)).parameters.values()
-    members = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
-    lines = "".join(
-        f"    {p.name}: {str(p.annotation).replace(chr(39), chr(34))}\n" for p in members
-    )
-    name = _options_name(record)
-    return f'\n\nclass {name}(TypedDict, total=False):\n    """Of `{record.name}`."""\n\n{lines}'
+def options(records: list[Operator]) -> str:
+    """The options of each operator, for `**` in a call. Equal options are listed once."""
+    text, known = "", {"": "_OperatorOptions"}
+    for record in records:
+        parameters = inspect.signature(getattr(MLGraphBuilder, record.name)).parameters.values()
+        members = "".join(
+            f"    {p.name}: {str(p.annotation).replace(chr(39), chr(34))}\n"
+            for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "label"
+        )
+        name, base = _options_name(record), known.get(members, "_OperatorOptions")
+        body = f"\n{members}" if members not in known else ""
+        known.setdefault(members, name)
+        text += f'\n\nclass {name}({base}, total=False):\n    """Of `{record.name}`."""\n{body}'
+    return text
 
 
 def typing_module() -> str:
@@ -155,7 +164,7 @@ def typing_module() -> str:
     names = ["DataTypeLike", "MLOperandDataType", "MLOperandDescriptorDict", "MLPowerPreference",
              "MLTensorDescriptorDict", *map(_options_name, records)]
     listed = "".join(f'    "{name}",\n' for name in sorted(names))
-    return f"{TYPING}{''.join(map(options, records))}\n\n__all__ = [\n{listed}]\n"
+    return f"{TYPING}{options(records)}\n\n__all__ = [\n{listed}]\n"
 
 
 def _for_checkers(item: ast.stmt) -> list[ast.stmt]:

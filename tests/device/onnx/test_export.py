@@ -17,7 +17,8 @@ from tests.support.drivers import require_vulkan
 from tests.support.loading import set_up
 from webnn_vk import MLGraphBuilder, OperationError, webnn_file
 from webnn_vk.api.ml_graph import executable_of
-from webnn_vk.compiler.program import Constants, HostArray
+from webnn_vk.compiler.program import Constants
+from webnn_vk.compiler.program.constants import HostArray
 from webnn_vk.compiler.program.serial import TEXT, load, save
 
 

@@ -20,9 +20,8 @@ from webnn_vk.compiler.program import (
     Program,
     Range,
     ReportLine,
-    Slot,
 )
-from webnn_vk.compiler.program.program import CpuTensor
+from webnn_vk.compiler.program.program import CpuTensor, Slot
 from webnn_vk.profiler import Roofline
 from webnn_vk.profiler.collect import BatchTimes, Run
 from webnn_vk.profiler.report import GraphMemory, MemoryBlock, Recorded, Slice, report_of, title_of

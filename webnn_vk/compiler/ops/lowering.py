@@ -76,17 +76,10 @@ class Join:
 
 
 @dataclass(frozen=True)
-class Pad:
-    """The input with a border (arguments of `pad`)."""
+class PlainKernel:
+    """Computed by the kernel family of this name, from the operator's operands and arguments."""
 
-    family: ClassVar[str] = "pad"
-
-
-@dataclass(frozen=True)
-class Triangular:
-    """Matrices masked by a diagonal (arguments of `triangular`)."""
-
-    family: ClassVar[str] = "triangular"
+    family: str
 
 
 @dataclass(frozen=True)
@@ -163,20 +156,6 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Scan:
-    """Running sums along ``axis``."""
-
-    family: ClassVar[str] = "scan"
-
-
-@dataclass(frozen=True)
-class Softmax:
-    """Exponentials along ``axis`` divided by their sum."""
-
-    family: ClassVar[str] = "softmax"
-
-
-@dataclass(frozen=True)
 class Normalize:
     """Rows normalised to mean 0 and variance 1, times ``scale``, plus ``bias``. ``axes(shape,
     arguments)`` returns the dimensions of a row, in the order of the dimensions of scale and bias;
@@ -187,20 +166,6 @@ class Normalize:
     channel: Callable[[tuple[int, ...], Mapping[str, Any]], int] | None = None
     centred: bool = True
     family: ClassVar[str] = "norm"
-
-
-@dataclass(frozen=True)
-class BatchNormalize:
-    """Mean and variance are operands with an element for each channel of dimension ``axis``."""
-
-    family: ClassVar[str] = "batch_norm"
-
-
-@dataclass(frozen=True)
-class Resample:
-    """Two dimensions resampled (arguments of `resample2d`)."""
-
-    family: ClassVar[str] = "resample"
 
 
 @dataclass(frozen=True)
@@ -222,8 +187,7 @@ class Scatter:
 
 #: Lowerings computed by a kernel family; ``family`` is its name.
 Kernel = (
-    Elementwise | Move | Join | Pad | Triangular | Product | Convolution | Reduce | Pool | Scan
-    | Softmax | Normalize | BatchNormalize | Resample | Gather | Scatter | Attention
-    | IntegerProduct
+    Elementwise | Move | Join | PlainKernel | Product | Convolution | Reduce | Pool | Normalize
+    | Gather | Scatter | Attention | IntegerProduct
 )
 Lowering = Kernel | View | Decompose

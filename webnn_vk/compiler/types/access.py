@@ -158,10 +158,10 @@ def compose(outer: Access, inner: Access) -> Access | None:
     steps = strides(dims)
     # The position of outer's first element, and the extent of outer in each dimension of inner.
     start = []
-    rest = outer.offset
+    remainder = outer.offset
     for step, size in zip(steps, dims, strict=True):
-        start.append(rest // step % size)
-        rest %= step
+        start.append(remainder // step % size)
+        remainder %= step
     if outer.offset < 0 or outer.offset >= math.prod(dims):
         return None
     low, high = [0] * len(dims), [0] * len(dims)
@@ -172,8 +172,8 @@ def compose(outer: Access, inner: Access) -> Access | None:
             continue
         reach = None
         for axis, (step, extent) in enumerate(zip(steps, dims, strict=True)):
-            count, rest = divmod(abs(stride), step)
-            if rest == 0 and count * (size - 1) < extent:
+            count, remainder = divmod(abs(stride), step)
+            if remainder == 0 and count * (size - 1) < extent:
                 reach = axis, count if stride > 0 else -count
                 break
         if reach is None:

@@ -16,7 +16,8 @@ from webnn_vk.compiler.kernels import catalogue
 from webnn_vk.compiler.ops import ALL_OPERATORS, COMPILER_OPERATORS, OPERATORS
 from webnn_vk.compiler.ops.arguments import Operand
 from webnn_vk.compiler.ops.record import Like, Limits, compiler_operator, operator
-from webnn_vk.compiler.passes import Op, apply_rewrites, rewrite
+from webnn_vk.compiler.passes.patterns import Op
+from webnn_vk.compiler.passes.rewrite import apply_rewrites, rewrite
 from webnn_vk.compiler.program import Target, compile_program
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES
 from webnn_vk.runtime import CpuDevice

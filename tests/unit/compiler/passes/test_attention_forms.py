@@ -104,7 +104,7 @@ def test_a_large_mask_that_is_not_folded_is_looked_into():
 
 def test_it_is_for_every_device_but_those_of_software():
     names = ("adreno_minimum", "amd_rdna3", "intel_arc", "nvidia_h200", "llvmpipe")
-    taken = {name for name in names if takes_attention(stored_profile(name))}
+    taken = {name for name in names if takes_attention(Compilation(stored_profile(name)))}
     assert {"amd_rdna3", "intel_arc", "nvidia_h200"} <= taken and "llvmpipe" not in taken
 
 

@@ -10,14 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
+from tests.support.profiles import stored_profile
 from webnn_vk.compiler.ir import Emitter, Graph, Value, parse
-from webnn_vk.compiler.passes import (
-    LAYOUT,
-    Compilation,
-    assign_layouts,
-    remove_dead_code,
-    run_passes,
-)
+from webnn_vk.compiler.passes import LAYOUT, Compilation, remove_dead_code, run_passes
 
 HEAD = """
 input %x: float32[2, 6, 5, 4]
@@ -30,10 +25,17 @@ constant %deep: float32[1, 3, 3, 6] = random(d)
 LAST, FIRST = "(0, 2, 3, 1)", "(0, 3, 1, 2)"
 
 
+def assigned(
+    graph: Graph, kept: frozenset[str] = frozenset(), software: bool = False
+) -> Graph:
+    profile = stored_profile("llvmpipe") if software else None
+    return LAYOUT.run(graph, Compilation(profile, force_cpu=kept))
+
+
 def laid_out(text: str, **settings: bool) -> tuple[Graph, list[str]]:
     """The graph after the pass, which computes the same, and the names of its operators."""
     graph = parse(HEAD + text)
-    done = remove_dead_code(assign_layouts(graph, **settings))
+    done = remove_dead_code(assigned(graph, **settings))
     assert_same_results(graph, done)
     return done, [node.operator.name for node in done.nodes]
 
@@ -88,7 +90,7 @@ output y = %h
 ])
 def test_what_is_transposed_once_anyway_stays_as_it_is(body, expected):
     graph = parse(HEAD + "%a = conv2d(%x, %first)\n" + body + "\noutput y = %y")
-    done = assign_layouts(graph)
+    done = assigned(graph)
     # The larger tensor is the input: transposing it instead would win nothing.
     assert done is graph
     assert [node.operator.name for node in done.nodes] == expected
@@ -151,7 +153,7 @@ constant %pos: float32[4] = [1, 2, 3, 4]
 %y = transpose(%d, permutation={LAST})
 output y = %y
 """)
-    done = remove_dead_code(assign_layouts(graph))
+    done = remove_dead_code(assigned(graph))
     assert_same_results(graph, done)
     rank4 = [n for n in done.nodes if n.operator.name == "transpose" and n.output.shape != (5, 6)]
     assert not rank4
@@ -191,7 +193,7 @@ constant %w: float32[4, 4, 3, 3] = random(w)
 output y = %r
 """
     graph = parse(text)
-    assert assign_layouts(graph) is graph
+    assert assigned(graph) is graph
 
 
 def test_single_channels_last_are_dear_on_software():
@@ -214,7 +216,7 @@ def test_operators_that_are_kept_end_a_region():
 %y = transpose(%b, permutation={LAST})
 output y = %y
 """)
-    assert assign_layouts(graph, frozenset({"relu"})) is graph
+    assert assigned(graph, frozenset({"relu"})) is graph
     compilation = Compilation(verify=True)
     done = run_passes([LAYOUT], graph, compilation, remove_dead_code)
     assert [node.operator.name for node in done.nodes] == ["relu"]
@@ -282,7 +284,7 @@ def moved_bytes(graph: Graph) -> int:
 @settings(deadline=None)
 @given(regions(), st.booleans())
 def test_random_regions_keep_their_meaning(graph, software):
-    done = remove_dead_code(assign_layouts(graph, software=software))
+    done = remove_dead_code(assigned(graph, software=software))
     assert_same_results(graph, done)
     if not any(node.operator.name in ("concat", "conv2d") for node in graph.nodes):
         assert moved_bytes(done) <= moved_bytes(remove_dead_code(graph))

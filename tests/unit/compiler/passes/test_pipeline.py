@@ -19,12 +19,12 @@ from webnn_vk.compiler.passes import (
     ORDER,
     Compilation,
     Dump,
-    Notes,
     Pass,
     check_skipped,
     remove_dead_code,
     run_passes,
 )
+from webnn_vk.compiler.passes.pipeline import Notes
 from webnn_vk.compiler.program import Target, check_skip, compile_program
 from webnn_vk.support.settings import verify_passes
 

@@ -9,19 +9,9 @@ from hypothesis import strategies as st
 
 from tests.support.graphs import assert_text, evaluate, graph_input, graph_of
 from webnn_vk.compiler.ir import Emitter, Graph, Value, parse
-from webnn_vk.compiler.passes import (
-    Anything,
-    Compilation,
-    Constant,
-    Maybe,
-    Op,
-    apply_rewrites,
-    remove_dead_code,
-    rewrite,
-    rewrite_pass,
-    run_passes,
-)
-from webnn_vk.compiler.passes.rewrite import Substitution
+from webnn_vk.compiler.passes import Compilation, remove_dead_code, run_passes
+from webnn_vk.compiler.passes.patterns import Anything, Constant, Maybe, Op
+from webnn_vk.compiler.passes.rewrite import Substitution, apply_rewrites, rewrite, rewrite_pass
 
 HEAD = "input %a: float32[2, 2]\ninput %b: float32[2, 2]\n"
 

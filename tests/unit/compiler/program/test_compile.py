@@ -5,7 +5,6 @@ from tests.support.graphs import graph_input, graph_of
 from tests.support.profiles import stored_profile
 from webnn_vk.compiler.ir import Emitter, Node
 from webnn_vk.compiler.program import (
-    BarrierStep,
     CopyStep,
     DeviceSegment,
     DispatchStep,
@@ -13,6 +12,7 @@ from webnn_vk.compiler.program import (
     Target,
     compile_program,
 )
+from webnn_vk.compiler.program.program import BarrierStep
 
 
 def chain(*operators: str):

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webnn_vk.compiler.program import Slot
 from webnn_vk.compiler.program.memory import plan_memory, stack_scratch
+from webnn_vk.compiler.program.program import Slot
 
 LIMIT = 4096
 

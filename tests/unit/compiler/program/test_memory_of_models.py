@@ -1,4 +1,4 @@
-"""Memory that whole models need: intermediates near what lives at one time, weights once."""
+"""Memory that whole models need: intermediates near what lifetimes at one time, weights once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support import models
 from tests.support.profiles import stored_profile
 from webnn_vk import MLGraphBuilder, Settings
 from webnn_vk.compiler.program import Program, Target, compile_program
-from webnn_vk.compiler.program.arena import Life, liveness_bound
+from webnn_vk.compiler.program.arena import Lifetime, liveness_bound
 from webnn_vk.compiler.program.program import BarrierStep
 
 
@@ -50,7 +50,7 @@ def least_arena(program: Program) -> int:
                 if program.slots[place.slot].kind == "arena":
                     first, _ = times.get(place.slot, (now, now))
                     times[place.slot] = (first, now)
-    return liveness_bound([Life(program.slots[n].size, *life) for n, life in times.items()])
+    return liveness_bound([Lifetime(program.slots[n].size, *life) for n, life in times.items()])
 
 
 @pytest.mark.parametrize("profile", ("llvmpipe", "nvidia_h200"))
