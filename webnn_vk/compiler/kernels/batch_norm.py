@@ -16,7 +16,7 @@ from .dispatch import Dispatch, Scratch
 from .epilogue import Epilogue, build, nothing
 from .expression import used_features
 from .family import Family
-from .indexing import Positions
+from .indexing import Positions, of_positions
 from .multi_binding import Bound, bound, dispatch, unread
 from .node import KernelNode
 from .schedule import Schedule
@@ -49,11 +49,9 @@ class BatchNorm(Family):
         ]
         epilogue = build(node)
         spec = _batch_spec(_buffers(operands), epilogue, profile.features)
-        work = indexing.work(problem, schedule)
-        size, groups = rows.launch(work.invocations, 1, profile)
-        apply = dispatch(
-            node, spec, operands, epilogue, groups, work.params, {"LX": size} | work.constants,
-            profile, kernel="norm", variant="batch", flops=3 * x.size,
+        apply = of_positions(
+            node, spec, operands, epilogue, problem, schedule, profile, kernel="norm",
+            variant="batch", flops=3 * x.size,
         )
         return [_factors(node, factors, problem.middle, profile), apply]
 
@@ -114,8 +112,6 @@ def _factors_spec(buffers: tuple[Buffer, ...], features: frozenset[str]) -> Kern
 def _batch_spec(
     buffers: tuple[Buffer, ...], epilogue: Epilogue, features: frozenset[str]
 ) -> KernelSpec:
-    buffers += epilogue.buffers
-    return KernelSpec(
-        "batch_norm.comp.j2", buffers, indexing.PARAMS + epilogue.params, indexing.CONSTANTS,
-        options=epilogue.options, features=used_features(features, buffers, epilogue.int64),
+    return epilogue.spec(
+        "batch_norm.comp.j2", buffers, indexing.PARAMS, features, indexing.CONSTANTS
     )

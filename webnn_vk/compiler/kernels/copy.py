@@ -23,20 +23,6 @@ from .node import KernelNode
 from .schedule import Schedule
 from .strided_copy import Box
 
-#: Dimensions of the boxes that kernels exist for. tile makes two of each of 8 dimensions.
-RANKS = (1, 2, 3, 4, 6, 16)
-
-
-@functools.cache
-def strided_spec(width: int, rank: int, features: frozenset[str]) -> KernelSpec:
-    """Copy between strided boxes of ``rank`` dimensions, elements ``width`` bytes wide."""
-    return strided_copy.box_spec(
-        width, features, "strided", rank,
-        *(Param(name, count=rank) for name in strided_copy.PARAMS),
-        Param("src_offset"), Param("dst_offset"), Param("count"),
-    )
-
-
 #: Elements along each side of a tile, and rows of them that a workgroup moves at once.
 TILE, _ROWS = 32, 8
 _TRANSPOSE_PARAMS = (
@@ -99,9 +85,7 @@ class Copy(Family):
         ]
 
     def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
-        for width in raw_copy.WIDTHS:
-            for rank in RANKS:
-                yield strided_spec(width, rank, features)
+        yield from strided_copy.box_specs(features, "strided")
         yield transpose_spec()
 
 
@@ -162,9 +146,9 @@ def move(
         box = replace(box, shape=(ceil_divide(whole * size, 16) * (16 // size),))
     return [
         _transposed(source, target, part, profile) if tiled and width == 4 and _turns(part)
-        else _strided(source, target, width, part, profile)
+        else strided_copy.box_dispatch(source, target, width, part, profile)
         for width, wide in [strided_copy.widened(box, size)]
-        for part in strided_copy.halved(source, target, width, wide, profile)
+        for part in strided_copy.blocks_of(source, target, width, wide, profile)
     ]
 
 
@@ -190,12 +174,3 @@ def _transposed(
         transpose_spec(), bindings, grid(groups, profile), params, {"LX": TILE, "LY": _ROWS},
         kernel="transpose", variant=f"{TILE}x{TILE} 32 bit", bytes=8 * numbers["count"],
     )
-
-
-def _strided(
-    source: Value, target: Value, width: int, box: Box, profile: DeviceProfile
-) -> Dispatch:
-    bindings, offsets = strided_copy.bound_box(source, target, width, box, profile)
-    rank, numbers = strided_copy.box_numbers(box, RANKS)
-    spec = strided_spec(width, rank, profile.features)
-    return strided_copy.box_dispatch(spec, bindings, numbers | offsets, width, profile)

@@ -25,6 +25,7 @@ from .dispatch import Dispatch, grid, workgroup
 from .expression import reciprocal
 from .family import Family
 from .node import KernelNode
+from .parts import bind_range, ranges
 from .schedule import Schedule
 
 _FORMS = ("axis", "elements", "nd")
@@ -130,11 +131,11 @@ class GatherFamily(Family):
         index_size = raw_copy.item_size(indices)
         spec = gather_spec(p.width, p.form, p.index_type, profile.features)
         dispatches = []
-        for out in raw_copy.ranges(p.count, p.width, profile):
-            for read in raw_copy.ranges(p.indices, index_size, profile, per_row):
-                for part in raw_copy.ranges(p.sources, p.width, profile):
+        for out in ranges(p.count, p.width, profile):
+            for read in ranges(p.indices, index_size, profile, per_row):
+                for part in ranges(p.sources, p.width, profile):
                     bindings = tuple(
-                        raw_copy.bind_range(value, span, size)
+                        bind_range(value, profile, span, size)
                         for value, span, size in (
                             (source, part, p.width), (indices, read, index_size),
                             (target, out, p.width),

@@ -6,15 +6,12 @@ move as one wider element, and NaNs keep their payload because no float is ever 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from webnn_vk.codegen.spec import Buffer
-from webnn_vk.driver.device_profile import DeviceProfile
-from webnn_vk.support.integers import padded
 
 from ..ir import Value
 from ..types.data_types import DATA_TYPES
-from .dispatch import Binding
 
 #: Widths of an element in bytes.
 WIDTHS = (1, 2, 4, 8, 16)
@@ -49,48 +46,3 @@ def widest(size: int, numbers: Iterable[int]) -> int:
         for width in reversed(WIDTHS)
         if width % size == 0 and all(n % (width // size) == 0 for n in numbers)
     )
-
-
-def bind(value: Value, profile: DeviceProfile, start: int, end: int) -> tuple[Binding, int]:
-    """A binding with the bytes start … end of the value, and the byte it begins at. It is as small
-    as alignment allows, since dispatches that write different ranges need no barrier in between;
-    all of the value where the driver binds at no offset."""
-    whole = padded(value.descriptor.byte_length)
-    if profile.whole_bindings:
-        return Binding(value), 0
-    first = start - start % alignment(profile)
-    size = min(padded(end - first), whole - first)
-    return Binding(value) if size == whole else Binding(value, first, size), first
-
-
-def alignment(profile: DeviceProfile) -> int:
-    """The alignment of a binding's offset in bytes."""
-    return max(16, profile.min_storage_buffer_offset_alignment)
-
-
-def fits(value: Value, profile: DeviceProfile, start: int, end: int) -> bool:
-    """Whether one binding can hold the bytes start … end of the value."""
-    binding, first = bind(value, profile, start, end)
-    size = padded(value.descriptor.byte_length) if binding.size is None else padded(end - first)
-    return size <= profile.max_storage_buffer_range
-
-
-def bind_range(value: Value, part: range, size: int) -> Binding:
-    """A binding with just those items of ``size`` bytes of the value."""
-    whole = padded(value.descriptor.byte_length)
-    first = part.start * size
-    end = min(padded(part.stop * size), whole)
-    return Binding(value) if (first, end) == (0, whole) else Binding(value, first, end - first)
-
-
-def ranges(count: int, size: int, profile: DeviceProfile, multiple: int = 1) -> Iterator[range]:
-    """``count`` items of ``size`` bytes, divided into ranges that fit in one binding. Each range
-    begins at a multiple of ``multiple`` items and of the alignment of bindings."""
-    limit = profile.max_storage_buffer_range
-    if padded(count * size) <= limit:
-        yield range(count)
-        return
-    step = multiple * alignment(profile)
-    step *= max(1, limit // (step * size))
-    for first in range(0, count, step):
-        yield range(first, min(first + step, count))

@@ -20,6 +20,7 @@ from .dispatch import Binding, Dispatch, Scratch, grid, workgroup
 from .family import Family
 from .gather import place_numbers, place_params
 from .node import KernelNode
+from .parts import bind_range, ranges
 from .schedule import Schedule
 
 _FORMS = ("elements", "nd")
@@ -100,7 +101,7 @@ class ScatterFamily(Family):
         # Ranges are bounded so that the words of their places, cut ones included, fit a binding
         # too.
         per_element = max(p.width, 4 if p.run == 1 else 4 // p.run + 1)
-        outs = list(raw_copy.ranges(p.count, per_element, profile))
+        outs = list(ranges(p.count, per_element, profile))
         places = [range(out.start // p.run, (out.stop - 1) // p.run + 1) for out in outs]
         slots = Scratch(4 * max(map(len, places)))
         dispatches = []
@@ -137,10 +138,10 @@ def _claims(
     per_update = numbers.get("coordinates", 1)
     size = raw_copy.item_size(indices) * per_update
     invocations = workgroup(profile)
-    for part in raw_copy.ranges(indices.descriptor.size // per_update, size, profile):
+    for part in ranges(indices.descriptor.size // per_update, size, profile):
         yield Dispatch(
             claim_spec(form, indices.data_type),
-            (raw_copy.bind_range(indices, part, size), Binding(slots)),
+            (bind_range(indices, profile, part, size), Binding(slots)),
             grid(ceil_divide(len(part), invocations), profile),
             numbers | {
                 "first": part.start, "count": len(part),
@@ -161,14 +162,14 @@ def _selects(
     )
     scale = width // raw_copy.item_size(target)
     invocations = workgroup(profile)
-    for part in raw_copy.ranges(updates.descriptor.size // scale, width, profile):
+    for part in ranges(updates.descriptor.size // scale, width, profile):
         yield Dispatch(
             select_spec(width, profile.features),
             (
-                raw_copy.bind_range(source, out, width),
-                raw_copy.bind_range(updates, part, width),
+                bind_range(source, profile, out, width),
+                bind_range(updates, profile, part, width),
                 Binding(slots),
-                raw_copy.bind_range(target, out, width),
+                bind_range(target, profile, out, width),
             ),
             grid(ceil_divide(len(out), invocations), profile),
             {

@@ -1,27 +1,33 @@
 """Strided boxes of elements, which copies and padding move from one tensor to another.
 
 Dimensions are merged where strides allow it, and contiguous runs move as elements of up to 16
-bytes. Where a tensor exceeds the device's binding limit, its box is halved until what each part
-reads and writes fits in a binding.
+bytes. Where a tensor exceeds the device's binding limit, its box is copied in blocks (``parts``).
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from operator import mul, sub
 
 from webnn_vk.codegen.spec import KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
-from webnn_vk.support.integers import ceil_divide
+from webnn_vk.support.integers import ceil_divide, padded
 
 from ..ir import Value
-from ..types.access import collapse
+from ..types.access import collapse, span
 from . import raw_copy
 from .dispatch import Binding, Dispatch, grid, workgroup
 from .expression import reciprocal
+from .parts import Reach, bind, block_shape, blocks
 
-PARAMS = ("dims", "reciprocals", "src_strides", "dst_strides")
+_PADDED = (2, 3, 4, 8)
+#: Dimensions of the boxes that kernels exist for, by mode. tile makes two of each of 8 dimensions.
+RANKS = {
+    "strided": (1, 2, 3, 4, 6, 16), "constant": _PADDED, "edge": _PADDED, "reflection": _PADDED
+}
 
 
 @dataclass(frozen=True)
@@ -42,51 +48,33 @@ class Box:
     def src_span(self) -> tuple[int, int]:
         """The range of elements read, in the source: first, and last + 1."""
         if self.mode == "strided":
-            return _span(self.shape, self.src_strides, self.src_offset)
+            return span(self.shape, self.src_strides, self.src_offset)
         low = high = self.src_offset
         for n, stride, begin, size in zip(
             self.shape, self.src_strides, self.begin, self.size, strict=True
         ):
             first, last = _source_range(self.mode, -begin, n - 1 - begin, size)
-            if first > last:
-                return self.src_offset, self.src_offset
             low, high = low + first * stride, high + last * stride
         return low, high + 1
 
     def dst_span(self) -> tuple[int, int]:
         """The range of elements written, in the destination: first, and last + 1."""
-        return _span(self.shape, self.dst_strides, self.dst_offset)
+        return span(self.shape, self.dst_strides, self.dst_offset)
 
-    def halves(self, axis: int) -> tuple[Box, Box]:
-        """The box cut in two along a dimension."""
-        first = self.shape[axis] // 2
-        low = replace(self, shape=_with(self.shape, axis, first))
-        high = replace(
-            self,
-            shape=_with(self.shape, axis, self.shape[axis] - first),
-            dst_offset=self.dst_offset + first * self.dst_strides[axis],
-        )
+    def block(self, start: tuple[int, ...], shape: tuple[int, ...]) -> Box:
+        """The block of ``shape`` elements from the coordinates ``start`` on."""
+        dst_offset = self.dst_offset + sum(map(mul, start, self.dst_strides))
+        block = replace(self, shape=shape, dst_offset=dst_offset)
         if self.mode == "strided":
-            offset = self.src_offset + first * self.src_strides[axis]
-            return low, replace(high, src_offset=offset)
-        return low, replace(high, begin=_with(self.begin, axis, self.begin[axis] - first))
-
-
-def _with(numbers: tuple[int, ...], axis: int, number: int) -> tuple[int, ...]:
-    return (*numbers[:axis], number, *numbers[axis + 1 :])
-
-
-def _span(shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> tuple[int, int]:
-    ends = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
-    return offset + sum(min(0, e) for e in ends), offset + sum(max(0, e) for e in ends) + 1
+            src_offset = self.src_offset + sum(map(mul, start, self.src_strides))
+            return replace(block, src_offset=src_offset)
+        return replace(block, begin=tuple(map(sub, self.begin, start)))
 
 
 def _source_range(mode: str, first: int, last: int, size: int) -> tuple[int, int]:
-    """Source coordinates that padded ones first … last lead to; (1, 0) where there are none."""
-    if mode == "constant":
-        first, last = max(first, 0), min(last, size - 1)
-        return (first, last) if first <= last else (1, 0)
-    if mode == "edge":
+    """Source coordinates that padded ones first … last lead to. With a constant there may be none;
+    the nearest one is taken then."""
+    if mode != "reflection":
         return min(max(first, 0), size - 1), min(max(last, 0), size - 1)
     # Mirrored: an end inside the source is one of the range's, else the mirrored coordinates are.
     turned = [_mirror(x, size) for x in (first, last)]
@@ -100,16 +88,39 @@ def _mirror(x: int, size: int) -> int:
     return 2 * (size - 1) - x if x >= size else x
 
 
-def box_spec(
-    width: int, features: frozenset[str], mode: str, rank: int, *params: Param
+def copy_spec(
+    width: int, features: frozenset[str], mode: str, rank: int, params: Iterable[Param]
 ) -> KernelSpec:
+    """The template that copies, elements ``width`` bytes wide."""
     return KernelSpec(
         "copy.comp.j2",
         (raw_copy.buffer("src", width), raw_copy.buffer("dst", width, "w")),
-        params,
+        tuple(params),
         options=(("mode", mode), ("rank", rank)),
         features=raw_copy.storage_features(width, features),
     )
+
+
+@functools.cache
+def box_spec(width: int, features: frozenset[str], mode: str, rank: int) -> KernelSpec:
+    """Copy between boxes of ``rank`` dimensions."""
+    params = [
+        Param(name, count=rank) for name in ("dims", "reciprocals", "src_strides", "dst_strides")
+    ]
+    if mode != "strided":
+        params += [Param("begin", "int", rank), Param("size", count=rank)]
+    params += map(Param, ("src_offset", "dst_offset", "count"))
+    if mode == "constant":
+        params.append(Param("value", count=4))
+    return copy_spec(width, features, mode, rank, params)
+
+
+def box_specs(features: frozenset[str], *modes: str) -> Iterator[KernelSpec]:
+    """Every kernel of these modes."""
+    for width in raw_copy.WIDTHS:
+        for mode in modes:
+            for rank in RANKS[mode]:
+                yield box_spec(width, features, mode, rank)
 
 
 def widened(box: Box, size: int) -> tuple[int, Box]:
@@ -145,29 +156,21 @@ def widened(box: Box, size: int) -> tuple[int, Box]:
     return width, box
 
 
-def halved(
+def blocks_of(
     source: Value, target: Value, width: int, box: Box, profile: DeviceProfile
 ) -> Iterator[Box]:
-    """The box, halved until what each part reads and writes fits a binding."""
-    ends = (
-        (source, box.src_strides, box.src_span()),
-        (target, box.dst_strides, box.dst_span()),
-    )
-    too_long = [
-        strides
-        for value, strides, (first, last) in ends
-        if not raw_copy.fits(value, profile, first * width, last * width)
+    """The box in blocks of which each reads and writes what a binding holds."""
+    # Padding reads the source from any element on.
+    src_start = box.src_offset if box.mode == "strided" else 1
+    reaches = [
+        Reach(strides, width, start)
+        for value, strides, start in (
+            (source, box.src_strides, src_start), (target, box.dst_strides, box.dst_offset)
+        )
+        if padded(value.descriptor.byte_length) > profile.max_storage_buffer_range
     ]
-    if not too_long:
-        yield box
-        return
-    # Halving the dimension that spans most of what is too long shrinks it fastest.
-    spans = [
-        max(abs(strides[axis]) for strides in too_long) * n if n > 1 else 0
-        for axis, n in enumerate(box.shape)
-    ]
-    for part in box.halves(spans.index(max(spans))):
-        yield from halved(source, target, width, part, profile)
+    for start, shape in blocks(box.shape, block_shape(box.shape, reaches, profile)):
+        yield box.block(start, shape)
 
 
 def bound_box(
@@ -175,8 +178,8 @@ def bound_box(
 ) -> tuple[tuple[Binding, Binding], dict[str, int]]:
     """Bindings for a box, and its offsets from where they begin."""
     (first, last), (low, high) = box.src_span(), box.dst_span()
-    src, src_base = raw_copy.bind(source, profile, first * width, last * width)
-    dst, dst_base = raw_copy.bind(target, profile, low * width, high * width)
+    src, src_base = bind(source, profile, first * width, last * width)
+    dst, dst_base = bind(target, profile, low * width, high * width)
     return (src, dst), {
         "src_offset": (box.src_offset - src_base // width) % 2**32,
         "dst_offset": box.dst_offset - dst_base // width,
@@ -184,10 +187,14 @@ def bound_box(
     }
 
 
-def box_numbers(box: Box, ranks: tuple[int, ...]) -> tuple[int, dict[str, tuple[int, ...] | int]]:
-    """The smallest of the kernels' ``ranks`` that holds the box, and the box's numbers for it, with
-    dimensions of size 1 added in front."""
-    rank = next(r for r in ranks if r >= len(box.shape))
+def box_dispatch(
+    source: Value, target: Value, width: int, box: Box, profile: DeviceProfile,
+    value: tuple[int, ...] = (),
+) -> Dispatch:
+    """The dispatch for a box that fits bindings, by the kernel of the smallest rank that holds it:
+    dimensions of size 1 are added in front. ``value``: the words that pad with a constant."""
+    bindings, offsets = bound_box(source, target, width, box, profile)
+    rank = next(r for r in RANKS[box.mode] if r >= len(box.shape))
     missing = rank - len(box.shape)
     dims = (1,) * missing + box.shape
     lists = {
@@ -198,10 +205,14 @@ def box_numbers(box: Box, ranks: tuple[int, ...]) -> tuple[int, dict[str, tuple[
     }
     if box.mode != "strided":
         lists |= {"begin": (0,) * missing + box.begin, "size": (1,) * missing + box.size}
-    return rank, {name: n[0] if rank == 1 else n for name, n in lists.items()}
+    if value:
+        lists["value"] = value
+    params = {name: n[0] if rank == 1 else n for name, n in lists.items()}
+    spec = box_spec(width, profile.features, box.mode, rank)
+    return copy_dispatch(spec, bindings, params | offsets, width, profile)
 
 
-def box_dispatch(
+def copy_dispatch(
     spec: KernelSpec, bindings: tuple[Binding, ...], params: dict, width: int,
     profile: DeviceProfile,
 ) -> Dispatch:
