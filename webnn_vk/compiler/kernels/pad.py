@@ -12,13 +12,12 @@ from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.driver.device_profile import DeviceProfile
 
 from ..types.access import strides
-from . import raw_copy, strided_copy
-from .copy import move
+from . import raw_copy
 from .dispatch import Dispatch
 from .family import Family
 from .node import KernelNode
+from .raw_copy import Box, move
 from .schedule import Schedule
-from .strided_copy import Box
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,8 @@ class Pad(Family):
         box = _pad_box(
             source.shape, node.output.shape, arguments["beginning_padding"], arguments["mode"]
         )
+        if box.shape == box.size:
+            box = Box((source.size,), (1,), (1,))
         return Padding(box, raw_copy.item_size(node.output.value))
 
     def candidates(self, problem: Padding, profile: DeviceProfile) -> Sequence[Schedule]:
@@ -48,22 +49,16 @@ class Pad(Family):
         self, node: KernelNode, problem: Padding, schedule: Schedule, profile: DeviceProfile
     ) -> list[Dispatch]:
         """One dispatch, more above the binding limit; a copy where nothing is added."""
-        source, target, box = node.operands["input"].value, node.output.value, problem.box
-        if all(b == 0 for b in box.begin) and box.shape == box.size:
-            return move(source, target, Box((target.descriptor.size,), (1,), (1,)), profile)
-        width, box = strided_copy.widened(box, problem.itemsize)
+        source, target = node.operands["input"].value, node.output.value
         value: tuple[int, ...] = ()
-        if box.mode == "constant":
+        if problem.box.mode == "constant":
             number = np.array(node.arguments["value"]).astype(target.descriptor.numpy_dtype)
             value = tuple(np.frombuffer(number.tobytes() * (16 // number.itemsize), "<u4").tolist())
-        return [
-            strided_copy.box_dispatch(source, target, width, part, profile, value)
-            for part in strided_copy.blocks_of(source, target, width, box, profile)
-        ]
+        return move(source, target, problem.box, profile, value=value)
 
     def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
         # Edges and mirrors of a run are no runs, but the other dimensions may hold them.
-        yield from strided_copy.box_specs(features, "constant", "edge", "reflection")
+        yield from raw_copy.box_specs(features, "constant", "edge", "reflection")
 
 
 def _pad_box(

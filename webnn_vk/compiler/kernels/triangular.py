@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from webnn_vk.codegen.spec import KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 
-from . import raw_copy, strided_copy
+from . import raw_copy
 from .dispatch import Dispatch
 from .family import Family
 from .node import KernelNode
@@ -22,7 +22,7 @@ from .schedule import Schedule
 def triangular_spec(width: int, features: frozenset[str]) -> KernelSpec:
     """Matrices masked by a diagonal."""
     params = [*map(Param, ("first", "count", "rows", "columns", "upper")), Param("diagonal", "int")]
-    return strided_copy.copy_spec(width, features, "triangular", 0, params)
+    return raw_copy.copy_spec(width, features, "triangular", 0, params)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Triangular(Family):
                 "first": part.start, "count": len(part), "rows": p.rows, "columns": p.columns,
                 "upper": int(p.upper), "diagonal": p.diagonal,
             }
-            dispatches.append(strided_copy.copy_dispatch(spec, bindings, params, width, profile))
+            dispatches.append(raw_copy.copy_dispatch(spec, bindings, params, width, profile))
         return dispatches
 
     def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
