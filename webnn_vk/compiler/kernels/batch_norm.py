@@ -44,7 +44,7 @@ class BatchNorm(Family):
         factors = Scratch(3 * 4 * problem.middle)
         operands = [
             bound("x", x, profile),
-            bound("factors", factors, profile, data_type="float32"),
+            bound("factors", factors, profile),
             bound("out", node.output, profile, "w"),
         ]
         epilogue = build(node)
@@ -83,7 +83,7 @@ def _factors(
         bound("variance", node.operands["variance"], profile),
         optional("scale"),
         optional("bias"),
-        bound("out", factors, profile, "w", "float32"),
+        bound("out", factors, profile, "w"),
     ]
     size, groups = rows.launch(channels, 1, profile)
     params = {

@@ -40,14 +40,14 @@ def bound(
     width: int = 1,
     texels: int = 0,
 ) -> Bound:
-    """All of a tensor as the kernel's buffer ``name``, in portions where needed. ``data_type`` is
-    that of the elements in the shader where it differs from the tensor's, and always for scratch
-    memory. ``width``: elements that the shader loads and stores at once.
+    """All of a tensor as the kernel's buffer ``name``, in portions where needed. ``data_type``: of
+    the elements in the shader where it differs from the tensor's. ``width``: elements that the
+    shader loads and stores at once.
     ``texels``: up to how many bytes it is read as texels where it can be (``loads.texel_bytes``).
 
     Unsupported when a tensor needs more portions than a kernel can have.
     """
-    data_type = data_type or ("" if isinstance(target, Scratch) else target.data_type)
+    data_type = data_type or target.data_type
     value = memory(target)
     size = padded(byte_length(value))
     if access == "r" and data_type == "float32" and size <= texels:

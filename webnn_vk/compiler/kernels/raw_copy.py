@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 from operator import mul, sub
+from typing import Any
 
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -341,15 +342,19 @@ def copy_dispatch(
     spec: KernelSpec, bindings: tuple[Binding, ...], params: dict, width: int,
     profile: DeviceProfile,
 ) -> Dispatch:
-    invocations = workgroup(profile)
+    """A dispatch of the template that copies."""
     mode, rank = spec.option("mode"), spec.option("rank")
-    return Dispatch(
-        spec,
-        bindings,
-        grid(ceil_divide(params["count"], invocations), profile),
-        params,
-        {"LX": invocations},
-        kernel="copy",
+    return by_element(
+        spec, bindings, params, workgroup(profile), profile, kernel="copy",
         variant=f"{mode}{f' {rank}d' if rank else ''} {8 * width} bit",
         bytes=2 * width * params["count"],
     )
+
+
+def by_element(
+    spec: KernelSpec, bindings: tuple[Binding, ...], params: dict, invocations: int,
+    profile: DeviceProfile, **reported: Any,
+) -> Dispatch:
+    """A dispatch with an invocation for each of ``params["count"]`` elements."""
+    groups = grid(ceil_divide(params["count"], invocations), profile)
+    return Dispatch(spec, bindings, groups, params, {"LX": invocations}, **reported)
