@@ -10,10 +10,9 @@ import numpy as np
 
 from webnn_vk.compiler.ir import Value
 from webnn_vk.compiler.kernels import Dispatch, Scratch
-from webnn_vk.compiler.kernels.copy import move
 from webnn_vk.compiler.kernels.dispatch import Packed
 from webnn_vk.compiler.kernels.lowered import DeviceWork, LoweredGraph
-from webnn_vk.compiler.kernels.strided_copy import Box
+from webnn_vk.compiler.kernels.raw_copy import Box, move
 from webnn_vk.compiler.types.access import strides
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile

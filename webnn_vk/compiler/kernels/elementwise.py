@@ -8,32 +8,37 @@ larger than one binding are computed in slices of the output's elements.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import mul
 from typing import Any
 
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
-from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide, padded, round_up
+from webnn_vk.support.integers import ceil_divide, padded
 
 from ..ir import Value
 from ..ir.emit import make_node
 from ..ops import ALL_OPERATORS, Operator
 from ..ops.arguments import DataTypeName
 from ..ops.lowering import Elementwise
-from ..types.access import Access, collapse
+from ..types.access import Access, collapse, span, strides
 from ..types.data_types import ALL_TYPES, DATA_TYPES, MLOperandDescriptor
-from .addressing import ALIGNMENT, Mode, Operand, Part, layouts_of, slices, width
+from .addressing import Layout, Mode, Operand, layouts_of, width
 from .dispatch import Binding, Dispatch, Unsupported, grid, workgroup
 from .expression import Chain, lowering, needs_int64, reciprocal, used_features
 from .family import Family
 from .loads import texel_bytes
 from .multi_binding import check_bindings
 from .node import KernelNode, Step
+from .parts import Reach, bind, bind_range, block_shape, blocks, byte_length, ranges
 from .schedule import Schedule
 
 # A part of a tensor can lie in place where it begins at a multiple of so many bytes, mostly.
 _PLACED = 256
+# Slices begin at multiples of this many elements: 256 bytes or more in every data type.
+_ALIGNMENT = 256
 
 
 def _structure(node: KernelNode) -> tuple[Chain, list[Operand]]:
@@ -233,8 +238,8 @@ class ElementwiseFamily(Family):
         limit = profile.max_storage_buffer_range
         if node.extra_outputs and any(v.descriptor.byte_length > limit for v in node.writes):
             raise Unsupported("several results that are larger than a binding")
-        for start, stop, parts in slices(operands, out, dims, layouts, limit):
-            begin = start // ALIGNMENT * ALIGNMENT
+        for start, stop, places in _slices(operands, layouts, dims, out, profile):
+            begin = start // _ALIGNMENT * _ALIGNMENT
             count = stop - begin
             last = stop == out.size
             if _in_vectors(*(value.data_type for value in node.writes)):
@@ -249,16 +254,14 @@ class ElementwiseFamily(Family):
                 params["first"] = begin
                 params["dims"] = dims + padding
                 params["reciprocals"] = tuple(map(reciprocal, dims)) + padding
-                for o, part in zip(operands, parts, strict=True):
-                    if o.broadcasts:
-                        layout = layout_of[o.name]
-                        base = part.base if layout.strides else 0
-                        params[f"o_{o.name}"] = (base - layout.offset) % 2**32
+                for o in broadcasting:
+                    first = places[o.name][1] - layout_of[o.name].offset
+                    params[f"o_{o.name}"] = first % 2**32
                 for name in strided:
                     params[f"s_{name}"] = layout_of[name].strides + padding
-            bindings = [_binding(o.access.value, w) for o, w in zip(operands, parts, strict=True)]
-            for stored in (node.output, *node.extra_outputs.values()):
-                bindings.append(_binding(stored.value, Part(begin, None if last else stop)))
+            bindings = [places[o.name][0] for o in operands]
+            for value in node.writes:
+                bindings.append(_in_order(value, range(begin, stop), out.size, profile))
             share = (stop - start) / out.size
             moved = sum(v.descriptor.byte_length for v in (*node.reads, *node.writes))
             groups = grid(ceil_divide(count, per_group), profile)
@@ -282,13 +285,45 @@ class ElementwiseFamily(Family):
                             yield _spec(chain, operands, node.out_type, capacity, features, load)
 
 
-def _binding(value: Value, part: Part) -> Binding:
-    size = DATA_TYPES[value.data_type].size
-    if part.stop is None or part.stop >= value.descriptor.size:
-        return Binding(value, part.base * size)
-    # Whole vectors: a slice may end within one.
-    length = round_up((part.stop - part.base) * size, VECTOR_BYTES)
-    return Binding(value, part.base * size, length)
+def _slices(
+    operands: Sequence[Operand], layouts: Sequence[Layout], dims: tuple[int, ...],
+    out: MLOperandDescriptor, profile: DeviceProfile,
+) -> Iterator[tuple[int, int, dict[str, tuple[Binding, int]]]]:
+    """(start, stop) of the slices of the output, and for each operand by name what a slice binds
+    and the first element in it."""
+    chosen = [*zip(operands, layouts, strict=True)]
+    flat = [o.access.data_type for o, layout in chosen if layout.mode is Mode.FLAT]
+    size = max(DATA_TYPES[t].size for t in (out.data_type, *flat))
+    step = len(next(ranges(out.size, size, profile, _ALIGNMENT)))
+    large = {
+        o: Reach(layout.strides, DATA_TYPES[o.access.data_type].size, layout.offset)
+        for o, layout in chosen
+        if layout.strides and byte_length(o.access.value) > profile.max_storage_buffer_range
+    }
+    block = block_shape(dims, [*large.values()], profile, in_order=True)
+    for corner, shape in blocks(dims, block):
+        places = {o.name: (Binding(o.access.value), 0) for o in operands}
+        for o, reach in large.items():
+            first = reach.start + sum(map(mul, corner, reach.strides))
+            low, high = (n * reach.size for n in span(shape, reach.strides, first))
+            binding, base = bind(o.access.value, profile, low, high)
+            places[o.name] = binding, base // reach.size
+        first = sum(map(mul, corner, strides(dims)))
+        last = first + math.prod(shape)
+        for start in range(first // step * step, last, step):
+            start, stop = max(first, start), min(last, start + step)
+            part = range(start // _ALIGNMENT * _ALIGNMENT, stop)
+            yield start, stop, places | {
+                o.name: (_in_order(o.access.value, part, out.size, profile), 0)
+                for o, layout in chosen if layout.mode is Mode.FLAT
+            }
+
+
+def _in_order(value: Value, part: range, total: int, profile: DeviceProfile) -> Binding:
+    """A binding with a part of a tensor's elements; with all of it where that is all of them."""
+    if len(part) == total:
+        return Binding(value)
+    return bind_range(value, profile, part, DATA_TYPES[value.data_type].size)
 
 
 def _samples(operator: Operator) -> Iterator[KernelNode]:

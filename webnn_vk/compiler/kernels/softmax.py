@@ -12,7 +12,6 @@ from ..types.data_types import FLOAT_TYPES
 from . import rows
 from .dispatch import Dispatch
 from .epilogue import Epilogue, build, nothing
-from .expression import used_features
 from .family import Family
 from .loads import texel_bytes
 from .multi_binding import bound, dispatch
@@ -82,9 +81,5 @@ def _spec(
     epilogue: Epilogue,
     features: frozenset[str],
 ) -> KernelSpec:
-    buffers += epilogue.buffers
-    return KernelSpec(
-        "softmax.comp.j2", buffers, _PARAMS + epilogue.params, vectors.constants,
-        options=(("group", group), ("vectors", vectors.way), *epilogue.options),
-        features=used_features(features, buffers, epilogue.int64),
-    )
+    options = ("group", group), ("vectors", vectors.way)
+    return epilogue.spec("softmax.comp.j2", buffers, _PARAMS, features, vectors.constants, options)

@@ -18,6 +18,12 @@ def strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
+def span(shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> tuple[int, int]:
+    """First and last + 1 element of a box."""
+    ends = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
+    return offset + sum(min(0, e) for e in ends), offset + sum(max(0, e) for e in ends) + 1
+
+
 def collapse(
     shape: Sequence[int], *operands: Sequence[int]
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
@@ -97,9 +103,7 @@ class Access:
     @property
     def span(self) -> tuple[int, int]:
         """First and last + 1 element accessed."""
-        ends = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
-        low = self.offset + sum(min(0, e) for e in ends)
-        return low, self.offset + sum(max(0, e) for e in ends) + 1
+        return span(self.shape, self.strides, self.offset)
 
     # -- movements -------------------------------------------------------------------------------
     def permuted(self, permutation: Sequence[int]) -> Access:
