@@ -280,7 +280,9 @@ class Conversion:
                                       "text moved, no more")
                 if x is not None and not x.known and x.type in STORAGE_ONLY and not record.storage:
                     raise Unsupported(f"{x.type} is supported in moves and quantisation only")
-        made = record.function(NodeContext(self, scope, node), *inputs, **node.attributes)
+        made = record.function(
+            NodeContext(self, scope, node), *inputs, **record.arguments(node.attributes)
+        )
         if not isinstance(made, (list, tuple)):
             made = [made]
         return [self._wrap(node, i, value, inputs) for i, value in enumerate(made)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 NEWEST = 10**6
@@ -29,6 +30,16 @@ class Record:
     storage: bool
     #: Whether the function takes sequences or missing knowledge itself (control flow).
     raw: bool
+    #: Parameters that take several attributes at once: dataclasses, by the parameter's name.
+    groups: Mapping[str, type]
+
+    def arguments(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        """A node's attributes as the function takes them."""
+        given = dict(attributes)
+        for name, kind in self.groups.items():
+            own = {f.name: given.pop(f.name) for f in fields(kind) if f.name in given}
+            given[name] = kind(**own)
+        return given
 
 
 _RECORDS: dict[tuple[str, str], list[Record]] = {}
@@ -48,13 +59,22 @@ def onnx_operator(
         parameters = list(inspect.signature(function).parameters.values())[1:]
         any_number = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-        attributes = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+        # Annotations are text: a dataclass is found by its name in the function's module.
+        scope = vars(sys.modules[function.__module__])
+        named = {
+            p.name: scope.get(p.annotation)
+            for p in parameters if p.kind is p.KEYWORD_ONLY
+        }
+        groups = {name: kind for name, kind in named.items() if is_dataclass(kind)}
+        attributes = frozenset(named.keys() - groups.keys()).union(
+            f.name for kind in groups.values() for f in fields(kind)
+        )
         for name in names:
             entry = Record(
                 domain, name, first, last, function,
                 None if any_number else len(positional),
                 tuple(p.default is p.empty and "None" not in str(p.annotation) for p in positional),
-                attributes, storage, raw,
+                attributes, storage, raw, groups,
             )
             entries = _RECORDS.setdefault((domain, name), [])
             clash = [e for e in entries if e.first <= last and first <= e.last]

@@ -14,7 +14,7 @@ from ..context import NodeContext, check_made
 from ..errors import Unsupported
 from ..records import MICROSOFT, onnx_operator
 from ..values import Tensor
-from .convolution import _transposed
+from .convolution import Window, transposed
 
 _CUBIC = -0.75
 
@@ -373,7 +373,8 @@ def col2im(
     weight = np.tile(np.eye(taps, dtype=np.float32).reshape(taps, 1, *block), (channels, 1, *[1] *
                                                                                rank))
     padding = [(pads[i], pads[i + rank]) for i in range(rank)]
-    return _transposed(
+    window = Window(block, strides, dilations, padding, extra=extra)
+    return transposed(
         c, c.reshape(x, [n, channels * taps, *counts]),
-        c.constant(weight, x.operand.data_type), None, padding, strides, dilations, extra, channels,
+        c.constant(weight, x.operand.data_type), None, window, channels,
     )

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from .. import onnx_pairs
 from .writer import Tensor, Writer, rule
 
-_DIRECTIONS = {"forward": "forward", "backward": "reverse", "both": "bidirectional"}
-_ACTIVATIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh"}
+_DIRECTIONS = {name: kind for kind, name in onnx_pairs.DIRECTIONS.items()}
+_ACTIVATIONS = {name: kind for kind, name in onnx_pairs.ACTIVATIONS.items()}
 
 
 def _ordered(w: Writer, x: Tensor, layout: str, target: str) -> Tensor:
