@@ -131,6 +131,10 @@ class NodeContext:
         """The elements of a known integer tensor."""
         return [int(v) for v in tensor.value(what).reshape(-1)]
 
+    def optional_ints(self, tensor: Tensor | None, what: str) -> list[int] | None:
+        """The elements of a known integer tensor; None if it is left out."""
+        return None if tensor is None else self.ints(tensor, what)
+
     def int(self, tensor: Tensor, what: str) -> int:
         """The only element of a known integer tensor."""
         values = self.ints(tensor, what)
@@ -147,6 +151,14 @@ class NodeContext:
     def axes(self, axes: Sequence[int], rank: int) -> list[int]:
         """Axes counted from the front, in order."""
         return sorted({self.axis(int(a), rank) for a in axes})
+
+    def chosen_axes(
+        self, axes: Sequence[int] | None, x: Tensor, count: int | None = None
+    ) -> list[int]:
+        """Axes counted from the front, as they are ordered; if None, the first ``count`` (all)."""
+        if axes is None:
+            return list(range(x.rank if count is None else count))
+        return [self.axis(a, x.rank) for a in axes]
 
     # -- operands --------------------------------------------------------------------------------
     def operand(self, value: Tensor | MLOperand | np.ndarray) -> MLOperand:

@@ -6,7 +6,10 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
 from typing import Any
+
+import numpy as np
 
 NEWEST = 10**6
 MICROSOFT = "com.microsoft"
@@ -52,10 +55,17 @@ def onnx_operator(
     domain: str = "",
     storage: bool = False,
     raw: bool = False,
+    moved: tuple[str, ...] = (),
+    since: int = 1,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register the decorated function for operators ``names`` of ``domain``."""
+    """Register the decorated function for operators ``names`` of ``domain``. The inputs ``moved``
+    were attributes before opset ``since``."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        if moved:
+            options: dict[str, Any] = {"domain": domain, "storage": storage, "raw": raw}
+            onnx_operator(*names, first=first, last=since - 1, **options)(_older(function, moved))
+            return onnx_operator(*names, first=since, last=last, **options)(function)
         parameters = list(inspect.signature(function).parameters.values())[1:]
         any_number = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
@@ -85,17 +95,29 @@ def onnx_operator(
     return register
 
 
+def _older(function: Callable[..., Any], moved: tuple[str, ...]) -> Callable[..., Any]:
+    """The function for opsets in which the inputs ``moved`` are attributes."""
+
+    @wraps(function)
+    def older(c: Any, *inputs: Any, **attributes: Any) -> Any:
+        for name in moved:
+            if name in attributes:
+                attributes[name] = c.conversion.tensor(np.asarray(attributes[name]))
+        return function(c, *inputs, **attributes)
+
+    signature = inspect.signature(function)
+    parameters = [
+        p.replace(kind=p.KEYWORD_ONLY) if p.name in moved else p
+        for p in signature.parameters.values()
+    ]
+    parameters.sort(key=lambda p: p.kind)
+    older.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return older
+
+
 def find(domain: str, name: str, version: int) -> Record | None:
     """The record of an operator at an opset version, or None."""
     for record in _RECORDS.get((domain, name), ()):
         if record.first <= version <= record.last:
             return record
     return None
-
-
-def all_records() -> list[Record]:
-    """Every record, by domain, name and opset."""
-    return sorted(
-        (r for records in _RECORDS.values() for r in records),
-        key=lambda r: (r.domain, r.name, r.first),
-    )

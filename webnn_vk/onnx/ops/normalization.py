@@ -249,21 +249,10 @@ def _mask(c: NodeContext, x: Tensor) -> np.ndarray | None:
     return np.ones(x.shape, bool)
 
 
-@onnx_operator("Dropout", last=11)
-def dropout_attribute(
-    c: NodeContext, x: Tensor, *, ratio: float = 0.5, is_test: int = 1, consumed_inputs: Any = None
-) -> list[Any]:
-    return [x, _mask(c, x)]
-
-
-@onnx_operator("Dropout", first=12)
+@onnx_operator("Dropout", moved=("ratio",), since=12)
 def dropout(
-    c: NodeContext,
-    x: Tensor,
-    ratio: Tensor | None = None,
-    training: Tensor | None = None,
-    *,
-    seed: int = 0,
+    c: NodeContext, x: Tensor, ratio: Tensor | None = None, training: Tensor | None = None, *,
+    seed: int = 0, is_test: int = 1, consumed_inputs: Any = None,
 ) -> list[Any]:
     if training is not None and c.array(training, "training_mode").reshape(-1)[0]:
         part = 0.5 if ratio is None else float(c.array(ratio, "the ratio").reshape(-1)[0])

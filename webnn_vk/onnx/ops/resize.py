@@ -20,30 +20,14 @@ _RESAMPLED = ("float32", "float16", "int8", "uint8")
 _MAX_TAPS = 128
 
 
-@onnx_operator("Upsample", last=8)
-def upsample_attribute(
-    c: NodeContext, x: Tensor, *, scales: list[float], mode: str = "nearest"
-) -> MLOperand:
-    return _upsample(c, x, scales, mode)
-
-
-@onnx_operator("Upsample", first=9, last=9)
-def upsample(c: NodeContext, x: Tensor, scales: Tensor, *, mode: str = "nearest") -> MLOperand:
-    return _upsample(c, x, c.array(scales, "the scales").reshape(-1).tolist(), mode)
-
-
+@onnx_operator("Upsample", last=9, moved=("scales",), since=9)
 @onnx_operator("Resize", last=10)
-def resize_asymmetric(
-    c: NodeContext, x: Tensor, scales: Tensor, *, mode: str = "nearest"
-) -> MLOperand:
-    return _upsample(c, x, c.array(scales, "the scales").reshape(-1).tolist(), mode)
-
-
-def _upsample(c: NodeContext, x: Tensor, scales: list[float], mode: str) -> MLOperand:
-    sizes = _sizes(x.shape, x.shape, scales)
+def upsample(c: NodeContext, x: Tensor, scales: Tensor, *, mode: str = "nearest") -> MLOperand:
+    factors = c.array(scales, "the scales").reshape(-1).tolist()
+    sizes = _sizes(x.shape, x.shape, factors)
     result = x.operand
     for axis in range(x.rank):
-        plan = AxisPlan(x.shape[axis], sizes[axis], scales[axis], mode, "asymmetric", "floor")
+        plan = AxisPlan(x.shape[axis], sizes[axis], factors[axis], mode, "asymmetric", "floor")
         result = _resample(c, result, axis, plan.table(), mode)
     return result
 
@@ -66,7 +50,7 @@ def resize(
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
 ) -> MLOperand:
-    chosen = list(range(x.rank)) if axes is None else [c.axis(a, x.rank) for a in axes]
+    chosen = c.chosen_axes(axes, x)
     lengths = [x.shape[a] for a in chosen]
     if sizes is not None and sizes.size:
         new = c.ints(sizes, "the sizes")
