@@ -123,10 +123,6 @@ class NodeContext:
         return index < len(outputs) and outputs[index] in self.scope.live
 
     # -- known values ----------------------------------------------------------------------------
-    def array(self, tensor: Tensor, what: str) -> np.ndarray:
-        """The value of a tensor that has to be known at import."""
-        return tensor.value(what)
-
     def ints(self, tensor: Tensor, what: str) -> list[int]:
         """The elements of a known integer tensor."""
         return [int(v) for v in tensor.value(what).reshape(-1)]

@@ -151,7 +151,7 @@ def tensor_scatter(
 def one_hot(
     c: NodeContext, indices: Tensor, depth: Tensor, values: Tensor, *, axis: int = -1
 ) -> MLOperand:
-    count = int(c.array(depth, "the depth").reshape(()))
+    count = int(depth.value("the depth").reshape(()))
     check_made(count)
     axis = c.axis(axis, indices.rank + 1)
     given = c.cast(indices, "int64") if indices.type != "int32" else indices.operand
@@ -170,7 +170,7 @@ def one_hot(
 def compress(
     c: NodeContext, x: Tensor, condition: Tensor, *, axis: int | None = None
 ) -> MLOperand | np.ndarray:
-    chosen = np.flatnonzero(c.array(condition, "the condition").reshape(-1))
+    chosen = np.flatnonzero(condition.value("the condition").reshape(-1))
     data = c.reshape(x, [x.size]) if axis is None else x.operand
     axis = 0 if axis is None else c.axis(axis, x.rank)
     if not chosen.size:

@@ -155,7 +155,7 @@ def pad(
         amounts = full
     number = 0
     if value is not None and value.size:
-        number = c.array(value, "the padding's value").reshape(-1)[0].item()
+        number = value.value("the padding's value").reshape(-1)[0].item()
     return pad_by(c, x, amounts, mode, number)
 
 

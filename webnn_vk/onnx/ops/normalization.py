@@ -254,8 +254,8 @@ def dropout(
     c: NodeContext, x: Tensor, ratio: Tensor | None = None, training: Tensor | None = None, *,
     seed: int = 0, is_test: int = 1, consumed_inputs: Any = None,
 ) -> list[Any]:
-    if training is not None and c.array(training, "training_mode").reshape(-1)[0]:
-        part = 0.5 if ratio is None else float(c.array(ratio, "the ratio").reshape(-1)[0])
+    if training is not None and training.value("training_mode").reshape(-1)[0]:
+        part = 0.5 if ratio is None else float(ratio.value("the ratio").reshape(-1)[0])
         if part:
             raise Unsupported("training mode draws random numbers, WebNN has none")
     return [x, _mask(c, x)]

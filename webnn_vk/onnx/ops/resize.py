@@ -23,7 +23,7 @@ _MAX_TAPS = 128
 @onnx_operator("Upsample", last=9, moved=("scales",), since=9)
 @onnx_operator("Resize", last=10)
 def upsample(c: NodeContext, x: Tensor, scales: Tensor, *, mode: str = "nearest") -> MLOperand:
-    factors = c.array(scales, "the scales").reshape(-1).tolist()
+    factors = scales.value("the scales").reshape(-1).tolist()
     sizes = _sizes(x.shape, x.shape, factors)
     result = x.operand
     for axis in range(x.rank):
@@ -62,7 +62,7 @@ def resize(
             new = [int(np.floor(factors[0] * old + 0.5)) for old in lengths]
             _check(x.shape, lengths, new)
     elif scales is not None and scales.size:
-        factors = [float(v) for v in c.array(scales, "the scales").reshape(-1)]
+        factors = [float(v) for v in scales.value("the scales").reshape(-1)]
         new = _sizes(x.shape, lengths, factors)
     else:
         raise Unsupported("neither scales nor sizes are given")
@@ -70,7 +70,7 @@ def resize(
     if coordinate_transformation_mode == "tf_crop_and_resize":
         if roi is None:
             raise Unsupported("tf_crop_and_resize without a region")
-        corners = c.array(roi, "the region").reshape(2, -1).astype(float)
+        corners = roi.value("the region").reshape(2, -1).astype(float)
         crop = corners[0].tolist(), corners[1].tolist()
     result = x.operand
     integer = not result.data_type.startswith("float") and mode != "nearest"

@@ -228,7 +228,7 @@ def roi_align(
         parts = [(0, rois.shape[0], [sampling_ratio, sampling_ratio])]
     else:
         # As many samples as a bin has pixels: their number has to be known.
-        known = c.array(rois, "the regions' size").astype(np.float64) * spatial_scale
+        known = rois.value("the regions' size").astype(np.float64) * spatial_scale
         lengths = known[:, 2:] - known[:, :2]
         if not half:
             lengths = np.maximum(lengths, 1)

@@ -135,7 +135,7 @@ def mel_weight_matrix(
 ) -> np.ndarray:
     names = ("num_mel_bins", "dft_length", "sample_rate", "the lower edge", "the upper edge")
     known = [
-        c.array(x, name) for x, name in zip((bins, length, rate, low, high), names, strict=True)
+        x.value(name) for x, name in zip((bins, length, rate, low, high), names, strict=True)
     ]
     made = folding.evaluate(c.node, known)
     if made is None:
