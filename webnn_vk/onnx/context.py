@@ -36,6 +36,11 @@ def check_made(*lengths: int) -> None:
         raise Unsupported(f"it would need a table of {list(lengths)} elements")
 
 
+def view_along(axis: int, rank: int) -> list[int]:
+    """A shape in which all elements are along one axis."""
+    return [-1 if i == axis else 1 for i in range(rank)]
+
+
 class Importing(Protocol):
     """What operators may ask of the import that they are part of (``convert.Conversion``)."""
 

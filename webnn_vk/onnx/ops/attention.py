@@ -18,7 +18,7 @@ from . import byte_products
 from .byte_products import centred
 from .elementwise import tanh_gelu
 from .linear import matmul
-from .normalization import rms_norm, scaled_layer_norm
+from .normalization import by_rows, rms_norm, scaled_layer_norm
 
 
 # -- normalisation and activations ---------------------------------------------------------------
@@ -44,15 +44,6 @@ def skip_layer_normalization(
     else:
         result = scaled_layer_norm(c, total, gamma, beta, [x.rank - 1], epsilon)
     return [result, None, None, total]
-
-
-@onnx_operator("SimplifiedLayerNormalization")
-@onnx_operator("SimplifiedLayerNormalization", domain=MICROSOFT)
-def simplified_layer_normalization(
-    c: NodeContext, x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5,
-    stash_type: int = 1,
-) -> MLOperand:
-    return rms_norm(c, x.operand, scale, list(range(c.axis(axis, x.rank), x.rank)), epsilon)
 
 
 @onnx_operator("EmbedLayerNormalization", domain=MICROSOFT)
@@ -137,11 +128,6 @@ def bias_gelu(c: NodeContext, x: Tensor, bias: Tensor) -> MLOperand:
     return c.b.gelu(c.b.add(x, bias))
 
 
-@onnx_operator("Gelu", domain=MICROSOFT)
-def gelu(c: NodeContext, x: Tensor) -> MLOperand:
-    return c.b.gelu(x)
-
-
 @onnx_operator("QuickGelu", domain=MICROSOFT)
 def quick_gelu(c: NodeContext, x: Tensor, *, alpha: float = 1.702) -> MLOperand:
     return c.widened(x, lambda v: c.b.mul(v, c.b.sigmoid(c.b.mul(v, alpha))))
@@ -154,9 +140,7 @@ def bias_softmax(
     at = c.axis(axis, x.rank)
     if not is_inner_broadcast and bias.rank != x.rank:
         raise Unsupported("an outer broadcast of another rank")
-    total = c.b.add(x, bias)
-    rows = c.reshape(total, [math.prod(x.shape[:at]), math.prod(x.shape[at:])])
-    return c.reshape(c.b.softmax(rows, 1), x.shape)
+    return by_rows(c, c.b.add(x, bias), at, lambda rows: c.b.softmax(rows, 1))
 
 
 # -- rotary positions ----------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 
 from webnn_vk.api.builder import MLOperand
 
-from ..context import NodeContext, check_made
+from ..context import NodeContext, check_made, view_along
 from ..errors import Unsupported
 from ..records import MICROSOFT, onnx_operator
 from ..values import Tensor
@@ -115,10 +115,9 @@ def _check_steps(count: int) -> None:
 
 
 def _combine(c: NodeContext, reduction: str, old: MLOperand, new: MLOperand) -> MLOperand:
-    names = {"add": "add", "mul": "mul", "min": "min", "max": "max"}
-    if reduction not in names:
+    if reduction not in ("add", "mul", "min", "max"):
         raise Unsupported(f"reduction {reduction!r} is unknown")
-    return getattr(c.b, names[reduction])(old, new)
+    return getattr(c.b, reduction)(old, new)
 
 
 @onnx_operator("TensorScatter", storage=True)
@@ -158,8 +157,7 @@ def one_hot(
     given = c.b.where(c.b.lesser(given, 0), c.b.add(given, count), given)
     shape = list(indices.shape)
     shape.insert(axis, 1)
-    view = [1] * len(shape)
-    view[axis] = count
+    view = view_along(axis, len(shape))
     classes = c.constant(np.arange(count).reshape(view), given.data_type)
     hit = c.b.equal(c.reshape(given, shape), classes)
     off, on = (c.reshape(c.slice(values, 0, i, 1), []) for i in (0, 1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from . import byte_products
 from .byte_products import centred
 from .convolution import ConvAttributes, WindowAttributes, channels_first
 from .convolution import channels_last as to_channels_last
+from .normalization import by_rows
 from .pooling import average_pool
 from .recurrent import RecurrentAttributes, lstm_layer
 
@@ -269,8 +269,7 @@ def qlinear_softmax(
     if opset >= 13:
         result = c.b.softmax(real, at)
     else:
-        rows = c.reshape(real, [math.prod(x.shape[:at]), math.prod(x.shape[at:])])
-        result = c.reshape(c.b.softmax(rows, 1), x.shape)
+        result = by_rows(c, real, at, lambda rows: c.b.softmax(rows, 1))
     return _byte(c, result, y_scale, y_zero, x)
 
 

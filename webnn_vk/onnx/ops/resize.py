@@ -9,7 +9,7 @@ import numpy as np
 from webnn_vk.api.builder import MLOperand
 from webnn_vk.compiler.types.data_types import MAX_DIMENSION
 
-from ..context import NodeContext, check_made
+from ..context import NodeContext, check_made, view_along
 from ..errors import Unsupported
 from ..records import onnx_operator
 from ..values import Tensor
@@ -23,13 +23,10 @@ _MAX_TAPS = 128
 @onnx_operator("Upsample", last=9, moved=("scales",), since=9)
 @onnx_operator("Resize", last=10)
 def upsample(c: NodeContext, x: Tensor, scales: Tensor, *, mode: str = "nearest") -> MLOperand:
-    factors = scales.value("the scales").reshape(-1).tolist()
-    sizes = _sizes(x.shape, x.shape, factors)
-    result = x.operand
-    for axis in range(x.rank):
-        plan = AxisPlan(x.shape[axis], sizes[axis], factors[axis], mode, "asymmetric", "floor")
-        result = _resample(c, result, axis, plan.table(), mode)
-    return result
+    return resize(
+        c, x, None, scales, mode=mode, coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
 
 
 @onnx_operator("Resize", first=11)
@@ -90,8 +87,7 @@ def resize(
             result = _resample(c, result, axis, plan.table(), mode)
             outside = plan.outside()
             if outside.any():
-                view = [1] * x.rank
-                view[axis] = new[i]
+                view = view_along(axis, x.rank)
                 result = c.b.where(
                     c.constant(outside.reshape(view), "uint8"),
                     c.constant(extrapolation_value, result.data_type), result,
@@ -250,8 +246,7 @@ def _resample(
         return x
     if mode == "nearest":
         return c.b.gather(x, indices[:, 0], axis=axis)
-    view = [1] * len(x.shape)
-    view[axis] = len(indices)
+    view = view_along(axis, len(x.shape))
     total = None
     for tap in range(indices.shape[1]):
         if not weights[:, tap].any():
