@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.support import onnx_definitions
 from tests.support.paths import ROOT
@@ -110,10 +111,19 @@ def _made_with() -> str:
     return f"Made with onnx {onnx.__version__}"
 
 
-def _operators() -> str:
+def all_records() -> list[Any]:
+    """Every record of an ONNX operator, by domain, name and opset."""
     import webnn_vk.onnx  # noqa: F401  (fills the table of records)
+    from webnn_vk.onnx.records import _RECORDS
+
+    return sorted(
+        (r for records in _RECORDS.values() for r in records),
+        key=lambda r: (r.domain, r.name, r.first),
+    )
+
+
+def _operators() -> str:
     from webnn_vk.onnx.reading import OLDEST_OPSET
-    from webnn_vk.onnx.records import all_records
 
     by_domain: dict[str, set[str]] = defaultdict(set)
     for record in all_records():

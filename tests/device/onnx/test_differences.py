@@ -7,11 +7,11 @@ import pytest
 from tests.support.onnx_definitions import DIFFERENCES, SAME
 from tests.support.onnx_differences import EXPORTS, IMPORTS
 from tests.support.onnx_nodes import runtime
+from tests.support.onnx_table import all_records
 from webnn_vk import MLGraphBuilder
 from webnn_vk.compiler.ir import onnx_pairs
 from webnn_vk.compiler.ir.to_onnx import RULES
 from webnn_vk.onnx import export
-from webnn_vk.onnx.records import all_records
 
 pytest.importorskip("onnxruntime")
 

@@ -7,8 +7,9 @@ import pytest
 from onnx.defs import OpSchema
 
 import webnn_vk.onnx  # noqa: F401  (fills the table)
+from tests.support.onnx_table import all_records
 from webnn_vk.onnx.reading import OLDEST_OPSET
-from webnn_vk.onnx.records import MICROSOFT, NEWEST, all_records, find, onnx_operator
+from webnn_vk.onnx.records import MICROSOFT, NEWEST, find, onnx_operator
 
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
 RECORDS = [r for r in all_records() if r.domain in ("", "ai.onnx.ml")]
