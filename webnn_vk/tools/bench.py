@@ -13,7 +13,7 @@ from webnn_vk.api.ml_graph import executable_of
 
 from . import ToolError
 from .models import SAVED, OpenedModel, need_packages, onnx_package
-from .output import duration, emit, facts, say, size, table, working
+from .output import duration, emit, facts, size, table, working
 from .running import Options, Ready, Tensors, ready
 
 #: Runs before those that count: the driver compiles, caches fill, the CPU's clock goes up.
@@ -184,7 +184,7 @@ def _print(
         return
     facts([("Device", model.device), ("Model", f"{title}: {report.summary}"),
            ("Build", duration(model.build_seconds))])
-    say()
+    print()
     head = ("engine", "runs", "median", "p10", "p90", "fastest", "runs/s", "GFLOP/s", "memory")
     table(head, [
         (row.engine, row.runs, *map(duration, (row.median, row.p10, row.p90, row.fastest)),
@@ -193,4 +193,4 @@ def _print(
         for row in rows
     ], right=head[1:])
     if difference is not None:
-        say(f"\nLargest difference of outputs: {difference:.2e} of the largest element")
+        print(f"\nLargest difference of outputs: {difference:.2e} of the largest element")

@@ -15,7 +15,7 @@ from webnn_vk.support.settings import Settings
 
 from . import ToolError, pack_cache
 from .models import SAVED
-from .output import emit, facts, say, size, table
+from .output import emit, facts, size, table
 
 KINDS = ("shaders", "graphs", "tuned")
 
@@ -54,7 +54,7 @@ def show(as_json: bool) -> None:
         emit({**state, "graphs": graphs, "tuned": about})
         return
     if state["folder"] is None:
-        say("the cache is off (WEBNN_VK_CACHE=off, or there is no home folder)")
+        print("the cache is off (WEBNN_VK_CACHE=off, or there is no home folder)")
         return
     facts([
         ("Folder", state["folder"]),
@@ -64,7 +64,7 @@ def show(as_json: bool) -> None:
         *([("Problem", state["problem"])] if state["problem"] else []),
     ])
     if graphs:
-        say()
+        print()
         table(("saved graph", "size"), [
             (f"{SAVED}{sanitize(key)}", size(count)) for key, count in graphs.items()
         ], right=("size",))
@@ -88,15 +88,15 @@ def verify(as_json: bool) -> int:
         })
     else:
         for name in shaders:
-            say(f"damaged shader {name}: it will be compiled anew")
+            print(f"damaged shader {name}: it will be compiled anew")
         for key, reason in graphs.items():
-            say(f"damaged graph {SAVED}{sanitize(key)}: {reason}; save it again")
+            print(f"damaged graph {SAVED}{sanitize(key)}: {reason}; save it again")
         for name, reason in tuned.items():
-            say(f"damaged schedule {name}: {reason}; it is ignored")
+            print(f"damaged schedule {name}: {reason}; it is ignored")
         if not shaders and not graphs and not tuned:
             count = cache_state()["entries"]
-            say(f"{count} shaders, {len(saved_graphs())} saved graphs and {len(tuned_schedules())} "
-                "tuned schedules are as they were written")
+            print(f"{count} shaders, {len(saved_graphs())} saved graphs and "
+                  f"{len(tuned_schedules())} tuned schedules are as they were written")
     return int(bool(shaders or graphs or tuned))
 
 
@@ -142,5 +142,5 @@ def clear(only: str | None, as_json: bool) -> None:
     if as_json:
         emit({"folder": str(folder), "removed": removed})
         return
-    say(f"removed from {folder}: {removed['shaders']} shaders, {removed['graphs']} saved graphs, "
-        f"{removed['tuned']} tuned schedules")
+    print(f"removed from {folder}: {removed['shaders']} shaders, {removed['graphs']} saved graphs, "
+          f"{removed['tuned']} tuned schedules")

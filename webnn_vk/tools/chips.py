@@ -17,7 +17,7 @@ from webnn_vk.support.errors import DOMException, sanitize
 from . import ToolError
 from .devices import open_context
 from .kernels import Kernel, Source, of_program
-from .output import emit, say, table, working
+from .output import emit, table, working
 
 #: The columns of a list of kernels, with the driver's names.
 COLUMNS = {
@@ -105,4 +105,4 @@ def show(kernel: Kernel, chip: str, assembly: bool, as_json: bool) -> None:
         more = {"isa": result.assembly} if assembly else {}
         emit({**kernel.data, "chip": chip, **isa_text.data(result), **more})
     else:
-        say(result.assembly.rstrip() if assembly else f"{chip}\n{isa_text.report(result)}")
+        print(result.assembly.rstrip() if assembly else f"{chip}\n{isa_text.report(result)}")

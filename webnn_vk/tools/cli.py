@@ -8,7 +8,7 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -301,16 +301,22 @@ def info(device: Device = None, json: Json = False) -> None:
     do(device, json)
 
 
+def _show(as_json: bool, data: Callable[[], Any], text: Callable[[], str]) -> None:
+    """Print one or the other."""
+    from .output import emit
+
+    if as_json:
+        emit(data())
+    else:
+        print(text())
+
+
 @app.command(epilog="Example: webnn-vk devices --json")
 def devices(json: Json = False) -> None:
     """The devices found, the CPU too; a star marks the default."""
     from .devices import listing, table
-    from .output import emit
 
-    if json:
-        emit(listing())
-    else:
-        print(table())
+    _show(json, listing, table)
 
 
 @app.command(epilog="Example: webnn-vk doctor. Exit status 1: something is wrong.")
@@ -325,12 +331,8 @@ def doctor(json: Json = False) -> int:
 def operators(json: Json = False) -> None:
     """Operators and their data types, as a Markdown table."""
     from .operators import listing, table
-    from .output import emit
 
-    if json:
-        emit(listing())
-    else:
-        print(table())
+    _show(json, listing, table)
 
 
 @cache_app.command("stat", epilog="Example: webnn-vk cache stat --json")

@@ -69,6 +69,7 @@ def options_of(
     model: str, device: str | None, as_json: bool, shape: list[str] | None,
     inputs: list[str] | None, seed: int = 0, outputs: list[str] | None = None, **more: Any,
 ) -> Any:
+    from .inputs import read_inputs
     from .models import kind_of, parse_shapes
     from .running import Options
 
@@ -77,7 +78,7 @@ def options_of(
         raise typer.BadParameter("--outputs: of ONNX models alone")
     names = tuple(name for text in outputs or () for name in text.split(",") if name)
     return Options(
-        model, device, parse_shapes(shape or []), inputs or [], seed, json=as_json,
+        model, device, parse_shapes(shape or []), read_inputs(inputs or []), seed, json=as_json,
         outputs=names or None, **more,
     )
 

@@ -25,8 +25,7 @@ from webnn_vk.support import packages
 
 from . import ToolError
 from .devices import open_context, vulkan_problem
-from .output import emit
-from .progress import Progress
+from .output import Steps, emit, working
 
 QUESTION = "What helps against a headache?"
 
@@ -92,7 +91,7 @@ class Measured:
     steps: dict[str, int]
 
 
-def measure(context: Any, model: Model, texts: Sequence[str], bar: Progress) -> Measured:
+def measure(context: Any, model: Model, texts: Sequence[str], bar: Steps) -> Measured:
     """Build, run all but the last text twice in batches, and the last one (the question) alone."""
     encoder = SentenceEncoder(context, model, bar.step)
     sentences, question = texts[:-1], texts[-1:]
@@ -145,7 +144,7 @@ def run(
         where = f"{context.device_info}" + f"; no Vulkan device: {problem}" * bool(problem)
         if not as_json:
             print(f"Device    {where}", flush=True)
-        with Progress(_work(model, texts) * (2 if on_vulkan else 1)) as bar:
+        with working("encoding", _work(model, texts) * (2 if on_vulkan else 1)) as bar:
             measured = measure(context, model, texts, bar)
             reference = None
             if on_vulkan:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import webnn_vk
+from webnn_vk.driver.device_info import DeviceInfo
 from webnn_vk.support.settings import Settings
 
 from . import ToolError
@@ -68,19 +69,15 @@ def listing() -> list[dict[str, Any]]:
         for info in webnn_vk.devices()
     ]
     return [
-        {
-            "index": info.index,
-            "name": info.name,
-            "type": info.type,
-            "driver": info.driver,
-            "api_version": info.api_version,
-            "unusable": info.unusable,
-            "is_gpu": info.is_vulkan and info.type != "cpu",
-            "default": info.default,
-            "text": str(info),
-        }
+        {**described(info), "is_gpu": info.is_vulkan and info.type != "cpu", "text": str(info)}
         for info in infos
     ]
+
+
+def described(info: DeviceInfo) -> dict[str, Any]:
+    """A device as plain data, without its features and limits."""
+    names = ("index", "name", "type", "driver", "api_version", "unusable", "default")
+    return {name: getattr(info, name) for name in names}
 
 
 def _why_not_opened() -> dict[int | None, str | None]:

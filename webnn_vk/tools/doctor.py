@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-import sys
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -19,6 +18,7 @@ from webnn_vk.support import environment
 from webnn_vk.support.settings import Settings
 
 from .devices import default_device, listing, vulkan_problem
+from .output import emit
 
 _PACKAGES = ("numpy", "vulkan", "jinja2", "platformdirs", "typer", "rich")
 _OPTIONAL = ("vkdispatch-vulkan-native", "wgpu", "onnx", "onnxruntime", "safetensors", "tokenizers")
@@ -254,10 +254,7 @@ def report(as_json: bool) -> int:
     """Print the findings; the exit status: 0, or 1 when something is wrong."""
     found = examine()
     if as_json:
-        import json
-
-        json.dump({"runs_on": runs_on(found), **asdict(found)}, sys.stdout, indent=2)
-        print()
+        emit({"runs_on": runs_on(found), **asdict(found)})
     else:
         print(text(found))
     return int(bool(found.problems))

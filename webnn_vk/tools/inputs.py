@@ -13,7 +13,6 @@ from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.support.errors import sanitize
 
 from . import ToolError
-from .models import OpenedModel
 
 IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 RANDOM = "random"
@@ -118,9 +117,7 @@ def named(given: Sequence[Given], names: Sequence[str]) -> dict[str, Given]:
         if one.name is not None:
             if one.name not in names:
                 there = ", ".join(map(sanitize, names)) or "none"
-                raise ToolError(
-                    f"--input {sanitize(one.name)!r}: the model has no such input; it has {there}"
-                )
+                raise ToolError(f"there is no input {sanitize(one.name)!r}; inputs: {there}")
             if one.name in found:
                 raise ToolError(f"--input {sanitize(one.name)!r} is given twice")
             found[one.name] = one
@@ -134,14 +131,15 @@ def named(given: Sequence[Given], names: Sequence[str]) -> dict[str, Given]:
 
 
 def feeds(
-    model: OpenedModel, given: Mapping[str, Given], seed: int, scale: ImageScale
+    inputs: Mapping[str, MLOperandDescriptor], given: Mapping[str, Given], seed: int,
+    scale: ImageScale,
 ) -> dict[str, np.ndarray]:
-    """An array for each input of the model's graph; random where nothing is given: floats between
+    """An array for each input of a graph; random where nothing is given: floats between
     0 and 1, integers 0 or 1. ``ToolError`` for what does not fit."""
     generator = np.random.default_rng(seed)
     return {
         name: _feed(name, descriptor, given.get(name), generator, scale)
-        for name, descriptor in model.graph.inputs.items()
+        for name, descriptor in inputs.items()
     }
 
 

@@ -18,7 +18,6 @@ from webnn_vk.support.errors import DOMException, nearest
 
 from . import ToolError
 from .devices import open_context
-from .inputs import read_inputs
 from .output import working
 from .running import Options, open_as_given
 
@@ -71,9 +70,7 @@ class Call:
 
 def of_model(options: Options) -> Source:
     """The graph of a model, with the inputs that were given."""
-    given = read_inputs(options.inputs)
-    values = {g.name: g.array for g in given if g.name is not None and g.array is not None}
-    return lambda context: open_as_given(options, context, values, given).graph
+    return lambda context: open_as_given(options, context).graph
 
 
 def of_operator(call: Call) -> Source:

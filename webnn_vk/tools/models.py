@@ -14,6 +14,7 @@ import numpy as np
 from webnn_vk.support.errors import DOMException, sanitize
 
 from . import ToolError, need
+from .inputs import Given, named
 
 if TYPE_CHECKING:
     from webnn_vk.api.context import MLContext
@@ -99,19 +100,19 @@ def parse_shapes(given: list[str]) -> dict[str, tuple[int, ...]]:
 
 
 def open_model(
-    model: str, context: MLContext, shapes: Shapes = NOTHING, values: Values = NOTHING,
-    outputs: Sequence[str] | None = None,
+    model: str, context: MLContext, shapes: Shapes = NOTHING,
+    given: Sequence[Given] = (), outputs: Sequence[str] | None = None,
 ) -> OpenedModel:
-    """Build or load it. ``values``: arrays of inputs, which give shapes, and what has to be known
-    of an ONNX model to make a graph of it; ``outputs``: the wanted ones.
-    ``ToolError`` with the reason where that fails."""
+    """Build or load a model. The arrays among the ``given`` inputs determine shapes, and values
+    that an ONNX model needs at build time; ``outputs``: the wanted ones. ``ToolError`` with the
+    reason where that fails."""
     kind = kind_of(model)
     try:
         if kind == "onnx":
-            return _open_onnx(model, context, shapes, values, outputs)
+            return _open_onnx(model, context, shapes, given, outputs)
         if kind == "webnn":
-            return _open_webnn(model, context, shapes, values)
-        return _open_saved(model, context, shapes, values)
+            return _open_webnn(model, context, shapes, given)
+        return _open_saved(model, context, shapes, given)
     except OSError as error:
         raise ToolError(f"cannot read the model: {error.strerror or error}: {model}") from None
     except (ValueError, TypeError, DOMException) as error:
@@ -188,6 +189,11 @@ def guessed(
     return f"unknown dimensions are taken: {'; '.join(told)}" if told else ""
 
 
+def _values_of(ports: Mapping[str, Port], given: Sequence[Given]) -> dict[str, np.ndarray]:
+    """The given arrays by the names of the inputs that take them."""
+    return {n: g.array for n, g in named(given, list(ports)).items() if g.array is not None}
+
+
 def _shapes_of(ports: Mapping[str, Port], values: Values) -> dict[str, tuple[int, ...]]:
     """The shapes that arrays tell: not a number that stands for all elements, nor a list of them
     for an input of another rank."""
@@ -235,27 +241,29 @@ def _also(guess: str) -> str:
 
 
 def _open_onnx(
-    model: str, context: MLContext, shapes: Shapes, values: Values, outputs: Sequence[str] | None
+    model: str, context: MLContext, shapes: Shapes, inputs: Sequence[Given],
+    outputs: Sequence[str] | None,
 ) -> OpenedModel:
     onnx = onnx_package()
     from webnn_vk.onnx.reading import read_model
 
     read = read_model(model)
     ports = {n: Port(n, p.type, p.shape) for n, p in read.inputs.items()}
+    values = _values_of(ports, inputs)
     given = {**_shapes_of(ports, values), **shapes}
     lengths = _known_lengths(ports, given)
-    inputs: dict[str, Any] = {
+    known: dict[str, Any] = {
         name: given[name] if name in given else default_shape(port, lengths)
         for name, port in ports.items()
         if port.shape is not None or name in given
     }
-    guess = guessed(ports, inputs, given, images=True)
+    guess = guessed(ports, known, given, images=True)
     bound: dict[str, np.ndarray] = {}
     while True:
         try:
-            graph = onnx.load(read, context, {**inputs, **bound}, outputs=outputs).result()
+            graph = onnx.load(read, context, {**known, **bound}, outputs=outputs).result()
             return OpenedModel(
-                Path(model).name, "onnx", graph, ports, bound, guessed(ports, inputs, given)
+                Path(model).name, "onnx", graph, ports, bound, guessed(ports, known, given)
             )
         except onnx.UnsupportedModelError as error:
             needed = error.values_needed - bound.keys()
@@ -274,12 +282,14 @@ def _open_onnx(
                         f"branches: give it, as --input {sanitize(name)}=VALUE or FILE.npy"
                     ) from None
                 value = values[name].astype(ports[name].type)
-                bound[name] = value if value.ndim else np.full(inputs.get(name, ()), value)
+                bound[name] = value if value.ndim else np.full(known.get(name, ()), value)
         except (ValueError, TypeError, DOMException) as error:
             raise ToolError(f"{model}: {error}{_also(guess)}") from None
 
 
-def _open_webnn(model: str, context: MLContext, shapes: Shapes, values: Values) -> OpenedModel:
+def _open_webnn(
+    model: str, context: MLContext, shapes: Shapes, inputs: Sequence[Given]
+) -> OpenedModel:
     from webnn_vk import webnn_file
     from webnn_vk.webnn_file.text import Dynamic, parse
 
@@ -290,17 +300,20 @@ def _open_webnn(model: str, context: MLContext, shapes: Shapes, values: Values) 
         shape = tuple(d.name if isinstance(d, Dynamic) else d for d in declared.shape)
         name = document.titles.get(("input", declared.name), declared.name)
         ports[name] = Port(name, declared.data_type, shape)
-    lengths = _known_lengths(ports, {**_shapes_of(ports, values), **shapes})
-    given = {**_shapes_of(ports, values), **shapes}
+    given = {**_shapes_of(ports, _values_of(ports, inputs)), **shapes}
+    lengths = _known_lengths(ports, given)
     made = {name: default_shape(port, lengths, most) for name, port in ports.items()}
     graph = webnn_file.load(model, context, dimensions=lengths).result()
     return OpenedModel(Path(model).name, "webnn", graph, ports,
                        assumed=guessed(ports, made, given))
 
 
-def _open_saved(model: str, context: MLContext, shapes: Shapes, values: Values) -> OpenedModel:
+def _open_saved(
+    model: str, context: MLContext, shapes: Shapes, inputs: Sequence[Given]
+) -> OpenedModel:
     key = model.removeprefix(SAVED)
     graph = context.load_graph(key).result()
     ports = {n: Port(n, d.data_type, d.shape) for n, d in graph.inputs.items()}
+    values = _values_of(ports, [given for given in inputs if given.name is not None])
     _known_lengths(ports, {**_shapes_of(ports, values), **shapes})
     return OpenedModel(model, "cache", graph, ports)

@@ -16,8 +16,7 @@ from webnn_vk.examples.weights import WeightsError
 from . import ToolError
 from .demo import need_with_weights
 from .devices import open_context, vulkan_problem
-from .output import emit
-from .progress import Progress
+from .output import emit, working, writable, writing
 
 if TYPE_CHECKING:
     from webnn_vk.examples.text_reader import Line, TextReader
@@ -59,7 +58,7 @@ def run(
         if not as_json:
             print(f"Device    {where}", flush=True)
             print(f"Image     {source}, {image.width} × {image.height} pixels\n", flush=True)
-        with Progress(BATCHES) as bar:
+        with working("reading", BATCHES) as bar:
             reader = make_reader(context, bar.step)
             start = time.perf_counter()
             lines = reader.read(image)
@@ -68,10 +67,8 @@ def run(
         if not as_json:
             print_lines(lines)
             print_figures(figures)
-    try:
+    with writing(target):
         picture(image, lines).save(target, "PNG")
-    except OSError as error:
-        raise ToolError(f"cannot write {target}: {error.strerror or error}") from None
     if as_json:
         emit({
             "device": str(context.device_info),
@@ -89,8 +86,7 @@ def check_target(target: Path, source: Path) -> None:
     """`ToolError` where the picture can't be written, before the work is done."""
     if target.suffix.lower() != ".png":
         raise ToolError(f"the picture is a PNG; {target} does not end in .png")
-    if target.is_dir() or not target.absolute().parent.is_dir():
-        raise ToolError(f"cannot write {target}: no such folder, or it is one itself")
+    writable((target, ()))
     if target.exists() and target.samefile(source):
         raise ToolError(f"the picture would replace the image {source}; give another --output")
 

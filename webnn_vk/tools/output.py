@@ -27,11 +27,6 @@ def console(stderr: bool = False) -> Console:
     return Console(file=stream, width=width, highlight=False, soft_wrap=False)
 
 
-def say(text: str = "") -> None:
-    """A line on stdout, as it is."""
-    print(text)
-
-
 def facts(pairs: Iterable[tuple[str, str]]) -> None:
     """Lines of a title and what is to be said of it."""
     for title, text in pairs:
@@ -71,39 +66,52 @@ def _plain(value: Any) -> Any:
 class Steps:
     """The bar of ``working``."""
 
-    def __init__(self, progress: Progress, title: str) -> None:
+    def __init__(self, progress: Progress, title: str, total: int | None) -> None:
         self._progress = progress
-        self._task = progress.add_task(title, total=None)
+        self._task = progress.add_task(title, total=total)
 
     def begin(self, title: str, total: int | None = None) -> None:
-        """What is going on from now on, in so many steps if that is known."""
+        """Start again with another title, and a number of steps if that is known."""
         self._progress.reset(self._task, description=title, total=total)
 
-    def step(self) -> None:
-        """One step more is done."""
-        self._progress.advance(self._task)
+    def step(self, title: str | None = None, count: int = 1) -> None:
+        """``count`` more steps are done; by default the title stays."""
+        self._progress.update(self._task, advance=count, description=title)
 
 
 @contextmanager
-def working(title: str) -> Iterator[Steps]:
-    """A bar on stderr while something takes its time; silent where stderr is no terminal, gone at
-    the end."""
+def working(title: str, total: int | None = None) -> Iterator[Steps]:
+    """A progress bar on stderr; none where stderr is no terminal, and removed at the end."""
     progress = Progress(
         TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(),
         console=console(stderr=True), transient=True, disable=not sys.stderr.isatty(),
     )
     with progress:
-        yield Steps(progress, title)
+        yield Steps(progress, title, total)
 
 
-def writable(path: Path, *suffixes: str) -> Path:
-    """The path, if a file could be written there; ``ToolError`` before any work is done for it.
-    ``suffixes``: those that its name may end with, where it has one; by default any."""
-    if suffixes and path.suffix and path.suffix.lower() not in suffixes:
-        raise ToolError(f"cannot write {path}: what is written is {' or '.join(suffixes)}")
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise ToolError(f"cannot write {path}: no such folder, or it is one itself")
-    return path
+def writable(*files: tuple[Path | None, Sequence[str]]) -> list[Path]:
+    """The paths that are not None, if files could be written there; ``ToolError`` before any work
+    is done for them. Each comes with the suffixes that its name may have, none for any."""
+    paths = []
+    for path, suffixes in files:
+        if path is None:
+            continue
+        if suffixes and path.suffix and path.suffix.lower() not in suffixes:
+            raise ToolError(f"cannot write {path}: what is written is {' or '.join(suffixes)}")
+        if path.is_dir() or not path.absolute().parent.is_dir():
+            raise ToolError(f"cannot write {path}: no such folder, or it is one itself")
+        paths.append(path)
+    return paths
+
+
+@contextmanager
+def writing(path: Path | str) -> Iterator[None]:
+    """``ToolError`` where the file can't be written."""
+    try:
+        yield
+    except OSError as error:
+        raise ToolError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 def size(count: float) -> str:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from webnn_vk.profiler.report import title_of
 
-from . import ToolError
-from .output import duration, emit, facts, say, table, working, writable
+from .output import duration, emit, facts, table, working, writable, writing
 from .running import Options, Tensors, ready
 
 #: Runs before those that are looked at.
@@ -19,11 +18,7 @@ def profile(
     options: Options, runs: int, every: int | None, html: Path | None, trace: Path | None
 ) -> None:
     """Run the model so often, inputs written and outputs read, and print what took how long."""
-    written = [
-        writable(path, *suffixes)
-        for path, suffixes in ((html, (".html", ".htm")), (trace, (".json",)))
-        if path is not None
-    ]
+    written = writable((html, (".html", ".htm")), (trace, (".json",)))
     with working("building the model") as bar, ready(options, watch=html is not None) as model:
         tensors = Tensors(model.context, model.model.graph)
 
@@ -42,13 +37,12 @@ def profile(
                 run()
                 bar.step()
         device, title = model.device, model.model.title
-    for path, write in ((html, lambda to: to.write_text(found.html(model.passes), "utf-8")),
-                        (trace, found.save_trace)):
-        try:
-            if path is not None:
-                write(path)
-        except OSError as error:
-            raise ToolError(f"cannot write {path}: {error.strerror or error}") from None
+    if html is not None:
+        with writing(html):
+            html.write_text(found.html(model.passes), encoding="utf-8")
+    if trace is not None:
+        with writing(trace):
+            found.save_trace(trace)
     report = found.report
     if options.json:
         roofline = report.roofline
@@ -67,7 +61,7 @@ def profile(
         })
         return
     facts([("Device", device), ("Model", title)])
-    say()
+    print()
     everything = report.total or 1.0
     head = ("share", "a run", "operators", "device", "kernel", "variant", "GFLOP/s", "GB/s",
             "of roof")
@@ -77,12 +71,12 @@ def profile(
          "" if (share := k.share_of(report.roofline)) is None else f"{share:.0%}")
         for k in report.kernels
     ], right=("share", "a run", "GFLOP/s", "GB/s", "of roof"))
-    say()
+    print()
     table(("host and transfers", "times", "time"), [
         *[(h.name, h.count, duration(h.seconds)) for h in report.host],
         *[(f"{t.kind}, {t.bytes / 1e6:.3f} MB", t.count, duration(t.seconds))
           for t in report.transfers],
     ], right=("times", "time"))
-    say(f"\n{report.summary}")
+    print(f"\n{report.summary}")
     for path in written:
-        say(f"Written   {path}")
+        print(f"Written   {path}")

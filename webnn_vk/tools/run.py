@@ -12,7 +12,7 @@ import numpy as np
 from webnn_vk.support.errors import sanitize
 
 from . import ToolError
-from .output import duration, emit, facts, say, table, working
+from .output import duration, emit, facts, table, working, writable, writing
 from .running import Options, ready
 
 #: The largest of a vector of so many elements at most are shown.
@@ -42,7 +42,7 @@ def run(options: Options, output: Path | None, top: bool) -> None:
         return
     facts([("Device", device), ("Model", f"{title}: {summary}"), ("Build", duration(build)),
            ("Run", f"{duration(seconds)}, the first: inputs written, outputs read")])
-    say()
+    print()
     head = ("", "name", "type", "shape", "min", "max", "mean", "not finite")
     keys = ("name", "type", "shape", "min", "max", "mean", "not_finite")
     table(head, [
@@ -52,7 +52,7 @@ def run(options: Options, output: Path | None, top: bool) -> None:
     if top:
         show_top(results)
     if output is not None:
-        say(f"\nWritten   {output}")
+        print(f"\nWritten   {output}")
 
 
 def described(name: str, array: np.ndarray) -> dict[str, Any]:
@@ -79,27 +79,24 @@ def show_top(results: Mapping[str, np.ndarray]) -> None:
         if array.size == max(array.shape, default=0) and 1 < array.size <= _CLASSES:
             flat = array.reshape(-1)
             best = np.argsort(-flat.astype(np.float64), kind="stable")[:_TOP]
-            say(f"\n{sanitize(name)}, the largest of {flat.size}:")
+            print(f"\n{sanitize(name)}, the largest of {flat.size}:")
             for index in best:
-                say(f"  {index:6}  {flat[index]:.6g}")
+                print(f"  {index:6}  {flat[index]:.6g}")
 
 
 def check_output(path: Path) -> None:
     """``ToolError`` where the results can't be written, before the work is done."""
     if path.suffix.lower() not in (".npy", ".npz"):
         raise ToolError(f"--output {path}: a .npz file (or .npy for one output) is written")
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise ToolError(f"cannot write {path}: no such folder, or it is one itself")
+    writable((path, ()))
 
 
 def write(path: Path, results: Mapping[str, np.ndarray]) -> None:
     """Write the outputs; ``ToolError`` where that fails."""
-    try:
+    with writing(path):
         if path.suffix.lower() == ".npz":
             np.savez(path, **results)
             return
         if len(results) != 1:
             raise ToolError(f"--output {path}: the model has {len(results)} outputs; give a .npz")
         np.save(path, *results.values())
-    except OSError as error:
-        raise ToolError(f"cannot write {path}: {error.strerror or error}") from None

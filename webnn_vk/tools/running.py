@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,8 @@ from webnn_vk.compiler.types.data_types import MLTensorDescriptor
 from webnn_vk.profiler.pictures import PassPictures, Picture
 from webnn_vk.runtime.context_state import context_state
 
-from . import ToolError
 from .devices import open_context
-from .inputs import Given, ImageScale, feeds, named, read_inputs
+from .inputs import Given, ImageScale, feeds, named
 from .models import OpenedModel, open_model
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class Options:
     model: str
     device: str | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    inputs: Sequence[str] = ()
+    inputs: Sequence[Given] = ()
     seed: int = 0
     scale: ImageScale = ImageScale()
     json: bool = False
@@ -63,61 +62,26 @@ class Ready:
 def ready(options: Options, watch: bool = False) -> Iterator[Ready]:
     """The model opened on its device, with inputs; ``watch``: with pictures of the passes.
     ``ToolError`` where that fails."""
-    given = read_inputs(options.inputs)
     with open_context(options.device) as context:
         start = time.perf_counter()
-        values = {g.name: g.array for g in given if g.name is not None and g.array is not None}
-        passes: list[tuple[Picture, Picture]] = []
-        if watch:
-            with PassPictures(context_state(context)) as seen:
-                model = open_as_given(options, context, values, given)
-            passes = seen.all()
-        else:
-            model = open_as_given(options, context, values, given)
+        seen = PassPictures(context_state(context))
+        with seen if watch else nullcontext():
+            model = open_as_given(options, context)
         seconds = time.perf_counter() - start
-        by_name = named(given, list(model.ports))
-        data = feeds(model, by_name, options.seed, options.scale)
-        yield Ready(context, model, data, seconds, passes)
+        by_name = named(options.inputs, list(model.ports))
+        data = feeds(model.graph.inputs, by_name, options.seed, options.scale)
+        yield Ready(context, model, data, seconds, seen.all())
 
 
-def open_as_given(
-    options: Options, context: MLContext, values: Mapping[str, Any], given: Sequence[Given] = ()
-) -> OpenedModel:
-    """``open_model`` with the shapes of arrays that are given without a name, too; one number
-    stands for an array of any shape. ``ToolError`` for a model that can't be taken."""
-    shapes = dict(options.shapes)
-    if any(g.name is None and g.array is not None and g.array.ndim for g in given):
-        names = model_inputs(options.model)
-        if names:
-            values = {n: g.array for n, g in named(given, names).items() if g.array is not None}
-    model = open_model(options.model, context, shapes, values, options.outputs)
+def open_as_given(options: Options, context: MLContext) -> OpenedModel:
+    """``open_model`` with these options; says on stderr what was assumed of shapes. ``ToolError``
+    for a model that can't be used."""
+    model = open_model(
+        options.model, context, options.shapes, options.inputs, options.outputs
+    )
     if model.assumed:
         print(f"webnn-vk: {model.assumed}", file=sys.stderr)
     return model
-
-
-def model_inputs(model: str) -> list[str]:
-    """The names of a model's inputs, in its order; none for a saved graph, whose shapes are
-    fixed."""
-    from .models import kind_of, onnx_package
-
-    kind = kind_of(model)
-    try:
-        if kind == "onnx":
-            onnx_package()
-            from webnn_vk.onnx.reading import read_model
-
-            return list(read_model(model).inputs)
-        if kind == "webnn":
-            from webnn_vk.webnn_file.text import parse
-
-            with open(model, encoding="utf-8", errors="replace") as file:
-                document = parse(file.read())
-            names = [d.name for d in document.inputs]
-            return [document.titles.get(("input", n), n) for n in names]
-    except (OSError, ValueError) as error:
-        raise ToolError(f"{model}: {error}") from None
-    return []
 
 
 class Tensors:

@@ -15,7 +15,7 @@ from webnn_vk.support.errors import sanitize
 
 from . import ToolError
 from .kernels import Kernel, Source, kernels
-from .output import emit, facts, say, table
+from .output import emit, facts, table
 
 
 def list_templates(as_json: bool) -> None:
@@ -68,7 +68,7 @@ def show(
     if chip is not None and form in ("spec", "isa"):
         if form == "spec" and not as_json:
             _specialisation(kernel)
-            say()
+            print()
         chips.show(kernel, chip, form == "isa", as_json)
         return
     text = "" if form == "spec" else \
@@ -78,7 +78,7 @@ def show(
     elif form == "spec":
         _specialisation(kernel)
     else:
-        say(text.rstrip("\n"))
+        print(text.rstrip("\n"))
 
 
 def _specialisation(kernel: Kernel) -> None:
@@ -96,7 +96,7 @@ def _specialisation(kernel: Kernel) -> None:
         ("Features", ", ".join(sorted(spec.features)) or "none"),
         ("SPIR-V", f"{len(kernel.module)} bytes"),
     ])
-    say()
+    print()
     table(("constant", "value"), list(kernel.constants.items()), right=("value",))
 
 
