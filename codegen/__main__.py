@@ -22,8 +22,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -164,21 +162,13 @@ def _disassemble(arguments: argparse.Namespace) -> None:
         module = Path(arguments.template).read_bytes()
     else:
         module = _compiled(arguments)
-    spirv.info(module)
-    program = shutil.which("spirv-dis")
-    if program is None:
-        _write_text(spirv.listing(module), arguments.output)
-        return
-    done = subprocess.run([program, "--no-color", "-"], input=module, capture_output=True)
-    if done.returncode:
-        raise spirv.SpirvError(f"spirv-dis: {done.stderr.decode(errors='replace').strip()}")
-    _write_text(done.stdout.decode(), arguments.output)
+    _write_text(spirv.disassembled(module), arguments.output)
 
 
 def _inspect(arguments: argparse.Namespace) -> None:
     # Loaded for this command alone: it is the only one that starts a Vulkan driver.
     from . import inspect
-    from .isa import text
+    from .isa import compile_for, text
 
     constants = inspect.given_constants(arguments.set)
     path = Path(arguments.template)
@@ -190,7 +180,7 @@ def _inspect(arguments: argparse.Namespace) -> None:
     else:
         spec = _spec(arguments)
         module = inspect.module_of_spec(spec, _compiled(arguments), constants, path.name)
-    compiled = inspect.inspected(arguments.chip, module)
+    (compiled,) = compile_for(arguments.chip, [module])
     if arguments.json:
         assembly = {"isa": compiled.assembly} if arguments.isa else {}
         _print_json({

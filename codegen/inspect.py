@@ -6,7 +6,7 @@ import struct
 from collections.abc import Mapping, Sequence
 
 from . import spirv
-from .isa import Compiled, Module, compile_for
+from .isa import Module
 from .spec import PUSH_CONSTANT_BYTES, KernelSpec, SpecError
 
 
@@ -28,11 +28,8 @@ def module_of_spec(
     """The pipeline of a template's module with specialisation constants by name, the others as they
     are by default. SpecError for unknown ones."""
     ids, values = spec.pack_constants(constants)
-    return Module(
-        name, code, spec.binding_count, spec.param_bytes if spec.param_storage == "push" else 0,
-        tuple((number, values[4 * n : 4 * n + 4]) for n, number in enumerate(ids)),
-        tuple(binding for binding, _ in spec.texels),
-    )
+    pairs = tuple((number, values[4 * n : 4 * n + 4]) for n, number in enumerate(ids))
+    return Module.of_spec(spec, code, pairs, name)
 
 
 def module_of_file(code: bytes, constants: Mapping[str, float], name: str) -> Module:
@@ -52,9 +49,3 @@ def module_of_file(code: bytes, constants: Mapping[str, float], name: str) -> Mo
     )
     bindings = max((binding for _, binding in about.bindings), default=-1) + 1
     return Module(name, code, bindings, PUSH_CONSTANT_BYTES, values)
-
-
-def inspected(chip: str, module: Module) -> Compiled:
-    """What the chip's compiler made of it. `IsaError` where that can't be had."""
-    (compiled,) = compile_for(chip, [module])
-    return compiled

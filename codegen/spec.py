@@ -235,6 +235,11 @@ class KernelSpec:
             return "none"
         return "push" if self.param_bytes <= PUSH_CONSTANT_BYTES else "buffer"
 
+    @property
+    def push_bytes(self) -> int:
+        """Bytes of push constants."""
+        return self.param_bytes if self.param_storage == "push" else 0
+
     def pack_params(self, values: Mapping[str, Any]) -> bytes:
         """The parameter block (std430: 4-byte numbers without gaps).
 
@@ -336,15 +341,7 @@ class KernelSpec:
     @cached_property
     def _key(self) -> str:
         return json.dumps(
-            {
-                "template": self.template,
-                "buffers": list(map(astuple, self.buffers)),
-                "params": [[p.name, p.type, p.count] for p in self.params],
-                "constants": [[c.name, c.type, c.default] for c in self.constants],
-                "options": dict(sorted(self.options)),
-                "features": sorted(self.features),
-            },
-            separators=(",", ":"),
+            {**self.to_json(), "options": dict(sorted(self.options))}, separators=(",", ":")
         )
 
     def key(self) -> str:

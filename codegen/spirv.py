@@ -199,6 +199,21 @@ def _bytes(words: array) -> bytes:
     return words.tobytes()
 
 
+def disassembled(spirv: bytes) -> str:
+    """A module as text: by spirv-dis where it is installed, else `listing`. Raises SpirvError."""
+    import shutil
+    import subprocess
+
+    info(spirv)
+    program = shutil.which("spirv-dis")
+    if program is None:
+        return listing(spirv)
+    done = subprocess.run([program, "--no-color", "-"], input=spirv, capture_output=True)
+    if done.returncode:
+        raise SpirvError(f"spirv-dis: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout.decode()
+
+
 def listing(spirv: bytes) -> str:
     """A minimal listing for machines without spirv-dis: header, opcode numbers and operands."""
     words = words_of(spirv)

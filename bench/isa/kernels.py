@@ -60,10 +60,8 @@ class Kernel:
     def request(self, module: bytes) -> PipelineRequest:
         """The pipeline of its SPIR-V."""
         spec = self.spec
-        push = spec.param_bytes if spec.param_storage == "push" else 0
-        return PipelineRequest(
-            module, spec.binding_count, push, self.constants, spec.template, texels=spec.texels
-        )
+        return PipelineRequest(module, spec.binding_count, spec.push_bytes, self.constants,
+                               spec.template, texels=spec.texels)
 
 
 def of_program(program: Program) -> list[Kernel]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.support import environment as variables
 
 #: GCN 5, RDNA 2, RDNA 3: the chips that the tests compile for.
@@ -47,6 +48,14 @@ class Module:
     push_size: int = 0
     constants: tuple[tuple[int, bytes], ...] = ()
     texels: tuple[int, ...] = ()
+
+    @classmethod
+    def of_spec(
+        cls, spec: KernelSpec, spirv: bytes, constants: tuple[tuple[int, bytes], ...], name: str
+    ) -> Module:
+        """The pipeline of a kernel's module."""
+        texels = tuple(binding for binding, _ in spec.texels)
+        return cls(name, spirv, spec.binding_count, spec.push_bytes, constants, texels)
 
     @property
     def data(self) -> dict[str, Any]:

@@ -80,11 +80,6 @@ class Block:
         """The blocks that its branches go to, besides the one that follows."""
         return tuple(i.target for i in self.instructions if i.target is not None)
 
-    @property
-    def is_latch(self) -> bool:
-        """Whether it closes a loop: it branches to itself or backwards."""
-        return any(target <= self.number for target in self.targets)
-
 
 def parse(text: str) -> tuple[Block, ...]:
     """The blocks of a listing in its order; ValueError for a line that is no instruction."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from webnn_vk.api.graph_source import with_weights
 from webnn_vk.codegen import ShaderStore, ShaderUnavailable
-from webnn_vk.codegen.isa import Compiled, IsaError, Module, chip_profile, compile_for
+from webnn_vk.codegen.isa import Compiled, IsaError, Module, chip_profile, compile_for, listing
 from webnn_vk.codegen.isa import text as isa_text
 from webnn_vk.compiler.program import DispatchStep, Target, compile_program
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -50,7 +50,9 @@ def compiled(kernels: Sequence[Kernel], chip: str) -> list[Compiled]:
     """What the chip's compiler made of each. ``ToolError`` where one fails."""
     with working(f"compiling for {chip}"):
         try:
-            results = compile_for(chip, [_module(kernel) for kernel in kernels])
+            results = compile_for(chip, [
+                Module.of_spec(k.spec, k.module, k.step.constants, k.spec.template) for k in kernels
+            ])
         except IsaError as error:
             raise ToolError(str(error)) from None
     for kernel, result in zip(kernels, results, strict=True):
@@ -59,16 +61,7 @@ def compiled(kernels: Sequence[Kernel], chip: str) -> list[Compiled]:
     return results
 
 
-def _module(kernel: Kernel) -> Module:
-    spec = kernel.spec
-    return Module(
-        spec.template, kernel.module, spec.binding_count,
-        spec.param_bytes if spec.param_storage == "push" else 0, kernel.step.constants,
-        tuple(binding for binding, _ in spec.texels),
-    )
-
-
-def listing(kernels: Sequence[Kernel], chip: str, as_json: bool) -> None:
+def show_all(kernels: Sequence[Kernel], chip: str, as_json: bool) -> None:
     """Print a line for each kernel: registers, spills, occupancy, and its busiest loop."""
     results = compiled(kernels, chip)
     if as_json:
@@ -86,10 +79,8 @@ def listing(kernels: Sequence[Kernel], chip: str, as_json: bool) -> None:
 
 
 def _row(kernel: Kernel, result: Compiled) -> tuple[Any, ...]:
-    _, *loops = isa_text.parts(result.assembly)
-    # Of loops in one another the inner one has as many multiply-adds in fewer instructions.
-    best = max(loops, default=None, key=lambda part: (part[1].multiply_adds, -part[1].instructions))
-    share = isa_text.row(*best)[-2:] if best and best[1].multiply_adds else ("-", "-")
+    loop = listing.main_loop(listing.parse(result.assembly))
+    share = isa_text.row("", listing.mix(loop))[-2:] if loop else ("-", "-")
     return (
         kernel.number, sanitize(" + ".join(kernel.operators)),
         kernel.spec.template.removesuffix(".comp.j2"),

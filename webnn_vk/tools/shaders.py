@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import shutil
-import subprocess
 from collections.abc import Sequence
 
 from webnn_vk.codegen import __main__ as generator
@@ -35,7 +33,7 @@ def list_kernels(source: Source, device: str | None, chip: str | None, as_json: 
     if chip is not None:
         from . import chips
 
-        chips.listing(chips.kernels(source, chip), chip, as_json)
+        chips.show_all(chips.kernels(source, chip), chip, as_json)
         return
     found = kernels(source, device)
     if as_json:
@@ -71,8 +69,11 @@ def show(
             print()
         chips.show(kernel, chip, form == "isa", as_json)
         return
-    text = "" if form == "spec" else \
-        render(kernel.spec) if form == "glsl" else disassembled(kernel.module)
+    try:
+        text = "" if form == "spec" else \
+            render(kernel.spec) if form == "glsl" else spirv.disassembled(kernel.module)
+    except spirv.SpirvError as error:
+        raise ToolError(str(error)) from None
     if as_json:
         emit({**kernel.data, "spec": kernel.spec.to_json(), form: text or None})
     elif form == "spec":
@@ -98,17 +99,6 @@ def _specialisation(kernel: Kernel) -> None:
     ])
     print()
     table(("constant", "value"), list(kernel.constants.items()), right=("value",))
-
-
-def disassembled(module: bytes) -> str:
-    """SPIR-V as text: by spirv-dis, else as our own listing."""
-    program = shutil.which("spirv-dis")
-    if program is None:
-        return spirv.listing(module)
-    done = subprocess.run([program, "--no-color", "-"], input=module, capture_output=True)
-    if done.returncode:
-        raise ToolError(f"spirv-dis: {done.stderr.decode(errors='replace').strip()}")
-    return done.stdout.decode()
 
 
 def generate(command: str, arguments: Sequence[str]) -> None:

