@@ -19,13 +19,13 @@ import numpy as np
 
 from webnn_vk import MLGraphBuilder, Settings, ml
 from webnn_vk.runtime.tuning.store import processor
+from webnn_vk.support.settings import DRIVERS
 from webnn_vk.tools import ToolError
 
 from .memory import resident
 from .models import mobilenet_v2
 from .table import show
 
-DRIVERS = ("vulkan", "kompute", "null")
 #: Titles of the figures, in order.
 FIGURES = {
     "dispatch": "a dispatch of one step, µs",

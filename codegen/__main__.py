@@ -241,65 +241,55 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, function: Any, text: str) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=text, description=text)
-        sub.set_defaults(function=function)
+    def part() -> argparse.ArgumentParser:
+        return argparse.ArgumentParser(add_help=False)
+
+    folders, as_json, spec, compiling = (part() for _ in range(4))
+    folders.add_argument("--template-dir", action="append", default=[], metavar="DIR",
+                         help="find templates there too")
+    as_json.add_argument("--json", action="store_true", help="JSON alone on stdout")
+    for name, metavar, text in (
+        ("buffer", "NAME:TYPE[:ACCESS…]", "NAME:TYPE[:ACCESS[:WIDTH[:PORTIONS[:LOAD]]]], in the "
+         "order of the bindings; LOAD is storage (default) or texel"),
+        ("param", "NAME[:TYPE[:COUNT]]",
+         "a number given at each dispatch; TYPE uint (default), int, float"),
+        ("constant", "NAME[:TYPE[:DEFAULT]]", "a specialisation constant"),
+        ("option", "NAME=VALUE", "a variable of the template: a Python literal, else a text"),
+        ("feature", "NAME", f"a device feature to use: {', '.join(sorted(FEATURES))}"),
+    ):
+        spec.add_argument(f"--{name}", action="append", default=[], metavar=metavar, help=text)
+    spec.add_argument("-o", "--output", metavar="FILE", help="write there")
+    compiling.add_argument("--names", action="store_true", help="keep names and debug text")
+    compiling.add_argument("--compiler", choices=("auto", "process"),
+                           help="default: WEBNN_VK_GLSLANG, else auto")
+
+    def command(
+        name: str, function: Any, text: str, *parents: argparse.ArgumentParser, or_file: str = "",
+    ) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text, parents=parents)
+        sub.set_defaults(function=function, files=_FILES.get(name, ()))
+        if name not in ("list", "pack"):
+            sub.add_argument("template", help="name of a template (see list), or a path to your "
+                             f"own{or_file}")
         return sub
 
-    def own(sub: argparse.ArgumentParser) -> None:
-        sub.add_argument("--template-dir", action="append", default=[], metavar="DIR",
-                         help="find templates there too")
-
-    def as_json(sub: argparse.ArgumentParser) -> None:
-        sub.add_argument("--json", action="store_true", help="JSON alone on stdout")
-
-    sub = command("list", _list, "list the templates with their options")
-    sub.set_defaults(files=())
-    own(sub)
-    as_json(sub)
-    sub = command("describe", _describe, "what a template wants, and a command line for it")
-    sub.add_argument("template", help="name of a template (see list), or a path to your own")
-    sub.set_defaults(files=())
-    own(sub)
-    as_json(sub)
-    for name, function, text in (
-        ("render", _render, "print the GLSL of a template"),
-        ("compile", _compile, "compile a template to SPIR-V"),
-        ("disassemble", _disassemble, "show the SPIR-V of a template or of a .spv file as text"),
-        ("inspect", _inspect, "registers, spills, occupancy, loops and ISA of a template, a .spv "
-         "file or GLSL under AMD's compiler"),
-    ):
-        sub = command(name, function, text)
-        own(sub)
-        sub.set_defaults(files=_FILES.get(name, ()))
-        files = {"disassemble": " or a .spv file", "inspect": " or a .spv or .comp file"}
-        sub.add_argument("template", help="name of a template (see list), or a path to your own"
-                         + files.get(name, ""))
-        sub.add_argument("--buffer", action="append", default=[], metavar="NAME:TYPE[:ACCESS…]",
-                         help="NAME:TYPE[:ACCESS[:WIDTH[:PORTIONS[:LOAD]]]], in the order of the "
-                         "bindings; LOAD is storage (default) or texel")
-        sub.add_argument("--param", action="append", default=[], metavar="NAME[:TYPE[:COUNT]]",
-                         help="a number given at each dispatch; TYPE uint (default), int, float")
-        sub.add_argument("--constant", action="append", default=[],
-                         metavar="NAME[:TYPE[:DEFAULT]]", help="a specialisation constant")
-        sub.add_argument("--option", action="append", default=[], metavar="NAME=VALUE",
-                         help="a variable of the template: a Python literal, else a text")
-        sub.add_argument("--feature", action="append", default=[], metavar="NAME",
-                         help=f"a device feature to use: {', '.join(sorted(FEATURES))}")
-        sub.add_argument("-o", "--output", metavar="FILE", help="write there")
-        if name != "render":
-            sub.add_argument("--names", action="store_true", help="keep names and debug text")
-            sub.add_argument("--compiler", choices=("auto", "process"),
-                             help="default: WEBNN_VK_GLSLANG, else auto")
-        if name in ("compile", "inspect"):
-            as_json(sub)
-        if name == "inspect":
-            sub.add_argument("--chip", default="NAVI21", help="RADV's name; default: NAVI21; also "
-                             "GFX1100, VEGA10 and others")
-            sub.add_argument("--set", action="append", default=[], metavar="NAME=NUMBER",
-                             help="a specialisation constant; by id in a .spv or .comp file")
-            sub.add_argument("--isa", action="store_true",
-                             help="print the assembly, too; -o writes it to a file")
+    command("list", _list, "list the templates with their options", folders, as_json)
+    command("describe", _describe, "what a template takes, and a command line for it", folders,
+            as_json)
+    command("render", _render, "print the GLSL of a template", folders, spec)
+    command("compile", _compile, "compile a template to SPIR-V", folders, spec, compiling,
+            as_json)
+    command("disassemble", _disassemble, "show the SPIR-V of a template or of a .spv file as text",
+            folders, spec, compiling, or_file=" or a .spv file")
+    sub = command("inspect", _inspect, "registers, spills, occupancy, loops and ISA of a template, "
+                  "a .spv file or GLSL under AMD's compiler", folders, spec, compiling, as_json,
+                  or_file=" or a .spv or .comp file")
+    sub.add_argument("--chip", default="NAVI21", help="RADV's name; default: NAVI21; also GFX1100, "
+                     "VEGA10 and others")
+    sub.add_argument("--set", action="append", default=[], metavar="NAME=NUMBER",
+                     help="a specialisation constant; by id in a .spv or .comp file")
+    sub.add_argument("--isa", action="store_true",
+                     help="print the assembly, too; -o writes it to a file")
     pack = command("pack", _pack, "show, or write, a pack of precompiled modules")
     pack.add_argument("--specs", metavar="MODULE:FUNCTION",
                       help="write FILE first: the function returns the KernelSpecs")

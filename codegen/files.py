@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
+import struct
+from dataclasses import dataclass
 from pathlib import Path
 
 #: What a process or its disk is short of at a time, and may have again later.
@@ -65,3 +68,41 @@ def write_atomically(path: Path, data: bytes, mode: int) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def belongs_to_user(about: os.stat_result) -> bool:
+    """Whether a folder belongs to this user and no other user may write to it."""
+    return not hasattr(os, "geteuid") or (
+        about.st_uid == os.geteuid() and not about.st_mode & 0o022
+    )
+
+
+# magic, version, bytes of data, key, SHA-256 of the data
+_HEADER = struct.Struct("<8sII32s32s")
+
+
+@dataclass(frozen=True)
+class CacheFiles:
+    """Files of a cache, each with a header that identifies its kind and key and protects its data.
+    """
+
+    magic: bytes
+    version: int
+    largest: int
+
+    def write(self, path: Path, key: bytes, data: bytes) -> None:
+        """Raises OSError."""
+        digest = hashlib.sha256(data).digest()
+        header = _HEADER.pack(self.magic, self.version, len(data), key, digest)
+        write_atomically(path, header + data, mode=0o600)
+
+    def read(self, path: Path, key: bytes) -> bytes | None:
+        """The data; None where the file can't be read, is damaged or has another key."""
+        try:
+            text = read_regular(path, self.largest)
+        except OSError:
+            return None
+        data = text[_HEADER.size:]
+        digest = hashlib.sha256(data).digest()
+        expected = _HEADER.pack(self.magic, self.version, len(data), key, digest)
+        return data if len(key) == 32 and text[:_HEADER.size] == expected else None

@@ -76,6 +76,11 @@ def _check_name(kind: str, name: str, *, reserved: Iterable[str] = ()) -> None:
         raise SpecError(f"{kind} name {name!r} is reserved")
 
 
+def _check_choice(what: str, kind: str, value: Any, accepted: Iterable[Any]) -> None:
+    if value not in accepted:
+        raise SpecError(f"{what}: {kind} {value!r}; accepted: {', '.join(map(str, accepted))}")
+
+
 def _check_distinct(kind: str, names: Sequence[str]) -> None:
     double = sorted({name for name in names if names.count(name) > 1})
     if double:
@@ -108,14 +113,9 @@ class Buffer:
     def __post_init__(self) -> None:
         _check_name("buffer", self.name)
         what = f"buffer {self.name!r}"
-        if self.data_type not in ELEMENT_BYTES:
-            raise SpecError(
-                f"{what}: data type {self.data_type!r}; accepted: {', '.join(ELEMENT_BYTES)}"
-            )
-        if self.access not in ("r", "w", "rw"):
-            raise SpecError(f"{what}: access {self.access!r}; accepted: r, w, rw")
-        if self.width not in (1, 4, 8):
-            raise SpecError(f"{what}: width {self.width!r}; accepted: 1, 4, 8")
+        _check_choice(what, "data type", self.data_type, ELEMENT_BYTES)
+        _check_choice(what, "access", self.access, ("r", "w", "rw"))
+        _check_choice(what, "width", self.width, (1, 4, 8))
         if self.width == 8 and (self.data_type, self.access) != ("float16", "r"):
             raise SpecError(
                 f"{what}: width 8 is for float16 with access r, not {self.data_type} with access "
@@ -125,8 +125,7 @@ class Buffer:
             raise SpecError(f"{what}: width 4 does not exist for {self.data_type}")
         if not isinstance(self.portions, int) or not 1 <= self.portions <= 64:
             raise SpecError(f"{what}: portions {self.portions!r}; accepted: 1 to 64")
-        if self.load not in ("storage", "texel"):
-            raise SpecError(f"{what}: load {self.load!r}; accepted: storage, texel")
+        _check_choice(what, "load", self.load, ("storage", "texel"))
         if self.load == "texel" and self.texel_format is None:
             raise SpecError(
                 f"{what}: texels are {', '.join(_TEXELS)} with access r and 1 portion, not "
@@ -152,10 +151,7 @@ class Param:
 
     def __post_init__(self) -> None:
         _check_name("parameter", self.name, reserved=_RESERVED)
-        if self.type not in _SCALARS:
-            raise SpecError(
-                f"parameter {self.name!r}: type {self.type!r}; accepted: {', '.join(_SCALARS)}"
-            )
+        _check_choice(f"parameter {self.name!r}", "type", self.type, _SCALARS)
         if not isinstance(self.count, int) or self.count < 1:
             raise SpecError(f"parameter {self.name!r}: count {self.count!r}; at least 1 is needed")
 
@@ -170,10 +166,7 @@ class Constant:
 
     def __post_init__(self) -> None:
         _check_name("constant", self.name, reserved=_RESERVED)
-        if self.type not in _SCALARS:
-            raise SpecError(
-                f"constant {self.name!r}: type {self.type!r}; accepted: {', '.join(_SCALARS)}"
-            )
+        _check_choice(f"constant {self.name!r}", "type", self.type, _SCALARS)
         _scalar_bytes(f"default of constant {self.name!r}", self.type, self.default)
 
 

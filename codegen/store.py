@@ -13,7 +13,6 @@ import contextlib
 import hashlib
 import os
 import stat
-import struct
 import threading
 import warnings
 from collections import Counter, OrderedDict
@@ -25,17 +24,14 @@ from webnn_vk.support import environment
 
 from . import spirv, spirv_check
 from .compiler import Compiler, find_compiler, flags, knowing, knows
-from .files import is_shortage, read_regular, write_atomically
+from .files import CacheFiles, belongs_to_user, is_shortage
 from .glsl import CompilerUnavailable, GlslError, Source
 from .pack import Pack, PackError, PackStats, find_pack, write_pack
 from .render import fingerprint, render
 from .spec import KernelSpec
 
 _FORMAT = 1
-_MAGIC = b"WNNVKSPV"
-# magic, format, bytes of SPIR-V, address, hash of the SPIR-V
-_ENTRY = struct.Struct("<8sII32s32s")
-_LARGEST = 64 << 20
+_ENTRIES = CacheFiles(b"WNNVKSPV", _FORMAT, largest=64 << 20)
 _DEFAULT = "default"
 #: What kernels with cooperative matrices ask of a compiler: glslang from 14 on has it.
 MATRIX_EXTENSION = "GL_KHR_cooperative_matrix"
@@ -101,7 +97,9 @@ class ShaderStore:
         if cache_dir == _DEFAULT:
             cache_dir = default_cache_dir()
             if cache_dir is None and environment.text("WEBNN_VK_CACHE") is None:
-                _warn_once(
+                from webnn_vk.support.warnings import say_once  # rarely needed
+
+                say_once(
                     "no home directory (HOME is not set, and the user has none): shaders are not "
                     "kept from one process to the next; WEBNN_VK_CACHE can name a folder for them"
                 )
@@ -282,15 +280,6 @@ class ShaderStore:
         return modules
 
 
-_warned: set[str] = set()
-
-
-def _warn_once(message: str) -> None:
-    if message not in _warned:
-        _warned.add(message)
-        warnings.warn(f"webnn_vk: {message}", RuntimeWarning, stacklevel=3)
-
-
 def _open_pack(pack: str | os.PathLike[str] | None) -> Pack | None:
     if pack == _DEFAULT:
         pack = find_pack()
@@ -324,9 +313,7 @@ class _Cache:
                 self._usable = False
                 return False
             # Anyone who can write here chooses what runs on our GPU.
-            self._usable = not hasattr(os, "geteuid") or (
-                about.st_uid == os.geteuid() and not about.st_mode & 0o022
-            )
+            self._usable = belongs_to_user(about)
             if not self._usable:
                 warnings.warn(
                     f"the shader cache {self._folder} is not used: it belongs to another user or "
@@ -362,9 +349,8 @@ class _Cache:
         """Writes an entry; a full or read-only disk only means that it is compiled again."""
         if not self._ready(create=True):
             return
-        header = _ENTRY.pack(_MAGIC, _FORMAT, len(module), place, hashlib.sha256(module).digest())
         try:
-            write_atomically(self._path(place, identity), header + module, mode=0o600)
+            _ENTRIES.write(self._path(place, identity), place, module)
         except OSError as error:
             # What is in the way of this entry, or missing at this moment, is not the folder's.
             if not isinstance(error, IsADirectoryError) and not is_shortage(error):
@@ -372,20 +358,10 @@ class _Cache:
 
 
 def _read_entry(path: Path, place: bytes) -> bytes | None:
+    module = _ENTRIES.read(path, place)
     try:
-        data = read_regular(path, _LARGEST)
-    except OSError:
-        return None
-    if len(data) < _ENTRY.size:
-        return None
-    magic, version, size, owner, digest = _ENTRY.unpack_from(data)
-    module = data[_ENTRY.size:]
-    if (magic, version, size, owner) != (_MAGIC, _FORMAT, len(module), place):
-        return None
-    if hashlib.sha256(module).digest() != digest:
-        return None
-    try:
-        spirv_check.check(module)
+        if module is not None:
+            spirv_check.check(module)
     except spirv.SpirvError:
         return None
     return module

@@ -87,16 +87,22 @@ def judge(
     each kernel's assembly to. Raises `NoDriver`, and `ToolError` for a chip that the driver doesn't
     know or a process that fails.
     """
+    arguments = [*parts]
+    arguments += ["--statistics-only"] if not (listings or isa) else []
+    arguments += ["--isa", str(isa.absolute())] if isa else []
+    return Judgement(**result_of("bench.isa.child", chip, arguments, timeout))
+
+
+def result_of(module: str, chip: str, arguments: Sequence[str], timeout: float | None) -> Any:
+    """The JSON that `python -m MODULE CHIP RESULT.json ARGUMENTS` writes, in the environment for the
+    chip. Raises `NoDriver`, and `ToolError` for a process that fails."""
     with tempfile.TemporaryDirectory(prefix="webnn_vk-isa-") as folder:
         result = Path(folder, "result.json")
-        command = [sys.executable, "-m", "bench.isa.child", chip, str(result), *parts]
-        command += ["--statistics-only"] if not (listings or isa) else []
-        command += ["--isa", str(isa.absolute())] if isa else []
         done = subprocess.run(
-            command, cwd=_ROOT, env=environment(chip), capture_output=True, text=True,
-            timeout=timeout,
+            [sys.executable, "-m", module, chip, str(result), *arguments], cwd=_ROOT,
+            env=environment(chip), capture_output=True, text=True, timeout=timeout,
         )
         if done.returncode:
             reason = (done.stderr or done.stdout).strip()[-2000:]
             raise ToolError(f"compiling for {chip} failed ({done.returncode}): {reason}")
-        return Judgement(**json.loads(result.read_text(encoding="utf-8")))
+        return json.loads(result.read_text(encoding="utf-8"))

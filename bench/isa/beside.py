@@ -8,21 +8,17 @@ same analysis (`bound`) judges both.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from webnn_vk.codegen.isa import environment
 from webnn_vk.tools import ToolError
 
 from ..table import show
+from . import result_of
 from .bound import CHIPS
 
 OURS = "webnn_vk"
-_ROOT = Path(__file__).resolve().parents[2]
 NOTE = (
     "µs at least: multiply-adds × what one costs in the kernel's loop (vector unit, LDS or memory, "
     "whichever takes longest), and all other kernels once; in brackets with whole workgroups on "
@@ -42,17 +38,7 @@ def rows_for(chip: str, folder: Path, timeout: float | None = None) -> list[dict
         raise ToolError(f"no figures of {chip} for a bound; there are those of {', '.join(CHIPS)}")
     if not any(folder.glob("*/*/log.txt")):
         raise ToolError(f"no captures in {folder}: PEER/WORKLOAD/log.txt is expected")
-    with tempfile.TemporaryDirectory(prefix="webnn_vk-isa-") as scratch:
-        result = Path(scratch, "result.json")
-        done = subprocess.run(
-            [sys.executable, "-m", "bench.isa.beside_child", chip, str(folder.absolute()),
-             str(result)],
-            cwd=_ROOT, env=environment(chip), capture_output=True, text=True, timeout=timeout,
-        )
-        if done.returncode:
-            reason = (done.stderr or done.stdout).strip()[-2000:]
-            raise ToolError(f"compiling for {chip} failed ({done.returncode}): {reason}")
-        return list(json.loads(result.read_text(encoding="utf-8")))
+    return list(result_of("bench.isa.beside_child", chip, [str(folder.absolute())], timeout))
 
 
 def main(chips: Sequence[str], folder: Path, json_file: Path | None) -> None:

@@ -180,8 +180,8 @@ class ProfileReport:
         return said if self.timed else f"{said}; the device writes no times of kernels"
 
     def __str__(self) -> str:
-        rows = [_cells(k, self) for k in self.kernels[:ROWS]]
-        lines = _aligned([_HEAD, *rows])
+        rows = [cells(k, self) for k in self.kernels[:ROWS]]
+        lines = _aligned([HEAD, *rows])
         if len(self.kernels) > ROWS:
             rest = sum(k.mean for k in self.kernels[ROWS:])
             lines.append(f"… and {len(self.kernels) - ROWS} more, {duration(rest)} a run")
@@ -197,7 +197,7 @@ class ProfileReport:
         return f"<ProfileReport {self.summary}>"
 
     def _repr_html_(self) -> str:
-        html = html_table((_cells(k, self) for k in self.kernels), _HEAD, self.summary)
+        html = html_table((cells(k, self) for k in self.kernels), HEAD, self.summary)
         rows = [(h.name, h.count, duration(h.seconds)) for h in self.host]
         rows += [(t.kind, t.count, duration(t.seconds)) for t in self.transfers]
         return html + html_table(rows, ("", "times", "time"))
@@ -209,11 +209,12 @@ def title_of(operators: Sequence[str]) -> str:
     return sanitize(" + ".join(operators[:SHOWN])) + more
 
 
-_HEAD = ("share", "a run", "runs", "operators", "device", "kernel", "variant", "GFLOP/s", "GB/s",
-         "of roof")
+HEAD = ("share", "a run", "runs", "operators", "device", "kernel", "variant", "GFLOP/s", "GB/s",
+        "of roof")
 
 
-def _cells(kernel: KernelTime, report: ProfileReport) -> tuple[str, ...]:
+def cells(kernel: KernelTime, report: ProfileReport) -> tuple[str, ...]:
+    """The row of a kernel in the table whose columns are `HEAD`."""
     everything = report.total
     share = kernel.share_of(report.roofline)
     rates = (f"{kernel.gflops:.2f}", f"{kernel.gigabytes:.2f}") if kernel.flops or kernel.bytes \

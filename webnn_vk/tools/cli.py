@@ -17,7 +17,7 @@ import typer
 import webnn_vk
 
 from . import ToolError
-from .cli_options import Device, Input, Json, Model, Outputs, Seed, Shape
+from .cli_options import Device, Input, Json, Model, Outputs, Seed, Shape, option
 from .cli_options import numbers as _numbers
 from .cli_options import options_of as _options
 from .cli_shaders import shader_app
@@ -154,9 +154,8 @@ def _root(
 def run(
     model: Model, input: Input = None, device: Device = None, shape: Shape = None,
     outputs: Outputs = None,
-    output: Annotated[Path | None, typer.Option(
-        "--output", "-o", metavar="FILE", show_default=False,
-        help="Write the outputs: .npz, or .npy for one.")] = None,
+    output: Annotated[Path | None, option(
+        "--output", "-o", metavar="FILE", help="Write the outputs: .npz, or .npy for one.")] = None,
     mean: Annotated[str, typer.Option(
         "--mean", metavar="R,G,B", help="Taken from an image's pixels.")] = "0",
     std: Annotated[str, typer.Option(
@@ -176,11 +175,10 @@ def run(
 @app.command(epilog="Example: webnn-vk bench model.onnx --device vulkan --compare onnxruntime")
 def bench(
     model: Model, device: Device = None,
-    compare: Annotated[Literal["onnxruntime"] | None, typer.Option(
-        "--compare", show_default=False, help="Run it there too, in turn, on the same "
-                                              "inputs.")] = None,
-    runs: Annotated[int | None, typer.Option(
-        "--runs", min=1, show_default=False, help="How many; else as many as fit.")] = None,
+    compare: Annotated[Literal["onnxruntime"] | None, option(
+        "--compare", help="Run it there too, in turn, on the same inputs.")] = None,
+    runs: Annotated[int | None, option(
+        "--runs", min=1, help="How many; else as many as fit.")] = None,
     seconds: Annotated[float, typer.Option(
         "--seconds", min=0.01, help="How long to measure each.")] = 3.0,
     input: Input = None, shape: Shape = None,
@@ -197,15 +195,12 @@ def bench(
 def profile(
     model: Model, device: Device = None,
     runs: Annotated[int, typer.Option("--runs", min=1, help="How many to look at.")] = 5,
-    every: Annotated[int | None, typer.Option(
-        "--every", min=1, metavar="N", show_default=False,
-        help="Time one run in N; else what costs little.")] \
-        = None,
-    html: Annotated[Path | None, typer.Option(
-        "--html", metavar="FILE", show_default=False, help="Write a page with all of it.")] = None,
-    trace: Annotated[Path | None, typer.Option(
-        "--trace", metavar="FILE", show_default=False,
-        help="Write a trace for Perfetto or chrome://tracing.")] = None,
+    every: Annotated[int | None, option(
+        "--every", min=1, metavar="N", help="Time one run in N; else what costs little.")] = None,
+    html: Annotated[Path | None, option(
+        "--html", metavar="FILE", help="Write a page with all of it.")] = None,
+    trace: Annotated[Path | None, option(
+        "--trace", metavar="FILE", help="Write a trace for Perfetto or chrome://tracing.")] = None,
     input: Input = None, shape: Shape = None,
     outputs: Outputs = None, seed: Seed = 0, json: Json = False,
 ) -> None:
@@ -250,24 +245,22 @@ def check(
                     "--html passes.html")
 def graph(
     model: Model, device: Device = None,
-    svg: Annotated[Path | None, typer.Option(
-        "--svg", metavar="FILE", show_default=False,
-        help="Draw the kernels; a browser opens groups.")] = None,
-    html: Annotated[Path | None, typer.Option(
-        "--html", metavar="FILE", show_default=False,
+    svg: Annotated[Path | None, option(
+        "--svg", metavar="FILE", help="Draw the kernels; a browser opens groups.")] = None,
+    html: Annotated[Path | None, option(
+        "--html", metavar="FILE",
         help="Write a page: the graph before and after each pass.")] = None,
-    after: Annotated[str | None, typer.Option(
-        "--pass", metavar="NAME", show_default=False,
-        help="With --svg: draw before and after this pass.")] = None,
+    after: Annotated[str | None, option(
+        "--pass", metavar="NAME", help="With --svg: draw before and after this pass.")] = None,
     unfold: Annotated[bool, typer.Option(
         "--unfold", help="With --svg: no groups, all of it open.")] = False,
     shape: Shape = None,
     outputs: Outputs = None, input: Input = None, json: Json = False,
 ) -> None:
     """The kernels that a model's operators become, as list or picture."""
-    for option, given in (("--pass", after), ("--unfold", unfold)):
+    for name, given in (("--pass", after), ("--unfold", unfold)):
         if given and svg is None:
-            raise typer.BadParameter(f"{option} is for --svg FILE")
+            raise typer.BadParameter(f"{name} is for --svg FILE")
     from .graph import graph as do
 
     options = _options(model, device, json, shape, input, outputs=outputs)
@@ -282,8 +275,7 @@ def export(
                                                  "graph compiled.")],
     device: Device = None, shape: Shape = None,
     outputs: Outputs = None, input: Input = None,
-    opset: Annotated[int | None, typer.Option(
-        "--opset", metavar="N", show_default=False, help="Of the ONNX file.")] = None,
+    opset: Annotated[int | None, option("--opset", metavar="N", help="Of the ONNX file.")] = None,
     json: Json = False,
 ) -> None:
     """Write a model in another form, as compiled."""
@@ -354,8 +346,8 @@ def cache_verify(json: Json = False) -> int:
 
 @cache_app.command("clear", epilog="Example: webnn-vk cache clear --only shaders")
 def cache_clear(
-    only: Annotated[Literal["shaders", "graphs", "tuned"] | None, typer.Option(
-        "--only", show_default=False, help="Leave the others.")] = None,
+    only: Annotated[Literal["shaders", "graphs", "tuned"] | None, option(
+        "--only", help="Leave the others.")] = None,
     json: Json = False,
 ) -> None:
     """Remove the shaders, the saved graphs and the tuned schedules."""
@@ -373,16 +365,16 @@ def demo(
         help="What to look for in the sentences; ocr reads an image.")] = None,
     image: Annotated[Path | None, typer.Argument(
         metavar="[IMAGE]", show_default=False, help="After ocr: the image to read.")] = None,
-    output: Annotated[Path | None, typer.Option(
-        "--output", metavar="PNG", show_default=False,
+    output: Annotated[Path | None, option(
+        "--output", metavar="PNG",
         help="With ocr: the picture of what was read [IMAGE-text.png].")] = None,
-    file: Annotated[Path | None, typer.Option(
-        "--file", show_default=False, help="Sentences to search, one per line (UTF-8).")] = None,
-    model: Annotated[Path | None, typer.Option(
-        "--model", metavar="DIR", show_default=False,
+    file: Annotated[Path | None, option(
+        "--file", help="Sentences to search, one per line (UTF-8).")] = None,
+    model: Annotated[Path | None, option(
+        "--model", metavar="DIR",
         help="Another BERT encoder: config.json, model.safetensors, tokenizer.json.")] = None,
-    top: Annotated[int | None, typer.Option(
-        "--top", min=1, metavar="N", show_default=False, help="Matches shown [5].")] = None,
+    top: Annotated[int | None, option(
+        "--top", min=1, metavar="N", help="Matches shown [5].")] = None,
     device: Device = None, json: Json = False,
 ) -> None:
     """Semantic search, or reading the text in an image."""

@@ -46,22 +46,26 @@ def _shape_list(given: list[str] | None) -> list[str]:
     return given or []
 
 
+def option(*names: str, help: str, metavar: str | None = None, **more: Any) -> Any:
+    """An option whose default the help does not show."""
+    return typer.Option(*names, metavar=metavar, show_default=False, help=help, **more)
+
+
 Model = Annotated[str, typer.Argument(
     metavar="MODEL", autocompletion=complete_models, show_default=False,
     help="A .onnx or .webnn file, or cache:KEY, a saved graph.")]
-Device = Annotated[str | None, typer.Option(
-    "--device", metavar="NAME", autocompletion=complete_devices, show_default=False,
+Device = Annotated[str | None, option(
+    "--device", metavar="NAME", autocompletion=complete_devices,
     help="Index or part of its name, vulkan (any) or cpu.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON alone on stdout.")]
-Shape = Annotated[list[str] | None, typer.Option(
-    "--shape", metavar="NAME=1,3,48,192", callback=_shape_list, show_default=False,
+Shape = Annotated[list[str] | None, option(
+    "--shape", metavar="NAME=1,3,48,192", callback=_shape_list,
     help="An input's shape; else batch 1, 224 for images, 8 for others.")]
-Input = Annotated[list[str] | None, typer.Option(
-    "--input", "-i", metavar="[NAME=]WHAT", show_default=False,
+Input = Annotated[list[str] | None, option(
+    "--input", "-i", metavar="[NAME=]WHAT",
     help="random, numbers, FILE.npy, FILE.npz or an image.")]
-Outputs = Annotated[list[str] | None, typer.Option(
-    "--outputs", metavar="NAME,NAME", show_default=False,
-    help="Of an ONNX model: only these, or values inside.")]
+Outputs = Annotated[list[str] | None, option(
+    "--outputs", metavar="NAME,NAME", help="Of an ONNX model: only these, or values inside.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of random inputs.")]
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from .cli_options import Device, Input, Json, Model, Shape, complete_models, options_of
+from .cli_options import Device, Input, Json, Model, Shape, complete_models, option, options_of
 
 shader_app = typer.Typer(
     help="Kernels: templates, those of a model, and your own.", no_args_is_help=True,
@@ -14,9 +14,8 @@ shader_app = typer.Typer(
 )
 
 
-Chip = Annotated[str | None, typer.Option(
-    "--chip", metavar="NAVI21", show_default=False,
-    help="For this AMD chip; no GPU is needed.")]
+Chip = Annotated[str | None, option(
+    "--chip", metavar="NAVI21", help="For this AMD chip; no GPU is needed.")]
 Form = Annotated[Literal["spec", "glsl", "spirv", "isa"], typer.Option(
     "--form", help="What is printed of it.")]
 
@@ -60,12 +59,10 @@ def shader_operator(
     name: Annotated[str, typer.Argument(metavar="OPERATOR", show_default=False,
                                         help="Its name: see webnn-vk operators.")],
     shape: Shape = None,
-    option: Annotated[list[str] | None, typer.Option(
-        "--option", metavar="NAME=VALUE", show_default=False,
-        help="An argument: padding=[1,1,1,1].")] = None,
-    constant: Annotated[list[str] | None, typer.Option(
-        "--constant", metavar="NAME", show_default=False,
-        help="This operand is a constant, as weights are.")] = None,
+    option: Annotated[list[str] | None, option(
+        "--option", metavar="NAME=VALUE", help="An argument: padding=[1,1,1,1].")] = None,
+    constant: Annotated[list[str] | None, option(
+        "--constant", metavar="NAME", help="This operand is a constant, as weights are.")] = None,
     data_type: Annotated[str, typer.Option("--type", metavar="TYPE", help="Of the operands.")] =
     "float32",
     step: Annotated[int, typer.Option("--step", min=0, help="Which of its kernels.")] = 0,

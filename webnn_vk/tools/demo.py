@@ -79,14 +79,11 @@ def check_text(text: str, what: str) -> None:
 
 @dataclass(frozen=True)
 class Measured:
-    """One device's embeddings of sentences (the last row: the question) and its times, seconds."""
+    """One device's embeddings of sentences (the last row: the question) and its times in seconds:
+    "weights" (the upload), "build", "first" and "steady" (runs), "question" (alone)."""
 
     embeddings: np.ndarray
-    upload: float
-    build: float
-    first: float
-    steady: float
-    question: float
+    seconds: dict[str, float]
     graphs: int
     steps: dict[str, int]
 
@@ -110,16 +107,9 @@ def measure(context: Any, model: Model, texts: Sequence[str], bar: Steps) -> Mea
     for graph in encoder.graphs.values():
         for step in graph.report().steps:
             steps[step.device] += 1
-    return Measured(
-        np.concatenate([embeddings, vector]),
-        encoder.weights_seconds,
-        encoder.build_seconds,
-        first,
-        steady,
-        alone,
-        len(encoder.graphs),
-        steps,
-    )
+    seconds = {"weights": encoder.weights_seconds, "build": encoder.build_seconds,
+               "first": first, "steady": steady, "question": alone}
+    return Measured(np.concatenate([embeddings, vector]), seconds, len(encoder.graphs), steps)
 
 
 def _work(model: Model, texts: Sequence[str]) -> int:
@@ -152,14 +142,17 @@ def run(
                     reference = measure(cpu, model, texts, bar)
     matches = _matches(sentences, measured.embeddings, top)
     if as_json:
-        emit({"device": str(context.device_info), "question": question, "matches": matches,
-              **_figures(measured, reference)})
+        emit({
+            "device": str(context.device_info), "question": question, "matches": matches,
+            "seconds": measured.seconds, "graphs": measured.graphs, "steps": measured.steps,
+            "difference_from_cpu": reference and _difference(measured, reference),
+        })
         return
     print(f"Question  {question}\n")
     for match in matches:
         print(f"  {match['score']:6.3f}  {match['sentence']}")
     print()
-    _print_figures(measured, reference, len(sentences))
+    _print_times(measured, reference, len(sentences))
 
 
 def _matches(sentences: Sequence[str], embeddings: np.ndarray, top: int) -> list[dict[str, Any]]:
@@ -170,29 +163,18 @@ def _matches(sentences: Sequence[str], embeddings: np.ndarray, top: int) -> list
     ]
 
 
-def _figures(measured: Measured, reference: Measured | None) -> dict[str, Any]:
-    """For JSON."""
-    seconds = {
-        "weights": measured.upload, "build": measured.build, "first": measured.first,
-        "steady": measured.steady, "question": measured.question,
-    }
-    return {
-        "seconds": seconds, "graphs": measured.graphs, "steps": measured.steps,
-        "difference_from_cpu": None if reference is None else _difference(measured, reference),
-    }
-
-
 def _difference(measured: Measured, reference: Measured) -> float:
     return float(np.abs(measured.embeddings - reference.embeddings).max())
 
 
-def _print_figures(measured: Measured, reference: Measured | None, sentences: int) -> None:
-    rate = sentences / measured.steady
+def _print_times(measured: Measured, reference: Measured | None, sentences: int) -> None:
+    took = measured.seconds
     print(
-        f"Times     weights {measured.upload:.2f} s, build {measured.build:.2f} s "
-        f"({measured.graphs} graphs), first run {measured.first:.2f} s,\n"
-        f"          steady run {measured.steady:.2f} s ({sentences} sentences, {rate:.0f} per "
-        f"second), the question alone {measured.question * 1e3:.0f} ms"
+        f"Times     weights {took['weights']:.2f} s, build {took['build']:.2f} s "
+        f"({measured.graphs} graphs), first run {took['first']:.2f} s,\n"
+        f"          steady run {took['steady']:.2f} s ({sentences} sentences, "
+        f"{sentences / took['steady']:.0f} per second), the question alone "
+        f"{took['question'] * 1e3:.0f} ms"
     )
     print(f"Steps     {measured.steps['vulkan']} on Vulkan, {measured.steps['cpu']} on the CPU")
     if reference is None:
@@ -200,5 +182,5 @@ def _print_figures(measured: Measured, reference: Measured | None, sentences: in
         return
     print(
         f"Check     largest difference from the CPU device: {_difference(measured, reference):.1e} "
-        f"(its steady run: {reference.steady:.2f} s)"
+        f"(its steady run: {reference.seconds['steady']:.2f} s)"
     )

@@ -52,9 +52,7 @@ def read_inputs(texts: Sequence[str]) -> list[Given]:
             if not Path(what).is_file():
                 raise ToolError(f"cannot read the input: no such file: {what}")
             given.append(Given(name, image=Path(what)))
-        elif suffix == ".npy":
-            given.append(Given(name, _read_array(what)))
-        elif suffix == ".npz":
+        elif suffix in (".npy", ".npz"):
             arrays = _read_arrays(what)
             if name is not None and len(arrays) != 1:
                 raise ToolError(f"{what} has {len(arrays)} arrays; one is needed for {name!r}")
@@ -64,34 +62,24 @@ def read_inputs(texts: Sequence[str]) -> list[Given]:
     return given
 
 
-def _read_array(path: str) -> np.ndarray:
+def _read_arrays(path: str) -> dict[str | None, np.ndarray]:
+    """The arrays of a .npz file by name, or the one of a .npy file, which has no name."""
+    arrays: dict[str | None, np.ndarray]
     try:
-        array = np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise ToolError(f"cannot read the input: {error.strerror or error}: {path}") from None
-    except (ValueError, EOFError) as error:
-        raise ToolError(f"cannot read the input {path}: {error}") from None
-    if not isinstance(array, np.ndarray):
-        raise ToolError(f"{path} is no .npy file of one array")
-    return _numeric(array, path)
-
-
-def _numeric(array: np.ndarray, path: str) -> np.ndarray:
-    if array.dtype.kind not in "biuf":
-        raise ToolError(f"{path} holds {array.dtype}: real numbers are needed")
-    return array
-
-
-def _read_arrays(path: str) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: _numeric(archive[name], path) for name in archive.files}
-    except ToolError:
-        raise
+        found = np.load(path, allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            arrays = {None: found}
+        else:
+            with found:
+                arrays = {name: found[name] for name in found.files}
     except OSError as error:
         raise ToolError(f"cannot read the input: {error.strerror or error}: {path}") from None
     except Exception as error:  # zipfile and the arrays' headers raise anything for broken files
         raise ToolError(f"cannot read the input {path}: {error}") from None
+    for array in arrays.values():
+        if array.dtype.kind not in "biuf":
+            raise ToolError(f"{path} holds {array.dtype}: real numbers are needed")
+    return arrays
 
 
 def _numbers(text: str) -> np.ndarray:

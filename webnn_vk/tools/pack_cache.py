@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import struct
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from webnn_vk.codegen.files import read_regular, write_atomically
+from webnn_vk.codegen.files import CacheFiles, belongs_to_user
 from webnn_vk.support import environment
 
 #: The name of the folder among the user's caches.
@@ -22,10 +21,8 @@ FOLDER = "packs"
 #: How many packs are kept: as many versions of the sources.
 KEPT = 4
 
-_MAGIC, _FORMAT = b"WNNVKPKC", 1
-# magic, format, key, bytes of the pack, its SHA-256
-_HEADER = struct.Struct("<8sI32sQ32s")
-_LARGEST = 256 << 20
+_FORMAT = 2
+_ENTRIES = CacheFiles(b"WNNVKPKC", _FORMAT, largest=256 << 20)
 #: What decides it, of the files of a package.
 _SUFFIXES = (".py", ".j2", ".json")
 
@@ -55,30 +52,16 @@ def folder() -> Path | None:
     return None if found is None else found / FOLDER
 
 
-def _usable(place: Path) -> bool:
-    about = place.stat()
-    return not hasattr(os, "geteuid") or (
-        about.st_uid == os.geteuid() and not about.st_mode & 0o022
-    )
-
-
 def get(wanted: bytes) -> bytes | None:
     """The pack of a key; None where there is none, or one that was damaged."""
     place = folder()
     try:
-        if place is None or not _usable(place):
+        if place is None or not belongs_to_user(place.stat()):
             return None
         path = _path(place, wanted)
-        data = read_regular(path, _LARGEST)
-        if len(data) < _HEADER.size:
-            return None
-        magic, version, owner, size, digest = _HEADER.unpack_from(data)
-        pack = data[_HEADER.size:]
-        if (magic, version, owner, size) != (_MAGIC, _FORMAT, wanted, len(pack)):
-            return None
-        if hashlib.sha256(pack).digest() != digest:
-            return None
-        os.utime(path)  # it was of use: others go first
+        pack = _ENTRIES.read(path, wanted)
+        if pack is not None:
+            os.utime(path)  # it was of use: others go first
         return pack
     except OSError:
         return None
@@ -89,12 +72,11 @@ def put(wanted: bytes, pack: bytes) -> None:
     place = folder()
     if place is None:
         return
-    header = _HEADER.pack(_MAGIC, _FORMAT, wanted, len(pack), hashlib.sha256(pack).digest())
     try:
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         place.mkdir(mode=0o700, exist_ok=True)
-        if _usable(place):
-            write_atomically(_path(place, wanted), header + pack, mode=0o600)
+        if belongs_to_user(place.stat()):
+            _ENTRIES.write(_path(place, wanted), wanted, pack)
             for path in sorted(files(place), key=lambda p: p.stat().st_mtime)[:-KEPT]:
                 path.unlink(missing_ok=True)
     except OSError:

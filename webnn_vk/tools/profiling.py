@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from webnn_vk.profiler.report import title_of
+from webnn_vk.profiler.report import HEAD, cells
 
 from .output import duration, emit, facts, table, working, writable, writing
 from .running import Options, Tensors, ready
@@ -62,15 +62,8 @@ def profile(
         return
     facts([("Device", device), ("Model", title)])
     print()
-    everything = report.total or 1.0
-    head = ("share", "a run", "operators", "device", "kernel", "variant", "GFLOP/s", "GB/s",
-            "of roof")
-    table(head, [
-        (f"{k.total / everything:.1%}", duration(k.mean), title_of(k.operators), k.device,
-         k.kernel, k.variant, f"{k.gflops:.2f}", f"{k.gigabytes:.2f}",
-         "" if (share := k.share_of(report.roofline)) is None else f"{share:.0%}")
-        for k in report.kernels
-    ], right=("share", "a run", "GFLOP/s", "GB/s", "of roof"))
+    table(HEAD, [cells(kernel, report) for kernel in report.kernels],
+          right=("share", "a run", "runs", "GFLOP/s", "GB/s", "of roof"))
     print()
     table(("host and transfers", "times", "time"), [
         *[(h.name, h.count, duration(h.seconds)) for h in report.host],

@@ -3,7 +3,7 @@
 from .layout import PicturesUnavailable
 from .page import page
 from .picture import Box, Picture, of_program
-from .svg import fragment, legend, script, style, svg
+from .svg import fragment, svg
 from .watch import PassPictures
 
 __all__ = [
@@ -12,10 +12,7 @@ __all__ = [
     "Picture",
     "PicturesUnavailable",
     "fragment",
-    "legend",
     "of_program",
     "page",
-    "script",
-    "style",
     "svg",
 ]

@@ -63,11 +63,6 @@ def style(dark: str) -> str:
     return f"{light}\n{night}{_RULES}"
 
 
-def script() -> str:
-    """The script that opens groups, for pages and files."""
-    return resource("pictures/open.js")
-
-
 def resource(path: str) -> str:
     """The text of a file in the profiler's folder."""
     place = importlib.resources.files("webnn_vk.profiler").joinpath(path)
@@ -96,7 +91,7 @@ def svg(*pictures: Picture, fold: bool = True) -> str:
         parts += _level(level, hover=False)
         parts.append("</g>")
         at += level.width
-    parts += ["</g>", f"<script><![CDATA[\n{script()}]]></script>", "</svg>"]
+    parts += ["</g>", f"<script><![CDATA[\n{resource('pictures/open.js')}]]></script>", "</svg>"]
     return "\n".join(parts) + "\n"
 
 

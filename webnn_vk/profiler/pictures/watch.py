@@ -63,13 +63,9 @@ class PassPictures:
         "kernels": the graph in which each node is a separate kernel."""
         return tuple(name for name, _, _ in self._seen)
 
-    def after(self, name: str) -> Picture:
-        """The graph after the (last) pass of that name; what it made is marked. KeyError where it
-        changed nothing."""
-        return self.around(name)[1]
-
     def around(self, name: str) -> tuple[Picture, Picture]:
-        """The graph before and after a pass: what it takes away and what it makes are marked."""
+        """The graph before and after the last pass of this name, with marks on what the pass
+        removes and adds. KeyError where it changed nothing."""
         for number in reversed(range(len(self._seen))):
             if self._seen[number][0] == name:
                 after = self._seen[number][2]
