@@ -5,14 +5,14 @@
     render scatter_clear --buffer slots:uint32:w:4 --param count
     compile scatter_clear --buffer slots:uint32:w:4 --param count -o clear.spv
     disassemble clear.spv
-    inspect clear.spv --chip NAVI21         what AMD's compiler makes of it, without a GPU
-    pack FILE [--entries]                   what a pack holds
-    pack FILE --specs MODULE:FUNCTION       writes one of the specs that the function returns
+    inspect clear.spv --chip NAVI21         compile with AMD's compiler, without a GPU
+    pack FILE [--entries]                   show the contents of a shader archive
+    pack FILE --specs MODULE:FUNCTION       write one with the specs that the function returns
 
-`describe` tells what a template wants, with a command line for it. A buffer is
+`describe` shows the parameters of a template, with a command line for it. A buffer is
 NAME:TYPE[:ACCESS[:WIDTH[:PORTIONS[:LOAD]]]], a parameter NAME[:TYPE[:COUNT]], a constant
-NAME[:TYPE[:DEFAULT]], an option NAME=VALUE with VALUE a Python literal or else a text. A template
-of your own is a path to NAME.comp.j2, or a name in a --template-dir. `list`, `describe`, `compile`
+NAME[:TYPE[:DEFAULT]], an option NAME=VALUE, where VALUE is a Python literal or else a text. Your
+own template is a path to NAME.comp.j2, or a name in a --template-dir. `list`, `describe`, `compile`
 and `inspect` take --json. No GPU is needed. Exit status: 0, or 2 with a message on the standard
 error.
 """
@@ -39,7 +39,7 @@ from .render import SHADERS, add_template_dir, own_templates, render, template_i
 from .spec import FEATURES, KernelSpec, SpecError
 from .store import MATRIX2_EXTENSION, MATRIX2_TARGET, ShaderUnavailable, build_pack
 
-#: What commands read beside templates.
+#: Files that commands read besides templates.
 _FILES = {"disassemble": (".spv",), "inspect": (".spv", ".comp", ".glsl")}
 
 
@@ -63,7 +63,7 @@ def _find_own(arguments: argparse.Namespace) -> None:
 
 
 def _told(error: Exception, arguments: argparse.Namespace) -> str:
-    """An error as it is printed."""
+    """The text of an error."""
     if isinstance(error, FileNotFoundError) and error.filename is not None:
         return f"{error.filename}: there is no such file"
     if isinstance(error, OSError) and error.filename is not None:
@@ -71,8 +71,8 @@ def _told(error: Exception, arguments: argparse.Namespace) -> str:
     if isinstance(error, (SpecError, GlslError)) and getattr(arguments, "buffer", None) == []:
         name = arguments.template.removesuffix(".comp.j2")
         if f"{name}.comp.j2" in templates():
-            return (f"{error}\n`describe {name}` tells which --buffer, --param and --option it "
-                    "wants")
+            return (f"{error}\n`describe {name}` shows which --buffer, --param and --option it "
+                    "takes")
     return str(error)
 
 
@@ -166,7 +166,7 @@ def _disassemble(arguments: argparse.Namespace) -> None:
 
 
 def _inspect(arguments: argparse.Namespace) -> None:
-    # Loaded for this command alone: it is the only one that starts a Vulkan driver.
+    # Only this command starts a Vulkan driver.
     from . import inspect
     from .isa import compile_for, text
 
@@ -195,7 +195,7 @@ def _inspect(arguments: argparse.Namespace) -> None:
 
 
 def _specs(text: str, features: Sequence[str]) -> list[KernelSpec]:
-    """What MODULE:FUNCTION returns; the function is given the features when there are any."""
+    """The specs that MODULE:FUNCTION returns. The function gets the features, if there are any."""
     module_name, colon, name = text.partition(":")
     if not colon:
         raise SpecError(f"--specs {text!r}: MODULE:FUNCTION is needed")
@@ -214,7 +214,7 @@ def _specs(text: str, features: Sequence[str]) -> list[KernelSpec]:
 def _pack(arguments: argparse.Namespace) -> None:
     if arguments.specs:
         if not arguments.file:
-            raise SpecError("--specs: the name of the pack to write is needed too")
+            raise SpecError("--specs: the name of the file to write is needed too")
         build_pack(_specs(arguments.specs, arguments.feature), arguments.file)
     pack = Pack(arguments.file or find_pack() or PACK_PATH)
     about = pack.about
@@ -290,11 +290,11 @@ def _parser() -> argparse.ArgumentParser:
                      help="a specialisation constant; by id in a .spv or .comp file")
     sub.add_argument("--isa", action="store_true",
                      help="print the assembly, too; -o writes it to a file")
-    pack = command("pack", _pack, "show, or write, a pack of precompiled modules")
+    pack = command("pack", _pack, "show or write an archive of precompiled modules")
     pack.add_argument("--specs", metavar="MODULE:FUNCTION",
                       help="write FILE first: the function returns the KernelSpecs")
     pack.add_argument("--feature", action="append", default=[], metavar="NAME",
-                      help="given to that function, all in a frozenset")
+                      help="passed to this function, all in a frozenset")
     pack.add_argument("file", nargs="?", help="default: the installed package's")
     pack.add_argument("--entries", action="store_true", help="list addresses and sizes")
     return parser
@@ -304,7 +304,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
     parsed = _parser().parse_args(arguments)
     try:
-        with own_templates():  # the caller may be a program that goes on
+        with own_templates():  # the calling program may continue
             if hasattr(parsed, "template_dir"):
                 _find_own(parsed)
             parsed.function(parsed)

@@ -26,7 +26,7 @@ _PARAM = re.compile(r"\bP\.([A-Za-z]\w*)")
 
 @functools.cache
 def table() -> dict[str, Any]:
-    """The generated file's contents; empty where it is missing."""
+    """The contents of the generated file; empty where it is missing."""
     try:
         return json.loads(TABLE.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -77,7 +77,7 @@ def description(name: str) -> dict[str, Any]:
 
 
 def _in_text(name: str) -> dict[str, Any]:
-    """The buffers and parameters that a template's own text uses."""
+    """The buffers and parameters that a template's text uses."""
     text = template_texts(name)[name]
     buffers: dict[str, dict[str, Any]] = {}
     for verb, four, buffer in _CALL.findall(text):

@@ -88,7 +88,7 @@ class Library:
             function.argtypes, function.restype = arguments, result
         # Another major version may have another layout of the input: a crash, not an error.
         if version[0] not in _KNOWN_MAJOR:
-            raise RuntimeError(f"glslang {version} is not one we know")
+            raise RuntimeError(f"glslang {version} is unknown")
         if not self._calls["glslang_initialize_process"]():
             raise RuntimeError("glslang does not start")
         self.version = f"glslang {'.'.join(map(str, version))} ({Path(path).name})"

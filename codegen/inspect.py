@@ -1,4 +1,4 @@
-"""`python -m webnn_vk.codegen inspect`: a module of one's own under the compiler of a chip."""
+"""`python -m webnn_vk.codegen inspect`: a module compiled for a chip."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .spec import PUSH_CONSTANT_BYTES, KernelSpec, SpecError
 
 
 def given_constants(texts: Sequence[str]) -> dict[str, float]:
-    """NAME=NUMBER each. SpecError for anything else."""
+    """Constants from texts of the form NAME=NUMBER. SpecError for other texts."""
     values: dict[str, float] = {}
     for text in texts:
         name, _, number = text.partition("=")
@@ -25,8 +25,8 @@ def given_constants(texts: Sequence[str]) -> dict[str, float]:
 def module_of_spec(
     spec: KernelSpec, code: bytes, constants: Mapping[str, float], name: str
 ) -> Module:
-    """The pipeline of a template's module with specialisation constants by name, the others as they
-    are by default. SpecError for unknown ones."""
+    """The pipeline of a template's module with the given specialisation constants, by name, and
+    defaults for the others. SpecError for unknown names."""
     ids, values = spec.pack_constants(constants)
     pairs = tuple((number, values[4 * n : 4 * n + 4]) for n, number in enumerate(ids))
     return Module.of_spec(spec, code, pairs, name)
@@ -34,7 +34,7 @@ def module_of_spec(
 
 def module_of_file(code: bytes, constants: Mapping[str, float], name: str) -> Module:
     """The pipeline of a module that binds storage buffers in set 0, with specialisation constants
-    by id: integers, or floats where a point is written. SpecError for what it doesn't have."""
+    by id: integers, or floats if written with a point. SpecError for unknown ids and other sets."""
     about = spirv.info(code)
     if any(number for number, _ in about.bindings):
         raise SpecError(f"{name}: it binds in the sets {sorted({s for s, _ in about.bindings})}; "

@@ -94,8 +94,8 @@ def judge(
 
 
 def result_of(module: str, chip: str, arguments: Sequence[str], timeout: float | None) -> Any:
-    """The JSON that `python -m MODULE CHIP RESULT.json ARGUMENTS` writes, in the environment for the
-    chip. Raises `NoDriver`, and `ToolError` for a process that fails."""
+    """The JSON that `python -m MODULE CHIP RESULT.json ARGUMENTS` writes with the driver and the
+    chip in its environment. Raises `NoDriver`, and `ToolError` for a process that fails."""
     with tempfile.TemporaryDirectory(prefix="webnn_vk-isa-") as folder:
         result = Path(folder, "result.json")
         done = subprocess.run(

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from webnn_vk.codegen.spec import KernelSpec
+from webnn_vk.codegen.spec import KernelSpec, push_bytes
 from webnn_vk.compiler import kernels
 from webnn_vk.compiler.program import DeviceSegment, DeviceStep, DispatchStep, Program
 from webnn_vk.driver.resources import PipelineRequest
@@ -60,7 +60,7 @@ class Kernel:
     def request(self, module: bytes) -> PipelineRequest:
         """The pipeline of its SPIR-V."""
         spec = self.spec
-        return PipelineRequest(module, spec.binding_count, spec.push_bytes, self.constants,
+        return PipelineRequest(module, spec.binding_count, push_bytes(spec), self.constants,
                                spec.template, texels=spec.texels)
 
 

@@ -1,4 +1,4 @@
-"""``webnn-vk cache``: what is kept between processes: shaders, saved graphs, tuned schedules."""
+"""``webnn-vk cache``: the caches on disk, with shaders, saved graphs and tuned schedules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from webnn_vk.runtime.tuning import FOLDER, damaged_schedules, remembered_files,
 from webnn_vk.support.errors import DOMException, NotSupportedError, sanitize
 from webnn_vk.support.settings import Settings
 
-from . import ToolError, pack_cache
+from . import ToolError, archive_cache
 from .models import SAVED
 from .output import emit, facts, size, table
 
@@ -33,21 +33,21 @@ def _graphs() -> SavedGraphs:
 
 
 def saved_graphs() -> dict[str, int]:
-    """Bytes of the saved graphs by key; none without a folder that can be used."""
+    """Sizes of the saved graphs in bytes, by key; empty without a usable folder."""
     with contextlib.suppress(DOMException):
         return _graphs().sizes()
     return {}
 
 
 def tuned_schedules() -> dict[str, int]:
-    """Bytes of the files with tuned schedules by name; none without a folder."""
+    """Sizes of the files with tuned schedules in bytes, by name; empty without a folder."""
     folder = _folder()
     found = {} if folder is None else schedule_files(folder / FOLDER)
     return {path.name: size for path, size in found.items()}
 
 
 def show(as_json: bool) -> None:
-    """Print what the caches hold."""
+    """Print the contents of the caches."""
     state, graphs, tuned = cache_state(), saved_graphs(), tuned_schedules()
     if as_json:
         about = {"entries": len(tuned), "bytes": sum(tuned.values())}
@@ -71,7 +71,7 @@ def show(as_json: bool) -> None:
 
 
 def verify(as_json: bool) -> int:
-    """Read everything; the exit status is 1 when something is damaged, which is named."""
+    """Read every file and print the damaged ones; the exit status is 1 if there are any."""
     folder = _folder()
     if folder is None:
         raise ToolError("the cache is off: there is nothing to verify")
@@ -88,7 +88,7 @@ def verify(as_json: bool) -> int:
         })
     else:
         for name in shaders:
-            print(f"damaged shader {name}: it will be compiled anew")
+            print(f"damaged shader {name}: it will be compiled again")
         for key, reason in graphs.items():
             print(f"damaged graph {SAVED}{sanitize(key)}: {reason}; save it again")
         for name, reason in tuned.items():
@@ -96,12 +96,12 @@ def verify(as_json: bool) -> int:
         if not shaders and not graphs and not tuned:
             count = cache_state()["entries"]
             print(f"{count} shaders, {len(saved_graphs())} saved graphs and "
-                  f"{len(tuned_schedules())} tuned schedules are as they were written")
+                  f"{len(tuned_schedules())} tuned schedules are intact")
     return int(bool(shaders or graphs or tuned))
 
 
 def _remove(path: Path) -> bool:
-    """Remove a file; whether this did it: another process may replace or clear, too."""
+    """Remove a file. Returns whether it was removed here: another process may do it first."""
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
             return False
@@ -112,7 +112,7 @@ def _remove(path: Path) -> bool:
 
 
 def clear(only: str | None, as_json: bool) -> None:
-    """Remove the shaders, the saved graphs and the tuned schedules, or ``only`` one of them."""
+    """Remove shaders, saved graphs and tuned schedules, or ``only`` one kind."""
     folder = _folder()
     if folder is None:
         raise ToolError("the cache is off: there is nothing to clear")
@@ -121,7 +121,7 @@ def clear(only: str | None, as_json: bool) -> None:
         if only in (None, "shaders"):
             for path in folder.joinpath("spirv").glob("*.spv"):
                 removed["shaders"] += _remove(path)
-            for path in pack_cache.files(folder / pack_cache.FOLDER):
+            for path in archive_cache.files(folder / archive_cache.FOLDER):
                 _remove(path)
         if only in (None, "graphs"):
             graphs = _graphs()

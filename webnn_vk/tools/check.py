@@ -1,4 +1,4 @@
-"""``webnn-vk check`` and ``graph``: what a model becomes, what runs where and why."""
+"""``webnn-vk check``: where operators run and why, and which are not supported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _report(options: Options) -> tuple[str, str, GraphReport]:
 
 
 def check(options: Options) -> int:
-    """Print where each operator runs; the exit status is 1 where the model can't be taken."""
+    """Print where each operator runs; the exit status is 1 where the model is not supported."""
     try:
         device, title, report = _report(options)
     except UnsupportedModel as error:
@@ -29,7 +29,7 @@ def check(options: Options) -> int:
         if options.json:
             emit({"model": options.model, "supported": False, "problems": problems})
         else:
-            print(f"{options.model} can't be taken, for {len(problems)} reason"
+            print(f"{options.model} is not supported, for {len(problems)} reason"
                   f"{'s' * (len(problems) != 1)}:\n")
             table(("node", "operator", "reason"), [
                 (sanitize(p["node"]), p["operator"], p["reason"]) for p in problems
@@ -49,7 +49,7 @@ def check(options: Options) -> int:
             "folded": len(report.folded),
         })
         return 0
-    facts([("Device", device), ("Model", f"{title}: all of it can be taken"),
+    facts([("Device", device), ("Model", f"{title}: all operators are supported"),
            ("Steps", report.summary)])
     print()
     table(("operator", "Vulkan", "CPU"), [

@@ -1,5 +1,5 @@
-"""Kernels under the compiler of a chip that isn't here (`webnn-vk shader … --chip`): imported by
-that alone, since it starts RADV in a process of its own."""
+"""Kernels compiled for a chip that is not in this machine (`webnn-vk shader … --chip`). Imported by
+this command only, since it starts RADV in another process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .devices import open_context
 from .kernels import Kernel, Source, of_program
 from .output import emit, table, working
 
-#: The columns of a list of kernels, with the driver's names.
+#: Columns of the list of kernels, and the driver's names of these statistics.
 COLUMNS = {
     "VGPR": "VGPRs", "SGPR": "SGPRs", "LDS": "LDS size", "waves": "Subgroups per SIMD",
     "instr": "Instructions",
@@ -28,8 +28,8 @@ SPILLS = ("Spilled VGPRs", "Spilled SGPRs")
 
 
 def kernels(source: Source, chip: str) -> list[Kernel]:
-    """The dispatches of a graph as they are planned for a chip, with its limits and features.
-    ``ToolError`` where RADV or a GLSL compiler is missing."""
+    """The dispatches of a graph, planned for a chip's limits and features. ``ToolError`` where RADV
+    or a GLSL compiler is missing."""
     with working("building the graph"), open_context("cpu") as context:
         try:
             graph = with_weights(source(context), "shader")
@@ -47,7 +47,7 @@ def kernels(source: Source, chip: str) -> list[Kernel]:
 
 
 def compiled(kernels: Sequence[Kernel], chip: str) -> list[Compiled]:
-    """What the chip's compiler made of each. ``ToolError`` where one fails."""
+    """Compile each kernel for the chip. ``ToolError`` where one fails."""
     with working(f"compiling for {chip}"):
         try:
             results = compile_for(chip, [
@@ -62,7 +62,7 @@ def compiled(kernels: Sequence[Kernel], chip: str) -> list[Compiled]:
 
 
 def show_all(kernels: Sequence[Kernel], chip: str, as_json: bool) -> None:
-    """Print a line for each kernel: registers, spills, occupancy, and its busiest loop."""
+    """Print a line for each kernel: registers, spills, occupancy and its main loop."""
     results = compiled(kernels, chip)
     if as_json:
         emit([
@@ -90,7 +90,7 @@ def _row(kernel: Kernel, result: Compiled) -> tuple[Any, ...]:
 
 
 def show(kernel: Kernel, chip: str, assembly: bool, as_json: bool) -> None:
-    """Print what the chip's compiler made of a kernel: figures and loops, or the assembly."""
+    """Print the statistics and loops of a compiled kernel, or its assembly."""
     (result,) = compiled([kernel], chip)
     if as_json:
         more = {"isa": result.assembly} if assembly else {}

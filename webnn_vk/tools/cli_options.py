@@ -1,4 +1,4 @@
-"""Options that several commands of the command line take, with their completion."""
+"""Options that several commands share, and their completion."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import webnn_vk
 
 # -- completion -----------------------------------------------------------------------------------
 def complete_models(incomplete: str) -> list[str]:
-    """Files that can be a MODEL, folders, and saved graphs."""
+    """Completions of MODEL: model files, folders and saved graphs."""
     if incomplete.startswith("cache:"):
         from .caches import saved_graphs
 
@@ -65,8 +65,8 @@ Input = Annotated[list[str] | None, option(
     "--input", "-i", metavar="[NAME=]WHAT",
     help="random, numbers, FILE.npy, FILE.npz or an image.")]
 Outputs = Annotated[list[str] | None, option(
-    "--outputs", metavar="NAME,NAME", help="Of an ONNX model: only these, or values inside.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Of random inputs.")]
+    "--outputs", metavar="NAME,NAME", help="ONNX: only these outputs or inner values.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of random inputs.")]
 
 
 def options_of(
@@ -77,9 +77,9 @@ def options_of(
     from .models import kind_of, parse_shapes
     from .running import Options
 
-    kind = kind_of(model)  # before a device is opened for it
+    kind = kind_of(model)  # checked before a device is opened
     if outputs and kind != "onnx":
-        raise typer.BadParameter("--outputs: of ONNX models alone")
+        raise typer.BadParameter("--outputs is only for ONNX models")
     names = tuple(name for text in outputs or () for name in text.split(",") if name)
     return Options(
         model, device, parse_shapes(shape or []), read_inputs(inputs or []), seed, json=as_json,

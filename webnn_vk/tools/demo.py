@@ -31,13 +31,13 @@ QUESTION = "What helps against a headache?"
 
 
 def example_sentences() -> Path:
-    """The sentences that come with the library (`examples/` in a checkout)."""
+    """The sentences included in the library (`examples/` in a checkout)."""
     return Path(str(importlib.resources.files("webnn_vk.examples") / "sentences.txt"))
 
 
 def need_with_weights(feature: str, weights: str | None, command: str) -> None:
-    """`ToolError` that names all packages that a demo lacks: libraries, and a package of weights
-    with the command that installs it."""
+    """Raises `ToolError` where a demo lacks packages. It names libraries, and the package of
+    weights with the command that installs it."""
     problem = packages.problem("the demo needs", feature)
     if problem and weights is not None and not is_installed(weights):
         problem = f"{problem} && {command}"
@@ -46,7 +46,7 @@ def need_with_weights(feature: str, weights: str | None, command: str) -> None:
 
 
 def read_model(folder: Path | None = None) -> Model:
-    """The sentence encoder in `folder`, else the pinned one; `ToolError` where it can't be used."""
+    """The sentence encoder in `folder`, by default the pinned one. `ToolError` if unusable."""
     need_with_weights("search", PACKAGE if folder is None else None, INSTALL_COMMAND)
     try:
         return load_model(folder)
@@ -69,8 +69,8 @@ def read_sentences(path: Path) -> list[str]:
 
 
 def check_text(text: str, what: str) -> None:
-    """`ToolError` unless an argument is text: Python hands on bytes that are no UTF-8 as halves of
-    characters."""
+    """Raises `ToolError` unless an argument is text. Python represents bytes that are not UTF-8 as
+    surrogates."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -89,7 +89,7 @@ class Measured:
 
 
 def measure(context: Any, model: Model, texts: Sequence[str], bar: Steps) -> Measured:
-    """Build, run all but the last text twice in batches, and the last one (the question) alone."""
+    """Build the graphs, run the sentences twice in batches, then the question (the last) alone."""
     encoder = SentenceEncoder(context, model, bar.step)
     sentences, question = texts[:-1], texts[-1:]
     for group in (sentences, question):
@@ -112,8 +112,8 @@ def measure(context: Any, model: Model, texts: Sequence[str], bar: Steps) -> Mea
     return Measured(np.concatenate([embeddings, vector]), seconds, len(encoder.graphs), steps)
 
 
-def _work(model: Model, texts: Sequence[str]) -> int:
-    """Progress steps of one `measure`: uploads, builds, batches."""
+def _step_count(model: Model, texts: Sequence[str]) -> int:
+    """The progress steps of one `measure`: uploads, builds, batches."""
     batches = plan_batches([len(ids) for ids in model.tokenize(texts[:-1])], model.config.positions)
     graphs = len({(batch.size, batch.length) for batch in batches}) + 1
     return len(model.weights) + graphs + 2 * len(batches) + 2
@@ -123,7 +123,7 @@ def run(
     question: str, file: Path | None, folder: Path | None, device: str | None, top: int,
     as_json: bool = False,
 ) -> None:
-    """The demo, printed to stdout; `ToolError` for input that can't be used."""
+    """Run the demo and print the results. `ToolError` for unusable input."""
     check_text(question, "the question")
     sentences = read_sentences(file or example_sentences())
     model = read_model(folder)
@@ -134,7 +134,7 @@ def run(
         where = f"{context.device_info}" + f"; no Vulkan device: {problem}" * bool(problem)
         if not as_json:
             print(f"Device    {where}", flush=True)
-        with working("encoding", _work(model, texts) * (2 if on_vulkan else 1)) as bar:
+        with working("encoding", _step_count(model, texts) * (2 if on_vulkan else 1)) as bar:
             measured = measure(context, model, texts, bar)
             reference = None
             if on_vulkan:
@@ -178,7 +178,7 @@ def _print_times(measured: Measured, reference: Measured | None, sentences: int)
     )
     print(f"Steps     {measured.steps['vulkan']} on Vulkan, {measured.steps['cpu']} on the CPU")
     if reference is None:
-        print("Check     this was the CPU device; there is nothing to compare it with")
+        print("Check     the demo ran on the CPU device, so there is nothing to compare with")
         return
     print(
         f"Check     largest difference from the CPU device: {_difference(measured, reference):.1e} "

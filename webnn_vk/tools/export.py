@@ -1,4 +1,4 @@
-"""``webnn-vk export``: a model in another form: ONNX, a .webnn file, or a saved graph."""
+"""``webnn-vk export``: write a model as an ONNX file, a .webnn file or a saved graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .running import Options, open_as_given
 
 
 def export(options: Options, target: str, opset: int | None) -> None:
-    """Write the model as ``target`` says: NAME.onnx, NAME.webnn or cache:KEY."""
+    """Write the model to ``target``: NAME.onnx, NAME.webnn or cache:KEY."""
     suffix = Path(target).suffix.lower()
     saving = target.startswith(SAVED)
     if target == SAVED:
@@ -22,7 +22,7 @@ def export(options: Options, target: str, opset: int | None) -> None:
     if not saving and suffix not in (".onnx", ".webnn"):
         raise ToolError(f"{target!r}: a model is written as .onnx, .webnn or {SAVED}KEY")
     if opset is not None and (saving or suffix != ".onnx"):
-        raise ToolError("--opset is for .onnx files alone")
+        raise ToolError("--opset is only for .onnx files")
     by_target = {".onnx": ("onnx",), ".webnn": ("weights",)}.get(suffix, ())
     need_packages(options.model, *(() if saving else by_target))
     with working("building the model") as bar, open_context(options.device) as context:

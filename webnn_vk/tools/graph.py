@@ -1,5 +1,5 @@
-"""``webnn-vk graph``: the kernels that a model becomes, as a list, a picture, or a page of the
-passes that lead there."""
+"""``webnn-vk graph``: the kernels of a model as a list or a picture, and a page with the graph
+before and after each pass."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from .running import Options, open_as_given
 def graph(
     options: Options, svg_file: Path | None, html_file: Path | None, name: str | None, *, fold: bool
 ) -> None:
-    """Print the kernels that the model's operators become, in the order in which they run; draw
-    them, and the graph before and after the pass called ``name`` or each."""
+    """Print the model's kernels in the order in which they run. Draw them, or the graph before and
+    after the pass called ``name``, and write a page with all passes."""
     written = writable((svg_file, (".svg",)), (html_file, (".html", ".htm")))
     _check_pass(name)
     need_packages(options.model, *(("pictures",) if written else ()))
@@ -53,7 +53,7 @@ def _check_pass(name: str | None) -> None:
     names = [*dict.fromkeys(p.name for p in PASSES), "kernels"]
     if name is not None and name not in names:
         raise ToolError(
-            f"--pass {sanitize(name)}: no pass is called so{nearest(name, names)}; one of "
+            f"--pass {sanitize(name)}: there is no such pass{nearest(name, names)}; one of "
             f"{', '.join(sorted(names))}"
         )
 
@@ -62,9 +62,9 @@ def _around(seen: PassPictures, name: str, model: str) -> tuple[Picture, Picture
     try:
         before, after = seen.around(name)
     except KeyError:
-        changed = ", ".join(seen.passes[1:]) or "none, as a saved graph is compiled already"
+        changed = ", ".join(seen.passes[1:]) or "none, since a saved graph is already compiled"
         raise ToolError(
-            f"--pass {name}: it changed nothing in {model}; those that did: {changed}"
+            f"--pass {name}: it changed nothing in {model}; passes that did: {changed}"
         ) from None
     if name != "kernels":
         before, after = (replace(p, title=f"{when} {name}")
@@ -88,7 +88,7 @@ def _print(
         return
     facts([("Device", device), ("Model", f"{title}: {report.summary}")])
     if not lines:
-        print("\nNothing runs: all of it was computed at build time")
+        print("\nNothing runs: everything was computed at build time")
     else:
         _lines("Each run:", report.lines)
     if report.setup:

@@ -1,4 +1,4 @@
-"""``webnn-vk info``: what a device offers, what its driver is known for, and what is cached."""
+"""``webnn-vk info``: devices with their features, limits and quirks, and the caches."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .output import emit, facts, size, table
 
 
 def info(device: str | None, as_json: bool) -> None:
-    """Print the device's (by default each device's) features, limits and quirks, and the caches;
-    ``ToolError`` for a device that isn't there."""
+    """Print the features, limits and quirks of the device (by default of each device), and the
+    caches. ``ToolError`` for an unknown device."""
     found = [_described(one) for one in _chosen(device)]
     cache = cache_state()
     graphs = saved_graphs()

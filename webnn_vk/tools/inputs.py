@@ -1,4 +1,4 @@
-"""``--input``: what a model is run on: arrays in files, images, numbers, or random ones."""
+"""``--input``: the inputs of a model: arrays in files, images, numbers or random numbers."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ RANDOM = "random"
 
 @dataclass(frozen=True)
 class Given:
-    """One ``--input``: for the input ``name`` (None: the next that has none) an array, an image
-    or, where both are None, random numbers."""
+    """One ``--input``: an array, an image or (where both are None) random numbers, for the input
+    ``name``. None: the next input without one."""
 
     name: str | None
     array: np.ndarray | None = None
@@ -30,16 +30,16 @@ class Given:
 
 @dataclass(frozen=True)
 class ImageScale:
-    """What becomes of pixels between 0 and 1: less ``mean``, by ``std``, a number or one for each
-    channel."""
+    """How pixels between 0 and 1 are normalised: ``mean`` is subtracted, then they are divided by
+    ``std``. Both are one number, or one for each channel."""
 
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
 
 
 def read_inputs(texts: Sequence[str]) -> list[Given]:
-    """What ``--input`` says: [NAME=]random, numbers, FILE.npy, FILE.npz (all of its arrays, by
-    their names) or an image. ``ToolError`` for what can't be read."""
+    """Parse ``--input``: [NAME=]random, numbers, FILE.npy, FILE.npz (all of its arrays, by name) or
+    an image. ``ToolError`` for unreadable inputs."""
     given: list[Given] = []
     for text in texts:
         name, what = None, text
@@ -87,7 +87,7 @@ def _numbers(text: str) -> np.ndarray:
         numbers = [float(word) if _has_point(word) else int(word) for word in text.split(",")]
     except ValueError:
         raise ToolError(
-            f"--input {text!r} is none of: random, a number or several with commas, FILE.npy, "
+            f"--input {text!r} is not one of: random, a number or several with commas, FILE.npy, "
             f"FILE.npz, an image ({', '.join(IMAGES[:3])} …)"
         ) from None
     return np.array(numbers[0] if len(numbers) == 1 else numbers)
@@ -98,8 +98,8 @@ def _has_point(word: str) -> bool:
 
 
 def named(given: Sequence[Given], names: Sequence[str]) -> dict[str, Given]:
-    """What is given by the names of a model's inputs; what has no name goes to those that are left,
-    in order. ``ToolError`` where that doesn't come out."""
+    """The given inputs by the names of the model's inputs. Those without a name go to the remaining
+    inputs in order. ``ToolError`` where the names or the number don't match."""
     found: dict[str, Given] = {}
     for one in given:
         if one.name is not None:
@@ -122,8 +122,8 @@ def feeds(
     inputs: Mapping[str, MLOperandDescriptor], given: Mapping[str, Given], seed: int,
     scale: ImageScale,
 ) -> dict[str, np.ndarray]:
-    """An array for each input of a graph; random where nothing is given: floats between
-    0 and 1, integers 0 or 1. ``ToolError`` for what does not fit."""
+    """An array for each input of a graph. Inputs that are not given are random: floats between 0
+    and 1, integers 0 or 1. ``ToolError`` for arrays that don't fit."""
     generator = np.random.default_rng(seed)
     return {
         name: _feed(name, descriptor, given.get(name), generator, scale)

@@ -1,4 +1,4 @@
-"""What commands print: tables and texts, or JSON alone, on stdout; progress on stderr."""
+"""Output of commands: tables and text, or only JSON, on stdout; progress on stderr."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from rich.text import Text
 
 from . import ToolError
 
-#: Columns of tables where no terminal says how many there are: nothing is cut in a file or pipe.
+#: The width of tables in files and pipes, where no terminal determines it: nothing is cut.
 PIPED_WIDTH = 200
 
 
 def console(stderr: bool = False) -> Console:
-    """A console on stdout or stderr, as they are now."""
+    """A console on the current stdout or stderr."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else PIPED_WIDTH
     return Console(file=stream, width=width, highlight=False, soft_wrap=False)
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> None:
-    """Lines of a title and what is to be said of it."""
+    """Print lines of a title and a text."""
     for title, text in pairs:
         print(f"{title:<10}{text}")
 
@@ -36,7 +36,7 @@ def facts(pairs: Iterable[tuple[str, str]]) -> None:
 def table(
     head: Sequence[str], rows: Iterable[Sequence[Any]], right: Iterable[str] = ()
 ) -> None:
-    """A table on stdout; the columns in ``right`` hold numbers. Cells are text, never markup."""
+    """Print a table; the columns in ``right`` contain numbers. Cells are text, never markup."""
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     numbers = set(right)
     for name in head:
@@ -50,12 +50,12 @@ def table(
 
 
 def emit(data: Any) -> None:
-    """JSON on stdout."""
+    """Print JSON."""
     print(json.dumps(data, indent=2, default=_plain))
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no form of its own for: NumPy's numbers, sets, paths."""
+    """Values that JSON has no form for: NumPy's numbers, sets, paths."""
     if hasattr(value, "item"):
         return value.item()
     if isinstance(value, (set, frozenset)):
@@ -115,7 +115,7 @@ def writing(path: Path | str) -> Iterator[None]:
 
 
 def size(count: float) -> str:
-    """Bytes for people."""
+    """A number of bytes as text."""
     for unit in ("B", "kB", "MB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.2f} {unit}"
@@ -124,7 +124,7 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people."""
+    """A number of seconds as text."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.1f} µs"
     return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"

@@ -1,4 +1,4 @@
-"""``webnn-vk profile``: where the time of a model's runs goes."""
+"""``webnn-vk profile``: where a model's runs spend their time."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from webnn_vk.profiler.report import HEAD, cells
 from .output import duration, emit, facts, table, working, writable, writing
 from .running import Options, Tensors, ready
 
-#: Runs before those that are looked at.
+#: Runs before the profiled ones.
 WARM_UP = 2
 
 
 def profile(
     options: Options, runs: int, every: int | None, html: Path | None, trace: Path | None
 ) -> None:
-    """Run the model so often, inputs written and outputs read, and print what took how long."""
+    """Run the model, with inputs written and outputs read, and print where the time was spent."""
     written = writable((html, (".html", ".htm")), (trace, (".json",)))
-    with working("building the model") as bar, ready(options, watch=html is not None) as model:
+    with_passes = html is not None
+    with working("building the model") as bar, ready(options, with_passes) as model:
         tensors = Tensors(model.context, model.model.graph)
 
         def run() -> None:

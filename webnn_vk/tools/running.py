@@ -1,4 +1,4 @@
-"""What the commands that run a model share: options, the model opened with its inputs, tensors."""
+"""Shared by commands on a model: options, the opened model with its inputs, tensors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """What every command on a model takes."""
+    """The options of all commands on models."""
 
     model: str
     device: str | None = None
@@ -39,8 +39,8 @@ class Options:
 
 @dataclass
 class Ready:
-    """A model on a context with what to run it on. ``build_seconds``: opening the model, building
-    included. ``passes``: pictures before and after each pass, where they were asked for."""
+    """A model on a context with its inputs. ``build_seconds``: the time to open and build the
+    model; ``passes``: pictures before and after each pass, if requested."""
 
     context: MLContext
     model: OpenedModel
@@ -50,7 +50,7 @@ class Ready:
 
     @property
     def device(self) -> str:
-        """The device in words."""
+        """The device as text."""
         return str(self.context.device_info)
 
     def memory(self) -> int:
@@ -59,13 +59,13 @@ class Ready:
 
 
 @contextmanager
-def ready(options: Options, watch: bool = False) -> Iterator[Ready]:
-    """The model opened on its device, with inputs; ``watch``: with pictures of the passes.
+def ready(options: Options, with_passes: bool = False) -> Iterator[Ready]:
+    """Open the model on its device, with inputs. ``with_passes``: with pictures of the passes.
     ``ToolError`` where that fails."""
     with open_context(options.device) as context:
         start = time.perf_counter()
         seen = PassPictures(context_state(context))
-        with seen if watch else nullcontext():
+        with seen if with_passes else nullcontext():
             model = open_as_given(options, context)
         seconds = time.perf_counter() - start
         by_name = named(options.inputs, list(model.ports))
@@ -74,8 +74,8 @@ def ready(options: Options, watch: bool = False) -> Iterator[Ready]:
 
 
 def open_as_given(options: Options, context: MLContext) -> OpenedModel:
-    """``open_model`` with these options; says on stderr what was assumed of shapes. ``ToolError``
-    for a model that can't be used."""
+    """``open_model`` with these options. Prints assumptions about shapes on stderr. ``ToolError``
+    for an unusable model."""
     model = open_model(
         options.model, context, options.shapes, options.inputs, options.outputs
     )
@@ -85,7 +85,7 @@ def open_as_given(options: Options, context: MLContext) -> OpenedModel:
 
 
 class Tensors:
-    """Tensors for a graph's inputs and outputs, for runs without allocation."""
+    """Tensors for a graph's inputs and outputs, so that runs allocate nothing."""
 
     def __init__(self, context: Any, graph: Any) -> None:
         self.context, self.graph = context, graph
@@ -102,7 +102,7 @@ class Tensors:
         self.outputs = made(graph.outputs, readable=True)
 
     def write(self, feeds: Mapping[str, np.ndarray]) -> None:
-        """Queue the writing of the inputs."""
+        """Queue writes of the inputs."""
         for name, tensor in self.inputs.items():
             self.context.write_tensor(tensor, feeds[name])
 
@@ -111,6 +111,6 @@ class Tensors:
         self.context.dispatch(self.graph, self.inputs, self.outputs)
 
     def read(self) -> dict[str, np.ndarray]:
-        """The outputs, when all before is done."""
+        """Wait for the outputs."""
         reads = {name: self.context.read_tensor(t) for name, t in self.outputs.items()}
         return {name: promise.result() for name, promise in reads.items()}

@@ -1,4 +1,4 @@
-"""``webnn-vk shader``: templates, the kernels of a model as GLSL and SPIR-V, and one's own."""
+"""``webnn-vk shader``: templates, the kernels of a model as GLSL and SPIR-V, own shaders."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def list_templates(as_json: bool) -> None:
 
 
 def list_kernels(source: Source, device: str | None, chip: str | None, as_json: bool) -> None:
-    """Print a graph's kernels; with a chip what its compiler makes of them."""
+    """Print a graph's kernels; with a chip, compiled for it."""
     if chip is not None:
         from . import chips
 
@@ -50,10 +50,10 @@ def list_kernels(source: Source, device: str | None, chip: str | None, as_json: 
 def show(
     source: Source, device: str | None, chip: str | None, number: int, form: str, as_json: bool
 ) -> None:
-    """Print a kernel of a graph: how it is specialised and, with a chip, what its compiler makes of
-    it; or as ``form`` says its GLSL, SPIR-V or ISA."""
+    """Print a kernel of a graph: its specialisation and, with a chip, statistics of the compiled
+    kernel; or its GLSL, SPIR-V or ISA, as in ``form``."""
     if form == "isa" and chip is None:
-        raise ToolError("--form isa: for which --chip?")
+        raise ToolError("--form isa needs a --chip")
     if chip is None:
         found = kernels(source, device)
     else:
@@ -102,7 +102,7 @@ def _specialisation(kernel: Kernel) -> None:
 
 
 def generate(command: str, arguments: Sequence[str]) -> None:
-    """``python -m webnn_vk.codegen``. ``ToolError`` where something fails, ValueError for wrong
+    """Run ``python -m webnn_vk.codegen``. ``ToolError`` where it fails, ValueError for wrong
     arguments."""
     told = io.StringIO()
     try:

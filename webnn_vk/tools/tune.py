@@ -1,4 +1,4 @@
-"""``webnn-vk tune``: the kernels of a model measured, for later builds."""
+"""``webnn-vk tune``: measures the kernels of a model, for later builds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .running import Options, open_as_given
 
 
 def tune(options: Options, candidates: int, rounds: int, again: bool) -> None:
-    """Measure the schedules of each distinct problem of the model, and print what came out."""
+    """Measure the schedules of each distinct problem of the model and print the results."""
     if options.model.startswith(SAVED):
         raise ToolError("a saved graph is compiled already: tune the model that it was built from")
     with working("tuning") as bar, open_context(options.device, tune=True) as context:

@@ -2,9 +2,9 @@
 
 from .layout import PicturesUnavailable
 from .page import page
+from .pass_pictures import PassPictures
 from .picture import Box, Picture, of_program
 from .svg import fragment, svg
-from .watch import PassPictures
 
 __all__ = [
     "Box",

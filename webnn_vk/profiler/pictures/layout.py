@@ -64,7 +64,7 @@ def _parts(count: int, edges: Sequence[Link]) -> list[list[int]]:
 
 
 def _arranged_part(
-    vertices: Sequence[int], ways: Sequence[Link]
+    vertices: Sequence[int], edges: Sequence[Link]
 ) -> tuple[dict[int, Place], dict[Link, list[Place]]]:
     """The place of each vertex, and each edge's bends. The library's shortest ranking does not end
     where an edge is given twice."""
@@ -75,11 +75,11 @@ def _arranged_part(
         from fast_sugiyama import from_edges
     except ImportError as error:  # it is there, and broken
         raise PicturesUnavailable(f"fast-sugiyama can't be imported: {error}") from None
-    if not ways:
+    if not edges:
         return {vertices[0]: (0.0, 0)}, {}
     number = {n: place for place, n in enumerate(vertices)}
     ((positions, _, _, links),) = from_edges(
-        [(number[a], number[b]) for a, b in ways], vertex_spacing=_SPACING, dummy_vertices=True,
+        [(number[a], number[b]) for a, b in edges], vertex_spacing=_SPACING, dummy_vertices=True,
         dummy_size=_SPACING, ranking_type="minimize", check_layout=False,
     )
     # It begins on the right, and at the bottom.

@@ -24,7 +24,7 @@ from webnn_vk.gpu import nanoseconds
 from webnn_vk.profiler import roofline
 from webnn_vk.support import source_tree
 
-from . import pack_cache
+from . import archive_cache
 
 # What decides how a kernel stores its data; devices have any subset of them.
 FEATURES = (
@@ -85,8 +85,8 @@ def main(arguments: Sequence[str]) -> int:
     made_with = [f"{library.__name__} {library.__version__}" for library in (jinja2, numpy)]
     made_with += ["none" if c is None else c.version for c in (compiler, newest)]
     made_with.append("lzma" if importlib.util.find_spec("_lzma") else "zlib")
-    key = pack_cache.key(_sources(), made_with)
-    kept = pack_cache.get(key)
+    key = archive_cache.key(_sources(), made_with)
+    kept = archive_cache.get(key)
     if kept is not None:
         path.write_bytes(kept)
         path.chmod(0o644)
@@ -94,11 +94,11 @@ def main(arguments: Sequence[str]) -> int:
         matrices = compiler is not None and knows(compiler, MATRIX_EXTENSION)
         missing = left_out(matrices, newest is not None)
         build_pack(specs(matrices, newest is not None), path, left_out=missing)
-        pack_cache.put(key, path.read_bytes())
+        archive_cache.put(key, path.read_bytes())
     pack = Pack(path)
     about = pack.about
     for template, count in about["left_out"].items():
         print(f"left out, for want of a newer GLSL compiler: {count} modules of {template}")
-    origin = "" if kept is None else f", from the cache {pack_cache.folder()}"
+    origin = "" if kept is None else f", from the cache {archive_cache.folder()}"
     print(f"{len(pack)} modules, {path.stat().st_size / 1e6:.2f} MB, {about['compiler']}{origin}")
     return 0

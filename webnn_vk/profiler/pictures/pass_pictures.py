@@ -25,14 +25,14 @@ class PassPictures:
         self._seen: list[tuple[str, Any, Picture]] = []
 
     def __enter__(self) -> PassPictures:
-        self.state.watch = self._after
+        self.state.after_pass = self._after
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.state.watch = None
+        self.state.after_pass = None
         # The pictures stay, the graphs with their constants go.
         self._seen = [(name, None, picture) for name, _, picture in self._seen]
         self._keys = Keys()

@@ -1,8 +1,9 @@
-"""The user's cache of whole packs: a build from the same sources, which takes a minute of a
-processor, is done once. Another extra, another environment, and a clone beside it find it there.
+"""The user's cache of shader archives. Building an archive takes a minute of processor time, so
+builds from the same sources, in other environments or other clones, share one.
 
-A file is named by the hash of all that decides what is in a pack. It is untrusted input like the
-rest of the cache: a foreign or world-writable folder is not used, a bad file is a miss.
+A file is named by the hash of everything that determines an archive's contents. It is untrusted
+input like the rest of the cache: a folder that other users own or can write to is not used, and a
+damaged file counts as missing.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from webnn_vk.support import environment
 
 #: The name of the folder among the user's caches.
 FOLDER = "packs"
-#: How many packs are kept: as many versions of the sources.
+#: How many archives are kept, each for another version of the sources.
 KEPT = 4
 
 _FORMAT = 2
 _ENTRIES = CacheFiles(b"WNNVKPKC", _FORMAT, largest=256 << 20)
-#: What decides it, of the files of a package.
+#: The files of a package that determine the archive.
 _SUFFIXES = (".py", ".j2", ".json")
 
 
 def key(sources: Mapping[str, Path], made_with: Sequence[str]) -> bytes:
-    """Stands for a pack: all sources, in folders with the names that they have in a clone, and what
-    else they are rendered and compiled with, compilers' versions above all."""
+    """The key of an archive: a hash of all sources, in folders named as in a clone, and of what
+    they are rendered and compiled with, above all the versions of compilers."""
     digest = hashlib.sha256(f"{_FORMAT} {sys.version_info[:2]}\n".encode())
     for text in made_with:
         digest.update(f"{len(text)} {text}\n".encode())
@@ -44,31 +45,31 @@ def key(sources: Mapping[str, Path], made_with: Sequence[str]) -> bytes:
 
 
 def folder() -> Path | None:
-    """Where packs are kept; None without a cache."""
+    """The folder of the archives; None without a cache."""
     try:
         found = environment.cache_folder()
     except (ImportError, ValueError):
-        return None  # of a build without platformdirs, or WEBNN_VK_CACHE=~nobody
+        return None  # a build without platformdirs, or WEBNN_VK_CACHE=~nobody
     return None if found is None else found / FOLDER
 
 
 def get(wanted: bytes) -> bytes | None:
-    """The pack of a key; None where there is none, or one that was damaged."""
+    """The archive with this key; None where there is none, or it is damaged."""
     place = folder()
     try:
         if place is None or not belongs_to_user(place.stat()):
             return None
         path = _path(place, wanted)
-        pack = _ENTRIES.read(path, wanted)
-        if pack is not None:
-            os.utime(path)  # it was of use: others go first
-        return pack
+        archive = _ENTRIES.read(path, wanted)
+        if archive is not None:
+            os.utime(path)  # the least recently used are removed first
+        return archive
     except OSError:
         return None
 
 
-def put(wanted: bytes, pack: bytes) -> None:
-    """Keeps a pack, and of the others the latest; whatever fails only means another build."""
+def put(wanted: bytes, archive: bytes) -> None:
+    """Keeps an archive and removes the oldest. Errors are ignored: they only mean another build."""
     place = folder()
     if place is None:
         return
@@ -76,7 +77,7 @@ def put(wanted: bytes, pack: bytes) -> None:
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         place.mkdir(mode=0o700, exist_ok=True)
         if belongs_to_user(place.stat()):
-            _ENTRIES.write(_path(place, wanted), wanted, pack)
+            _ENTRIES.write(_path(place, wanted), wanted, archive)
             for path in sorted(files(place), key=lambda p: p.stat().st_mtime)[:-KEPT]:
                 path.unlink(missing_ok=True)
     except OSError:
@@ -88,5 +89,5 @@ def _path(place: Path, wanted: bytes) -> Path:
 
 
 def files(place: Path) -> Iterable[Path]:
-    """The packs in a folder."""
+    """The archives in a folder."""
     return (p for p in place.glob("*.pack") if p.is_file() and not p.is_symlink())
