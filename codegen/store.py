@@ -118,7 +118,7 @@ class ShaderStore:
 
     @property
     def has_compiler(self) -> bool:
-        """Whether fused kernels can be compiled: a compiler was found and hasn't failed for good."""
+        """Whether fused kernels can be compiled: a compiler was found and none failed for good."""
         return self._compiler is not None
 
     @property

@@ -1,8 +1,8 @@
-"""Kernels under AMD's compiler on a machine without a GPU: registers, spills, occupancy, the ISA.
+"""Kernels compiled by AMD's compiler on a machine without a GPU: registers, spills, occupancy, ISA.
 
-Mesa's RADV compiles for a chip that isn't there (`webnn_vk.codegen.isa`). `judge(chip, parts)`
-starts a process for the chip, since the driver reads its environment once, and gives what it
-reports.
+Mesa's RADV compiles for chips that are not in the machine (`webnn_vk.codegen.isa`). `judge(chip,
+parts)` starts a process for the chip, since the driver reads its environment once, and returns its
+results.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any
 from webnn_vk.codegen.isa import environment
 from webnn_vk.tools import ToolError
 
-#: The part that is every kernel of the pack of precompiled shaders.
+#: The part that contains every kernel of the shader archive.
 PACK = "pack"
 _ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a chip's compiler said. ``asked``: how many pipelines were to be made, by part;
-    ``modules``: how many different SPIR-V modules they have, by part. ``kernels``: one mapping per
+    """The results of a chip's compiler. ``asked``: the number of requested pipelines by part;
+    ``modules``: the number of different SPIR-V modules by part. ``kernels``: one mapping per
     pipeline with "part", "name", "use", "statistics" (the driver's), "mix" (`listing.Mix` as plain
     data; None without listings) and "error" (None where it compiled)."""
 
@@ -66,12 +66,12 @@ class Judgement:
 
 
 def title(kernel: dict[str, Any]) -> str:
-    """Part and name of a kernel: the same in every run."""
+    """The part and the name of a kernel, the same in every run."""
     return f"{kernel['part']}: {kernel['name']}"
 
 
 def spills(kernel: dict[str, Any]) -> int:
-    """Registers that a kernel spills, vector and scalar."""
+    """The number of vector and scalar registers that a kernel spills."""
     found = kernel["statistics"]
     return int(found.get("Spilled VGPRs", 0)) + int(found.get("Spilled SGPRs", 0))
 

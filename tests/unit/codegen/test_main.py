@@ -62,7 +62,7 @@ def test_render_prints_what_the_module_renders(capsys: pytest.CaptureFixture) ->
         (["describe", "./nosuch.comp.j2"], "nosuch.comp.j2: there is no such file"),
         (["compile", "own.comp"], "own.comp: a template's name, or a path to NAME.comp.j2, is"),
         (["inspect", "own.txt"], "is expected, or .spv, or .comp, or .glsl"),
-        (["render", "copy"], "`describe copy` tells which --buffer, --param and --option it wants"),
+        (["render", "copy"], "`describe copy` shows which --buffer, --param and --option it takes"),
         (["pack", "nosuch.pack"], "nosuch.pack"),
         (["pack", "x.pack", "--specs", "nosuch"], "MODULE:FUNCTION is needed"),
         (["pack", "x.pack", "--specs", "nosuch_module:f"], "No module named 'nosuch_module'"),
