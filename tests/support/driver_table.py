@@ -18,14 +18,14 @@ from tests.support.paths import ROOT
 from tests.support.profiles import stored_profile
 
 PAGE = ROOT / "docs" / "drivers.md"
-FIGURES = ROOT / "docs" / "drivers.json"
+MEASUREMENTS = ROOT / "docs" / "drivers.json"
 VECTORS = ROOT / "docs" / "kompute-vectors.json"
 NATIVE = ("float32", "int32", "uint32")
 
 
 def text() -> str:
     """The generated table."""
-    from bench.drivers import FIGURES as TITLES
+    from bench.drivers import MEASUREMENTS as TITLES
     from webnn_vk.driver.kompute.driver import KomputeDriver
     from webnn_vk.driver.kompute.profile import kompute_profile
     from webnn_vk.driver.null.driver import NullDriver
@@ -34,7 +34,7 @@ def text() -> str:
     device = stored_profile("llvmpipe")
     profiles = {"vulkan": device, "kompute": kompute_profile(device), "null": NULL_PROFILE}
     drivers: dict[str, Any] = {"vulkan": None, "kompute": KomputeDriver, "null": NullDriver}
-    figures = json.loads(FIGURES.read_text(encoding="utf-8"))
+    figures = json.loads(MEASUREMENTS.read_text(encoding="utf-8"))
 
     def row(title: str, *cells: str) -> str:
         return f"| {title} | {' | '.join(cells)} |"

@@ -6,14 +6,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from webnn_vk.codegen.describe import TABLE, summarise
+from webnn_vk.codegen.describe import TABLE
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.compiler import kernels
 from webnn_vk.gpu import nanoseconds
 from webnn_vk.profiler import roofline
+
+#: An option with more values than this is described by an example.
+MOST_VALUES = 12
 
 
 def _storing(spec: KernelSpec) -> KernelSpec:
@@ -60,3 +65,58 @@ def files() -> dict[Path, str]:
     )
     specs.append(_by_strides(strided))
     return {TABLE: json.dumps(summarise(specs), indent=1) + "\n"}
+
+
+def summarise(specs: Iterable[KernelSpec]) -> dict[str, Any]:
+    """Template → what these specs have, as plain JSON data: every name with all its variants, and
+    the shortest spec as an example."""
+    by_template: dict[str, list[KernelSpec]] = {}
+    for spec in specs:
+        by_template.setdefault(spec.template, []).append(spec)
+    return {name: _summary(group) for name, group in sorted(by_template.items())}
+
+
+def _summary(specs: Sequence[KernelSpec]) -> dict[str, Any]:
+    rows: dict[str, list[list[tuple[str, str]]]] = {
+        "buffers": [
+            [(b.name, _buffer(b)) for b in s.buffers] for s in specs
+        ],
+        "params": [
+            [(p.name, p.type if p.count == 1 else f"{p.type}[{p.count}]") for p in s.params]
+            for s in specs
+        ],
+        "constants": [
+            [(c.name, f"{c.type} = {c.default}") for c in s.constants] for s in specs
+        ],
+        "options": [[(name, repr(value)) for name, value in s.options] for s in specs],
+    }
+    shortest = min(specs, key=lambda spec: (len(spec.key()), spec.key()))
+    return {
+        **{kind: _variants(lists) for kind, lists in rows.items()},
+        "example": shortest.to_json(),
+    }
+
+
+def _buffer(b: Buffer) -> str:
+    texel = f":{b.portions}:{b.load}" * (b.load != "storage")
+    return f"{b.data_type}:{b.access}:{b.width}{texel}"
+
+
+def _variants(lists: Sequence[Sequence[tuple[str, str]]]) -> dict[str, Any]:
+    """Name → "values", sorted (of too many, the shortest one alone), "of" how many, and "always":
+    whether every spec has it."""
+    found: dict[str, set[str]] = {}
+    times: dict[str, int] = {}
+    for row in lists:
+        for name, value in row:
+            found.setdefault(name, set()).add(value)
+            times[name] = times.get(name, 0) + 1
+    return {
+        name: {
+            "values": sorted(values) if len(values) <= MOST_VALUES
+            else [min(values, key=lambda value: (len(value), value))],
+            "of": len(values),
+            "always": times[name] == len(lists),
+        }
+        for name, values in found.items()
+    }

@@ -59,7 +59,7 @@ def build_graph(
     instead if no thread can be started for the build."""
 
     def prepare() -> GraphParts:
-        return _compiled(take(), replace(state.target, after_pass=state.watch), state)
+        return _compiled(take(), replace(state.target, after_pass=state.after_pass), state)
 
     return state.promised(lambda: _make_graph(state, prepare, "build", give_up))
 

@@ -30,7 +30,7 @@ from webnn_vk.runtime.device_selection import (
 from webnn_vk.support import background
 from webnn_vk.support.errors import DOMException, NotSupportedError, for_want_of
 from webnn_vk.support.promise import MLPromise, settle_in_background
-from webnn_vk.support.settings import DRIVERS, Settings
+from webnn_vk.support.settings import DRIVERS, MLDriver, Settings
 from webnn_vk.support.warnings import asked_at
 from webnn_vk.support.warnings import say_once as _say_once
 
@@ -39,7 +39,6 @@ from .interop import wgpu
 
 MLPowerPreference = Literal["default", "high-performance", "low-power"]
 POWER_PREFERENCES = get_args(MLPowerPreference)
-MLDriver = Literal["vulkan", "kompute", "null"]
 
 
 class ML:

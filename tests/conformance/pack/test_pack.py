@@ -23,7 +23,7 @@ from webnn_vk.codegen.store import build_pack
 from webnn_vk.compiler.kernels import catalogue
 from webnn_vk.compiler.ops import ALL_OPERATORS
 from webnn_vk.compiler.program import Target, compile_program
-from webnn_vk.tools.pack import specs
+from webnn_vk.tools.shader_archive import specs
 
 # The first of them waits for the pack to be made: a minute on a machine that does nothing else.
 pytestmark = pytest.mark.timeout(900)

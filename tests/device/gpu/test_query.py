@@ -283,7 +283,7 @@ def test_a_device_whose_ticks_are_no_nanoseconds(adapter: Any) -> None:
         assert times(device, target)[32:102] == [exact(tick, profile) for tick in ticks]
 
 
-@pytest.mark.filterwarnings("ignore:the pack of shaders is not used")
+@pytest.mark.filterwarnings("ignore:the shader archive is not used")
 def test_without_the_kernel_that_converts(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEBNN_VK_PACK", "/nonexistent")
     settings = Settings(glslang="none", cache="off")

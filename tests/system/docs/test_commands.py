@@ -22,7 +22,7 @@ COMMANDS = {
 COMMAND_LINE = {
     'MODEL=$(python -c "from webnn_vk.examples.text_reader import ORIENTATION as w; '
     'print(w.path())")': "",
-    'webnn-vk check "$MODEL" --shape x=1,3,48,192': r"all of it can be taken(.*\n)+conv2d +",
+    'webnn-vk check "$MODEL" --shape x=1,3,48,192': r"all operators are supported(.*\n)+conv2d +",
     'webnn-vk run "$MODEL" --shape x=1,3,48,192 --input x=examples/page.png --mean 0.5 --std 0.5 '
     "--top": r"output +.*\[1, 2\](.*\n)+.*the largest of 2:",
     'webnn-vk bench "$MODEL" --shape x=1,3,48,192 --seconds 1 --compare onnxruntime': (

@@ -74,7 +74,7 @@ with warnings.catch_warnings(record=True) as caught:
     check(ml.create_context().result(60))
 print(said(caught))
 ''', environment={**environment, "WEBNN_VK_PACK": str(path)}, timeout=60)
-    assert "the pack of shaders is not used" in printed
+    assert "the shader archive is not used" in printed
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes a user without a passwd entry")

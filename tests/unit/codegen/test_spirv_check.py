@@ -119,8 +119,8 @@ LABEL, ADD, LOAD, DECORATE, BRANCH = 248, 129, 61, 71, 249
     (lambda m: m[:-2], "are no SPIR-V module"),
     (lambda m: b"\x7fELF" + m[4:], "magic number"),
     (lambda m: struct.pack(f">{len(m) // 4}I", *struct.unpack(f"<{len(m) // 4}I", m)),
-     "another byte order"),
-    (lambda m: changed(m, 1, 0x20000), "version 0x20000 is not one we know"),
+     "wrong byte order"),
+    (lambda m: changed(m, 1, 0x20000), "version 0x20000 is unknown"),
     (lambda m: changed(m, 3, 0), "a bound of 0 ids"),
     (lambda m: changed(m, 3, 0xFFFFFFFF), "a bound of 4294967295 ids"),
     (lambda m: changed(m, 3, 7), "not below the bound of 7"),
@@ -128,27 +128,27 @@ LABEL, ADD, LOAD, DECORATE, BRANCH = 248, 129, 61, 71, 249
     (lambda m: changed(m, 5, 17), "instruction 17 of 0 words at word 5"),
     (lambda m: changed(m, 5, 0xFFFF0011), "instruction 17 of 65535 words at word 5"),
     (lambda m: m[:-4], "the last function has no end"),
-    (lambda m: m + struct.pack("<I", 2 << 16 | 17) + struct.pack("<I", 1), "out of its place"),
-    (lambda m: changed(m, instruction(m, CAPABILITY)[0] + 1, 4444), "capability 4444 is not one"),
+    (lambda m: m + struct.pack("<I", 2 << 16 | 17) + struct.pack("<I", 1), "misplaced"),
+    (lambda m: changed(m, instruction(m, CAPABILITY)[0] + 1, 4444), "capability 4444 is not sup"),
     (lambda m: without(m, ENTRY_POINT), "no entry point"),
     (lambda m: twice(m, ENTRY_POINT), "a second entry point"),
-    (lambda m: changed(m, instruction(m, ENTRY_POINT)[0] + 1, 4), "none of a compute shader"),
+    (lambda m: changed(m, instruction(m, ENTRY_POINT)[0] + 1, 4), "not of a compute shader"),
     (lambda m: changed(m, instruction(m, ENTRY_POINT)[0] + 2,
-                       words_of(m)[instruction(m, TYPE_FLOAT)[0] + 1]), "is no function"),
+                       words_of(m)[instruction(m, TYPE_FLOAT)[0] + 1]), "is not a function"),
     (lambda m: without(m, MEMORY_MODEL), "no memory model"),
     (lambda m: twice(m, MEMORY_MODEL), "a second memory model"),
-    (lambda m: moved_to_the_front(m, DECORATE), "out of its place"),
-    (lambda m: moved_to_the_front(m, ADD), "out of its place"),
-    (lambda m: without(m, TYPE_FLOAT), "is used as a type and is none"),
+    (lambda m: moved_to_the_front(m, DECORATE), "misplaced"),
+    (lambda m: moved_to_the_front(m, ADD), "misplaced"),
+    (lambda m: without(m, TYPE_FLOAT), "is used as a type, but is not one"),
     (lambda m: twice(m, TYPE_FLOAT), "an id is defined twice"),
-    (lambda m: without(m, FUNCTION), "out of its place"),
-    (lambda m: without(m, FUNCTION_END), "has no end|out of its place"),
-    (lambda m: without(m, LABEL), "out of its place"),
+    (lambda m: without(m, FUNCTION), "misplaced"),
+    (lambda m: without(m, FUNCTION_END), "has no end|misplaced"),
+    (lambda m: without(m, LABEL), "misplaced"),
     (lambda m: without(m, LOAD), "is used and not defined"),
-    (lambda m: without(m, BRANCH), "out of its place"),
+    (lambda m: without(m, BRANCH), "misplaced"),
     (lambda m: changed(m, instruction(m, ADD)[0] + 3, 0x7FFFFFFF), "%2147483647 is used and not"),
     (lambda m: changed(m, instruction(m, LOAD)[0] + 1,
-                       words_of(m)[instruction(m, LOAD)[0] + 2]), "as a type and is none"),
+                       words_of(m)[instruction(m, LOAD)[0] + 2]), "as a type, but is not one"),
 ])
 def test_what_is_refused(module: bytes, damage: object, message: str) -> None:
     with pytest.raises(spirv.SpirvError, match=message):
@@ -211,7 +211,7 @@ def test_the_time_is_bounded_by_the_size() -> None:
         with pytest.raises(spirv.SpirvError):
             spirv_check.check(header + body)
         assert time.process_time() - begin < 10
-    with pytest.raises(spirv.SpirvError, match="more than a shader has"):
+    with pytest.raises(spirv.SpirvError, match="too many for a shader"):
         spirv_check.check(header + bytes(20 << 20))
 
 
@@ -221,7 +221,7 @@ def test_a_forged_pack_is_not_used(module: bytes, spec: KernelSpec, tmp_path: Pa
     with templates(checked=KERNEL):
         write_pack({address(spec): forged}, tmp_path / "pack", {})
         store = ShaderStore(None, pack=tmp_path / "pack")
-        with pytest.warns(RuntimeWarning, match="a shader of the pack .* is not used: %2147483647"):
+        with pytest.warns(RuntimeWarning, match="shader of the archive .* not used: %2147483647"):
             assert store.get([spec]) == [module]
         assert store.origins == {"pack": 0, "cache": 0, "compiler": 1}
 

@@ -312,7 +312,7 @@ def test_damaged_packs(tmp_path: Path) -> None:
         path.write_bytes(damaged)
         with pytest.raises(PackError, match="x.pack"):
             Pack(path)
-    with pytest.warns(RuntimeWarning, match="the pack of shaders is not used"):
+    with pytest.warns(RuntimeWarning, match="the shader archive is not used"):
         store = ShaderStore(None, pack=path, compiler=Counting())
     assert len(store.get(SPECS)) == 4
     with pytest.raises(PackError):

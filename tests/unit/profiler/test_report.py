@@ -217,7 +217,7 @@ def test_one_profile_at_a_time(context):
     with context.profile() as profile:
         with pytest.raises(webnn_vk.InvalidStateError, match="profiled already"):
             context.profile().__enter__()
-        with pytest.raises(webnn_vk.InvalidStateError, match="when the with statement is over"):
+        with pytest.raises(webnn_vk.InvalidStateError, match="after the with statement"):
             _ = profile.report
     with pytest.raises(webnn_vk.InvalidStateError, match="entered once"):
         profile.__enter__()

@@ -131,7 +131,7 @@ def test_values_that_decide_shapes_are_asked_for(command, tmp_path):
         {"x": [6], "s": [2]}, {"y": ["a", "b"]}, {}, {"s": TensorProto.INT64},
     )
     status, _, err = command("run", path)
-    assert status == 1 and "input 's' decides shapes or branches: give it, as --input s=" in err
+    assert status == 1 and "input 's' determines shapes or branches: give it as --input s=" in err
     done = command.json("run", path, "--input", "s=2,3", "--input", "x=1,2,3,4,5,6")
     assert done["outputs"][0]["shape"] == [2, 3] and done["outputs"][0]["mean"] == 3.5
     bench = command.json("bench", path, "--input", "s=3,2", "--runs", "2", "--compare",
@@ -178,7 +178,7 @@ def test_check_lists_what_is_not_supported(command, tmp_path):
     (problem,) = done["problems"]
     assert problem["operator"] == "NonZero" and problem["reason"]
     status, out, err = command("check", path)
-    assert (status, err) == (1, "") and "can't be taken, for 1 reason" in out
+    assert (status, err) == (1, "") and "is not supported, for 1 reason" in out
     status, out, err = command("run", path)
     assert (status, out) == (1, "") and "NonZero" in err and len(err.splitlines()) == 1
 

@@ -54,7 +54,7 @@ def watched():
     """The passes of a compilation for a device, and the program."""
     seen = PassPictures(context_state_like())
     with seen:
-        watch = seen.state.watch
+        watch = seen.state.after_pass
         target = Target(stored_profile("nvidia_h200"), after_pass=watch)
         program, _ = compile_program(small(), target)
     return seen, program
@@ -100,7 +100,7 @@ def test_steps_of_the_cpu_and_copies():
         x = builder.input("x", {"data_type": "float32", "shape": [4]})
         with PassPictures(context_state(context)) as seen:
             graph = builder.build({"y": builder.neg(x), "z": builder.abs(x)}).result()
-        assert context_state(context).watch is None
+        assert context_state(context).after_pass is None
         program = executable_of(graph).program
     assert [b.device for b in seen.around("place")[1].boxes if b.kind == "node"] == ["cpu"] * 2
     picture = of_program(program, "steps")

@@ -8,9 +8,10 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from tests.unit.profiler.pictures.graphs import chain, small
-from webnn_vk.profiler.pictures import Box, Picture, fragment, page, script, svg
+from webnn_vk.profiler.pictures import Box, Picture, fragment, page, svg
 from webnn_vk.profiler.pictures.picture import of_graph
 from webnn_vk.profiler.pictures.scene import CHARACTERS, GAP, WIDTH, cut, scene
+from webnn_vk.profiler.pictures.svg import resource
 
 pytest.importorskip("fast_sugiyama")
 NAMESPACE = "{http://www.w3.org/2000/svg}"
@@ -102,7 +103,7 @@ def test_many_lines_are_cut():
 def test_the_script_uses_the_same_measures():
     from webnn_vk.profiler.pictures import scene as measures
 
-    (line,) = re.findall(r"const (WIDTH = .+);", script())
+    (line,) = re.findall(r"const (WIDTH = .+);", resource("pictures/open.js"))
     measured = re.findall(r"(\w+) = (\d+)", line)
     assert len(measured) > 1
     for name, number in measured:

@@ -1,4 +1,4 @@
-"""Makes the pack of precompiled SPIR-V; called by the wheel build (setup.py)."""
+"""Builds the archive of precompiled shaders; called by the wheel build (setup.py)."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from webnn_vk.gpu import nanoseconds
 from webnn_vk.profiler import roofline
 from webnn_vk.support import source_tree
 
-from . import pack_cache
+from . import archive_cache
 
-# What decides how a kernel stores its data; devices have any subset of them.
+# Features that determine how a kernel stores its data; devices have any subset of them.
 FEATURES = (
     *(frozenset({name}) for name in ("float16", "int8", "int16", "int64", "nan_preserve_f32")),
     HALF_CONVERSIONS,
 )
-# Devices with cooperative matrices have all that the kernels with them use.
+# Devices with cooperative matrices have all features that the kernels with them use.
 MATRICES = kernels.MATRIX_FEATURES | {"float16"}
 MATRICES2 = MATRICES | kernels.MATRIX2_FEATURES
 
 
 def specs(matrices: bool = True, matrices2: bool = False) -> list[KernelSpec]:
-    """Every unfused kernel for every device, and the fused ones that many models have, without
-    repeats. ``matrices``: those with cooperative matrices too; ``matrices2``: those with NV2's, for
-    which few compilers are new enough."""
+    """Every unfused kernel for every device, and fused ones that many models have, without repeats.
+    ``matrices``: include kernels with cooperative matrices; ``matrices2``: include kernels with
+    NV2's, for which few compilers are new enough."""
     distinct: dict[KernelSpec, None] = {}
     for count in range(len(FEATURES) + 1):
         for features in itertools.combinations(FEATURES, count):
@@ -61,8 +61,8 @@ def _of_matrices2() -> list[KernelSpec]:
 
 
 def left_out(matrices: bool, matrices2: bool) -> dict[str, int]:
-    """What a pack lacks where compilers know no cooperative matrices, or none of NV2: how many
-    modules of which template."""
+    """What an archive lacks where compilers don't support cooperative matrices, or NV2's: the
+    number of missing modules by template."""
     missing = [] if matrices2 else _of_matrices2()
     if not matrices:
         catalogue = kernels.catalogue(MATRICES)
@@ -71,13 +71,13 @@ def left_out(matrices: bool, matrices2: bool) -> dict[str, int]:
 
 
 def _sources() -> dict[str, Path]:
-    """What decides what is in a pack. In a wheel all lie in one folder, in a clone side by side."""
+    """The sources of an archive. In a wheel they are in one folder, in a clone side by side."""
     beside = {name: SHADERS.parent / name for name in source_tree.FOLDERS}
     return {"webnn_vk": Path(webnn_vk.__file__).resolve().parent, **beside}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the pack into the folder named by the one argument."""
+    """Write the archive into the folder named by the only argument."""
     (folder,) = arguments
     path = Path(folder) / PACK_PATH.name
     compiler = find_compiler()
@@ -85,8 +85,8 @@ def main(arguments: Sequence[str]) -> int:
     made_with = [f"{library.__name__} {library.__version__}" for library in (jinja2, numpy)]
     made_with += ["none" if c is None else c.version for c in (compiler, newest)]
     made_with.append("lzma" if importlib.util.find_spec("_lzma") else "zlib")
-    key = pack_cache.key(_sources(), made_with)
-    kept = pack_cache.get(key)
+    key = archive_cache.key(_sources(), made_with)
+    kept = archive_cache.get(key)
     if kept is not None:
         path.write_bytes(kept)
         path.chmod(0o644)
@@ -94,11 +94,11 @@ def main(arguments: Sequence[str]) -> int:
         matrices = compiler is not None and knows(compiler, MATRIX_EXTENSION)
         missing = left_out(matrices, newest is not None)
         build_pack(specs(matrices, newest is not None), path, left_out=missing)
-        pack_cache.put(key, path.read_bytes())
+        archive_cache.put(key, path.read_bytes())
     pack = Pack(path)
     about = pack.about
     for template, count in about["left_out"].items():
-        print(f"left out, for want of a newer GLSL compiler: {count} modules of {template}")
-    origin = "" if kept is None else f", from the cache {pack_cache.folder()}"
+        print(f"left out, as the GLSL compiler is too old: {count} modules of {template}")
+    origin = "" if kept is None else f", from the cache {archive_cache.folder()}"
     print(f"{len(pack)} modules, {path.stat().st_size / 1e6:.2f} MB, {about['compiler']}{origin}")
     return 0
