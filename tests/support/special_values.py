@@ -49,7 +49,7 @@ _SUMS = frozenset({
 })
 _BY_LOWERING = {
     "Convolution": Promise.CONVOLUTIONS, "QuantizedConvolution": Promise.CONVOLUTIONS,
-    "Normalize": Promise.ROWS, "Softmax": Promise.SOFTMAX, "Attention": Promise.SOFTMAX,
+    "Normalize": Promise.ROWS, "Attention": Promise.SOFTMAX,
     "Decompose": Promise.RECURRENT,
 }
 
@@ -63,6 +63,8 @@ def takes_floats(operator: Operator) -> bool:
 def promise_of(operator: Operator) -> Promise:
     if operator.name in _SUMS:
         return Promise.SUMS
+    if operator.name == "softmax":
+        return Promise.SOFTMAX
     return _BY_LOWERING.get(type(operator.lowering).__name__, Promise.ELEMENTS)
 
 
