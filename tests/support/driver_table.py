@@ -72,7 +72,7 @@ def text() -> str:
 
 
 def vectors() -> str:
-    """The counts of the conformance vectors through Kompute, in words."""
+    """Counts of the conformance vectors through Kompute, in words."""
     found = json.loads(VECTORS.read_text(encoding="utf-8"))
     by_type = found["types"]
     native = sum(count for name, count in by_type.items() if name in NATIVE)

@@ -1,5 +1,5 @@
-"""docs/cpu-engine.md: what stays on NumPy, and the vectors on which an exported model is not what
-ONNX Runtime makes of it."""
+"""docs/cpu-engine.md: the steps that stay on NumPy, and the vectors for which ONNX Runtime computes
+other results from the exported model."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.support.paths import ROOT
 PAGE = ROOT / "docs" / "cpu-engine.md"
 START, END = "<!-- table -->", "<!-- /table -->"
 
-#: Conformance vectors whose exported model ONNX Runtime takes or computes wrongly, and why. The
-#: model itself is right: ONNX's checker and our importer take it, with the same results.
+#: Conformance vectors whose exported model ONNX Runtime refuses or computes wrongly, and why. The
+#: model itself is right: ONNX's checker and our importer accept it, with the same results.
 WRONG_IN_ONNX_RUNTIME = {
     "qdq_subgraph: quantized averagePool2d":
         "its optimiser creates a QLinearAveragePool that it then rejects",
@@ -41,7 +41,7 @@ def text() -> str:
 
 
 def files() -> dict[Path, str]:
-    """The page with its generated part made anew."""
+    """The page with its generated part updated."""
     before, rest = PAGE.read_text(encoding="utf-8").split(START)
     after = rest.split(END)[1]
     return {PAGE: f"{before}{START}\n{text()}\n{END}{after}"}

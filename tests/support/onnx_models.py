@@ -68,6 +68,6 @@ def reference(proto: ModelProto, feeds: Mapping[str, np.ndarray]) -> list[np.nda
 
 
 def check(proto: ModelProto) -> ModelProto:
-    """The model itself, when ONNX's checker finds nothing wrong with it."""
+    """The model itself, if ONNX's checker finds no fault."""
     onnx.checker.check_model(proto)
     return proto

@@ -1,5 +1,5 @@
-"""docs/onnx.md: where ONNX's operators and WebNN's differ; what of ONNX's backend suite is beyond
-WebNN, and why."""
+"""docs/onnx.md: differences between ONNX's operators and WebNN's; cases of ONNX's backend suite
+that are beyond WebNN, and why."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Exceptions:
     names: tuple[str, ...]
 
 
-#: All there are: everything else passes on every device. What passes all the same, or isn't there,
-#: fails tests/conformance/onnx/test_backend.py.
+#: The complete list: everything else passes on every device. An entry that passes, or doesn't
+#: exist, fails tests/conformance/onnx/test_backend.py.
 EXCEPTIONS = (
     Exceptions(_ROUNDED, ("cpu", "vulkan"), "node", (
         "test_attention_4d_causal_fp16", "test_attention_4d_causal_fp16_expanded",
@@ -43,7 +43,7 @@ EXCEPTIONS = (
         "test_dft_inverse", "test_dft_inverse_opset19",
     )),
 )
-#: Those that on the CPU device with ONNX Runtime pass or fail as on ONNX Runtime itself.
+#: Cases that pass or fail on the CPU device with ONNX Runtime as on ONNX Runtime itself.
 AS_ONNX_RUNTIME = {
     ("light", "light_squeezenet"): "all channels are equal (1e10) before a softmax; on some "
     "processors ONNX Runtime rounds them differently",
@@ -98,7 +98,7 @@ def text() -> str:
 
 
 def _differences() -> str:
-    """Where the definitions of operators part that both sides have."""
+    """Where the definitions differ of operators that both sides have."""
     lines = ["| ONNX | WebNN | ONNX's definition |", "| --- | --- | --- |"]
     for row in onnx_definitions.DIFFERENCES:
         lines.append(f"| `{row.onnx}` | `{row.webnn}` | {row.says} |")
@@ -136,8 +136,8 @@ def _operators() -> str:
 
 
 def files() -> dict[Path, str]:
-    """The page with its generated part made anew; as it is where another version of onnx is
-    installed than it was made with, or none."""
+    """The page with its generated part updated; unchanged if onnx is missing or has another version
+    than the one it was made with."""
     old, count = re.subn(
         DIFFERENCES, lambda marks: f"{marks[1]}{_differences()}\n{marks[2]}",
         PAGE.read_text(encoding="utf-8"), flags=re.DOTALL,

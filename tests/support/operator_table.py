@@ -42,7 +42,7 @@ TYPES = ("float16", "int8", "int16", "int64")
 
 @cache
 def profiles() -> dict[str, DeviceProfile]:
-    """What the table's "V" stands for: every one of these devices has the kernels."""
+    """Meaning of the table's "V": every one of these devices has the kernels."""
     plain = stored_profile("llvmpipe")
     return {
         "native types": plain,

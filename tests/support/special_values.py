@@ -1,6 +1,6 @@
-"""What is promised of infinities, NaN and huge values, by operator: the section of
-``docs/operators.md``, and what ``conformance/differential/test_special_values.py`` holds the
-devices to."""
+"""Promised results for infinities, NaN and huge values, by operator: the section of
+``docs/operators.md``, checked on the devices by
+``conformance/differential/test_special_values.py``."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The type stubs, which `tests.support.generate` writes.
 
-The builder's operator methods are made at import, which no type checker sees; neither does it see
-the package's lazy names. The stubs of contexts and tensors are their sources without the bodies,
-with narrower types than what the methods check and explain at run time: a mapping for a descriptor
-is a TypedDict there.
+The builder's operator methods are made at import, which no type checker sees; nor does it see the
+package's lazy names. The stubs of contexts and tensors are their sources without the bodies, with
+narrower types than the methods check and explain at run time: for example, a mapping for a
+descriptor is a TypedDict there.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class _OperatorOptions(TypedDict, total=False):
 
 
 def _options_name(record: Operator) -> str:
-    """The IDL's name of an operator's options, as far as it has one for each operator."""
+    """The IDL's name of an operator's options, if it has one for each operator."""
     return f"ML{''.join(word.capitalize() for word in record.name.split('_'))}Options"
 
 
@@ -168,7 +168,7 @@ def typing_module() -> str:
 
 
 def _for_checkers(item: ast.stmt) -> list[ast.stmt]:
-    """What an ``if TYPE_CHECKING:`` has inside; anything else as it is."""
+    """The body of an ``if TYPE_CHECKING:``; any other statement as it is."""
     match item:
         case ast.If(test=ast.Name("TYPE_CHECKING"), body=body):
             return body
@@ -176,7 +176,7 @@ def _for_checkers(item: ast.stmt) -> list[ast.stmt]:
 
 
 class _Declarations(ast.NodeTransformer):
-    """Leaves of a module what others may use: no bodies, no private names."""
+    """Keeps the public part of a module: no bodies, no private names."""
 
     def visit_Module(self, node: ast.Module) -> ast.Module:
         kinds = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef)
@@ -211,7 +211,7 @@ def _default(value: ast.expr) -> ast.expr:
 
 
 def _imports(tree: ast.Module) -> None:
-    """Keep the imported names that are used; in a stub `as` hands them on."""
+    """Keeps the imported names that are used; in a stub `as` re-exports them."""
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     for item in tree.body:
         if isinstance(item, (ast.Import, ast.ImportFrom)):
@@ -222,7 +222,7 @@ def _imports(tree: ast.Module) -> None:
     tree.body = [item for item in tree.body if getattr(item, "names", True)]
 
 
-#: Annotations of the sources → those of the stubs.
+#: Annotations of the sources → annotations of the stubs.
 NARROWER = {
     "create_tensor(self, descriptor: MLOperandDescriptor | Mapping[str, Any]":
         "create_tensor(self, descriptor: MLOperandDescriptor | MLTensorDescriptorDict",

@@ -1,6 +1,6 @@
-"""`shaders/templates.json`: what each template is used with, from the library's own kernels.
+"""`shaders/templates.json`: the uses of each template, from the library's own kernels.
 
-`python -m webnn_vk.codegen describe` reads it: the generator knows nothing of the kernels.
+`python -m webnn_vk.codegen describe` reads it: the code generator knows nothing of the kernels.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_VALUES = 12
 
 
 def _storing(spec: KernelSpec) -> KernelSpec:
-    """The kernel with a result on the way to what is fused into it that is stored, too."""
+    """The kernel, which also stores an intermediate result between its fused operators."""
     stored = Buffer("s0", str(spec.option("epilogue_type")), "w")
     return replace(
         spec, buffers=(*spec.buffers, stored), params=(*spec.params, Param("stored")),
@@ -39,7 +39,7 @@ def _computing(spec: KernelSpec) -> KernelSpec:
 
 
 def _by_strides(spec: KernelSpec) -> KernelSpec:
-    """The kernel with an operand that lies anyhow."""
+    """The kernel with an operand of arbitrary strides."""
     params = (*spec.params, Param("s_x0", count=8))
     return replace(spec, params=params, options=(*spec.options, ("by_strides", ("x0",))))
 
@@ -48,7 +48,7 @@ def files() -> dict[Path, str]:
     plain = list(kernels.catalogue(frozenset()))
     matrices = kernels.catalogue(kernels.MATRIX_FEATURES | kernels.MATRIX2_FEATURES)
     products = [
-        # Few compilers know what the second needs: its emulation is described.
+        # Few compilers support the second extension: its emulation is described.
         replace(spec, features=frozenset()) if "cooperative_matrix2" in spec.features else spec
         for spec in matrices if spec.template.startswith("matmul_coopmat")
     ]
@@ -68,8 +68,8 @@ def files() -> dict[Path, str]:
 
 
 def summarise(specs: Iterable[KernelSpec]) -> dict[str, Any]:
-    """Template → what these specs have, as plain JSON data: every name with all its variants, and
-    the shortest spec as an example."""
+    """Template → the values in these specs, as plain JSON data: every name with all its variants,
+    and the shortest spec as an example."""
     by_template: dict[str, list[KernelSpec]] = {}
     for spec in specs:
         by_template.setdefault(spec.template, []).append(spec)
@@ -103,8 +103,8 @@ def _buffer(b: Buffer) -> str:
 
 
 def _variants(lists: Sequence[Sequence[tuple[str, str]]]) -> dict[str, Any]:
-    """Name → "values", sorted (of too many, the shortest one alone), "of" how many, and "always":
-    whether every spec has it."""
+    """Name → "values", sorted (if there are too many, only the shortest), "of" how many, and
+    "always": whether every spec has it."""
     found: dict[str, set[str]] = {}
     times: dict[str, int] = {}
     for row in lists:

@@ -203,8 +203,8 @@ class Child:
 # -- what the parent does
 def ended_by_others(said: str) -> bool:
     """Whether a child without memory ended in foreign code that does not check its allocator's
-    result: the C library, for a thread's variables; by SIGSEGV protobuf, in a call that ``onnx``
-    made or ``graph/onnx.py`` did, and the driver, on a thread of its own, which runs no Python
+    result: the C library, for a thread's variables; protobuf, by SIGSEGV in a call from ``onnx`` or
+    from our modules that write ONNX; the driver, on its own thread, which runs no Python
     (docs/failures.md)."""
     if "cannot allocate memory for thread-local data" in said:
         return True
