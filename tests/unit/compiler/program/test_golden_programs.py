@@ -13,9 +13,9 @@ import pytest
 import webnn_vk
 from tests.support import models
 from tests.support.profiles import NAMES, golden_name, stored_profile
+from tests.support.program_text import describe
 from webnn_vk import Settings
 from webnn_vk.compiler.program import Target, compile_program
-from webnn_vk.compiler.program.text import describe
 from webnn_vk.compiler.program.verify import verify
 
 FOLDER = Path(__file__).parents[1] / "goldens"

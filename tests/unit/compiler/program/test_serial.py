@@ -15,6 +15,7 @@ from tests.support import models
 from tests.support.graphs import graph_input, graph_of
 from tests.support.packing import Transposed, show
 from tests.support.profiles import stored_profile
+from tests.support.program_text import describe
 from webnn_vk import Settings
 from webnn_vk.compiler.ir import Emitter, Value
 from webnn_vk.compiler.kernels.dispatch import Packed
@@ -22,7 +23,6 @@ from webnn_vk.compiler.program import Target, compile_program
 from webnn_vk.compiler.program.assemble import assemble
 from webnn_vk.compiler.program.constants import FileRange
 from webnn_vk.compiler.program.serial import DATA, TEXT, load, save
-from webnn_vk.compiler.program.text import describe
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 
 PROFILE = stored_profile("nvidia_h200")

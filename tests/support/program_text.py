@@ -1,4 +1,4 @@
-"""A program as text: everything that affects execution, for people and for golden files."""
+"""A program as text, for golden files: everything that affects execution."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from webnn_vk.codegen.spec import KernelSpec
-
-from .program import CopyStep, CpuStep, DeviceSegment, DispatchStep, Program, Range, Slot
+from webnn_vk.compiler.program.program import (
+    CopyStep,
+    CpuStep,
+    DeviceSegment,
+    DispatchStep,
+    Program,
+    Range,
+    Slot,
+)
 
 
 def describe(program: Program) -> str:
