@@ -21,33 +21,29 @@ class Location(NamedTuple):
 
 
 class HazardTracker:
-    """Takes the reads and writes of each step in order; tells which need a barrier before them."""
+    """Takes the accesses of each step in order; tells which steps need a barrier before them."""
 
     def __init__(self) -> None:
         self._spans: dict[tuple[str, str | int], list[tuple[int, int, bool]]] = {}
         self._count = 0
 
-    def step(self, reads: Iterable[Location], writes: Iterable[Location]) -> bool:
+    def step(self, accesses: Sequence[tuple[Location, bool]]) -> bool:
         """Whether the step conflicts with one since the last barrier. If so, the tracker assumes a
-        barrier before it."""
-        accesses = [(place, False) for place in reads] + [(place, True) for place in writes]
+        barrier before it. ``accesses``: locations, and whether each is written."""
         conflict = self._count > _MAX_TRACKED or any(
             start < place.offset + place.size and place.offset < end and (write or wrote)
             for place, write in accesses
             for start, end, wrote in self._spans.get((place.space, place.key), ())
         )
         if conflict:
-            self.reset()
+            self._spans.clear()
+            self._count = 0
         for place, write in accesses:
             self._spans.setdefault((place.space, place.key), []).append(
                 (place.offset, place.offset + place.size, write)
             )
             self._count += 1
         return conflict
-
-    def reset(self) -> None:
-        self._spans.clear()
-        self._count = 0
 
 
 def location(slots: Sequence[Slot], place: Range) -> Location:
@@ -64,10 +60,7 @@ def with_barriers(
     tracker = HazardTracker()
     ordered: list[DeviceStep] = []
     for step in steps:
-        accesses = [(location(slots, p), read, write) for p, read, write in step.accesses()]
-        if tracker.step(
-            [p for p, read, _ in accesses if read], [p for p, _, write in accesses if write]
-        ):
+        if tracker.step([(location(slots, p), write) for p, _, write in step.accesses()]):
             ordered.append(BarrierStep())
         ordered.append(step)
     return tuple(ordered)

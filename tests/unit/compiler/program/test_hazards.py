@@ -20,11 +20,11 @@ def test_a_barrier_stands_between_any_two_conflicting_steps(steps):
             and p.offset < q.offset + q.size and q.offset < p.offset + p.size
             for p, w in accesses for q, v in since
         )
-        assert tracker.step(reads, writes) == conflict
+        assert tracker.step(accesses) == conflict
         since = accesses if conflict else since + accesses
 
 
 def test_long_runs_without_conflict_get_a_barrier_too():
     tracker = HazardTracker()
     places = [Location("arena", 0, 16 * i, 16) for i in range(600)]
-    assert sum(tracker.step([], [place]) for place in places) == 2
+    assert sum(tracker.step([(place, True)]) for place in places) == 2
