@@ -55,9 +55,8 @@ def open_over(wrap: Callable[[Any], Any], **settings: Any) -> tuple[MLContext, A
     compiler = find_compiler(chosen.glslang)
     where = () if chosen.cache is None else (chosen.cache,)
     shaders = ShaderStore(*where, compiler=compiler)
-    context = MLContext(Timeline(DriverDevice(driver, shaders)), DeviceInfo.of(profile, index),
-                        chosen, has_compiler=shaders.has_compiler, available=shaders.available)
-    return context, driver
+    timeline = Timeline(DriverDevice(driver, shaders))
+    return MLContext(timeline, DeviceInfo.of(profile, index), chosen), driver
 
 
 def _physical(device: str) -> tuple[Any, int]:

@@ -221,10 +221,10 @@ def _make_graph(
                         if parts.without is None:
                             raise
                         parts = parts.without(error)
-            report = executable.report
+            known = executable.report.build_seconds
             for stage, seconds in executable.build_seconds.items():
-                report.build_seconds[stage] = report.build_seconds.get(stage, 0) + seconds
-            graph = MLGraph(state, executable, report, parts.unused)
+                known[stage] = known.get(stage, 0) + seconds
+            graph = MLGraph(state, executable, parts.unused)
             del parts
             state.register(graph)
 

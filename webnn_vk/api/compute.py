@@ -18,7 +18,7 @@ from webnn_vk.support import background
 from webnn_vk.support.errors import sanitize
 from webnn_vk.support.promise import MLPromise
 
-from .ml_graph import MLGraph, check_graph, check_names, executable_of
+from .ml_graph import MLGraph, check_names, executable_of
 
 
 def checked_arrays(
@@ -27,8 +27,7 @@ def checked_arrays(
     """The executable to call directly, with the inputs by name as arrays of elements; or None, with
     the inputs as bytes, if the run must go through the context's order of work. Under a profile all
     runs do."""
-    check_graph(graph, state, what)
-    executable = executable_of(graph, what)
+    executable = executable_of(graph, state, what)
     profiled = state.timeline.observer is not None
     at_once = None
     if isinstance(executable, CpuExecutable) and executable.at_once and not profiled:
@@ -59,7 +58,7 @@ def run_once(
 ) -> dict[str, np.ndarray]:
     """A run in the context's order of work: the outputs by name. ``held``: the staging memory
     reserved for the inputs, if they are copies. ``inputs``, bytes by name, is emptied."""
-    executable = executable_of(graph, "compute")
+    executable = executable_of(graph, state, "compute")
     state.check()
     if held is None:
         size = sum(view.nbytes for view in inputs.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,9 +13,14 @@ from webnn_vk import __version__
 from webnn_vk.compiler.program import Target
 from webnn_vk.compiler.program.saved_graphs import SavedGraphs, check_key
 from webnn_vk.compiler.types.buffers import as_bytes, writable_bytes
-from webnn_vk.compiler.types.data_types import MLOperandDescriptor, MLTensorDescriptor, entries
+from webnn_vk.compiler.types.data_types import (
+    MLOperandDescriptor,
+    MLTensorDescriptor,
+    entries,
+    to_descriptor,
+)
 from webnn_vk.driver.device_info import DeviceInfo
-from webnn_vk.runtime import Fence, RunGraph, Timeline, Write
+from webnn_vk.runtime import DriverDevice, Fence, RunGraph, Timeline, Write
 from webnn_vk.runtime.context_state import ContextBase, ContextState, MLContextLostInfo
 from webnn_vk.runtime.tensor_state import Owner, TensorState, owned
 from webnn_vk.runtime.tuning import prepared
@@ -29,7 +34,7 @@ from .build import in_background, load_graph, save_graph
 from .compute import checked_arrays, run_once
 from .create_tensor import checked_descriptor, create_tensor, import_constant
 from .limits import op_support_limits
-from .ml_graph import MLGraph, check_graph, executable_of, match
+from .ml_graph import MLGraph, executable_of, match
 from .tensor import MLTensor
 from .tensor_export import external_binding
 
@@ -58,26 +63,27 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         settings: Settings,
         *,
         accelerated: bool = True,
-        has_compiler: bool = True,
-        available: Callable[[Any], bool] = lambda spec: True,
         gpu_device: Any = None,
     ) -> None:
         self._state = ContextState(timeline, info)
         self._settings = settings
         self._accelerated = accelerated
         self._gpu_device = gpu_device
-        profile, tuned, self._state.tuner = prepared(
-            timeline.device, settings.cache_folder, settings.tune
-        )
-        self._state.target = Target(
+        device = timeline.device
+        profile, tuned, self._state.tuner = prepared(device, settings.cache_folder, settings.tune)
+        target = Target(
             profile,
-            available,
-            has_compiler,
             skip=settings.skip_passes,
             force_cpu=settings.force_cpu,
             dump=settings.dump,
             tuned=tuned,
         )
+        if isinstance(device, DriverDevice):
+            shaders = device.shaders
+            target = replace(
+                target, available=shaders.available, has_compiler=shaders.has_compiler
+            )
+        self._state.target = target
 
     # -- attributes ----------------------------------------------------------------------------
     @property
@@ -140,7 +146,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
             wanted = checked_descriptor(self._state, descriptor, what)
             view = as_bytes(input_data, wanted, what)
             held = self._state.timeline.staging.reserve(view.nbytes, what)
-            plain = MLTensorDescriptor(wanted.data_type, wanted.shape)
+            plain = to_descriptor(wanted, MLTensorDescriptor)
             return create_tensor(self._state, plain, view.copy(), constant=True, held=held)
 
         return background.run_on_worker(self._state.promised, create)
@@ -274,13 +280,12 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         tensors that don't match, InvalidStateError for a destroyed graph. If the run fails, reading
         an output raises the error."""
         context = self._state
-        check_graph(graph, context, "dispatch")
         # An isinstance check against an abstract class costs more than the rest of the call.
         if type(inputs) is not dict:
             inputs = entries(inputs, _MAPPINGS)
         if type(outputs) is not dict:
             outputs = entries(outputs, _MAPPINGS)
-        executable = executable_of(graph, "dispatch")
+        executable = executable_of(graph, context, "dispatch")
         tensors = [*inputs.values(), *outputs.values()]
         states = [owned(tensor, context, "dispatch") for tensor in tensors]
         if len({id(t) for t in tensors}) != len(tensors):
@@ -347,8 +352,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
         def save() -> MLPromise[None]:
             check_key(key, "save_graph")
-            check_graph(graph, self._state, "save_graph")
-            executable = executable_of(graph, "save_graph")
+            executable = executable_of(graph, self._state, "save_graph")
             return save_graph(self._state, self._saved(), key, executable, graph._unused)
 
         return background.run_on_worker(self._state.promised, save)

@@ -3,7 +3,7 @@
 
 from webnn_vk.typing import MLOperandDescriptorDict
 from webnn_vk.typing import MLTensorDescriptorDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 import numpy as np
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
@@ -20,7 +20,7 @@ from webnn_vk.profiler import Profile
 
 class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
-    def __init__(self, timeline: Timeline, info: DeviceInfo, settings: Settings, *, accelerated: bool=True, has_compiler: bool=True, available: Callable[[Any], bool]=..., gpu_device: Any=None) -> None: ...
+    def __init__(self, timeline: Timeline, info: DeviceInfo, settings: Settings, *, accelerated: bool=True, gpu_device: Any=None) -> None: ...
 
     @property
     def accelerated(self) -> bool: ...

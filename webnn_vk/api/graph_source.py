@@ -37,7 +37,7 @@ def source_of(
             f"{what}: an MLGraph or a mapping of names to operands is expected, not "
             f"{kind_of(given)}"
         )
-    executable = executable_of(given)
+    executable = executable_of(given, what=what)
     program = executable.program
     try:
         graph = compiled_graph(program)

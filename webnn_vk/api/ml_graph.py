@@ -24,12 +24,11 @@ class MLGraph(PublicDir, OneOfAKind, AsyncManager):
         self,
         context: ContextState,
         executable: Executable,
-        report: GraphReport,
         unused: frozenset[str] = frozenset(),
     ) -> None:
         self._context = context
         self._executable: Executable | None = executable
-        self._report = report
+        self._report = executable.report
         # Inputs that were described, but that no node of the graph reads.
         self._unused = unused
         self._inputs = dict(executable.program.inputs)
@@ -105,17 +104,15 @@ def _named(name: Any) -> str:
     return sanitize(name) if isinstance(name, str) else shown(name)
 
 
-def check_graph(graph: Any, context: ContextState, what: str) -> None:
-    """Raise TypeError unless it is a graph of the context."""
+def executable_of(
+    graph: Any, context: ContextState | None = None, what: str = "compute"
+) -> Executable:
+    """The graph's executable. Raises TypeError unless it is a graph of the context (None: of any),
+    InvalidStateError when it was destroyed. ``what`` names the call."""
     if not isinstance(graph, MLGraph):
         raise TypeError(f"{what}: an MLGraph is expected, not {kind_of(graph)}")
-    if graph._context is not context:
+    if context is not None and graph._context is not context:
         raise TypeError(f"{what}: the graph belongs to another context")
-
-
-def executable_of(graph: MLGraph, what: str = "compute") -> Executable:
-    """The graph's executable. Raises InvalidStateError when the graph was destroyed. ``what`` names
-    the call."""
     executable = graph._executable
     if executable is None:
         raise InvalidStateError(f"{what}: the graph was destroyed")

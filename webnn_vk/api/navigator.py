@@ -71,17 +71,14 @@ class ML:
         threads, memory or files run out. After a failure nothing of the context remains, and the
         call may be repeated.
         """
-        if type(power_preference) is not str or power_preference not in POWER_PREFERENCES:
-            return MLPromise.rejected(
-                TypeError(
-                    f"power_preference: {shown(power_preference)} is not one of "
-                    f"{', '.join(POWER_PREFERENCES)}"
+        for name, given, known in (
+            ("power_preference", power_preference, POWER_PREFERENCES),
+            ("driver", "vulkan" if driver is None else driver, DRIVERS),
+        ):
+            if type(given) is not str or given not in known:
+                return MLPromise.rejected(
+                    TypeError(f"{name}: {shown(given)} is not one of {', '.join(known)}")
                 )
-            )
-        if driver is not None and (type(driver) is not str or driver not in DRIVERS):
-            return MLPromise.rejected(
-                TypeError(f"driver: {shown(driver)} is not one of {', '.join(DRIVERS)}")
-            )
         place = _place_of_call(inspect.currentframe())
 
         def create() -> MLContext:
@@ -184,7 +181,9 @@ def _create(settings: Settings, power_preference: str, accelerated: bool) -> MLC
     if settings.driver == "null" and opened.device is not None:
         _say_once("the null driver computes nothing: outputs hold what their memory held before")
     if opened.device is None or opened.choice.found is None:
-        return _cpu_context(settings, accelerated)
+        device = CpuDevice(find_engine(settings.cpu_engine))
+        info = _cpu_info(device, partial(_is_default, None))
+        return _context(Timeline(device), info, settings, accelerated=accelerated)
     return _context_over(opened.device, opened.choice.found.index, settings, accelerated)
 
 
@@ -193,7 +192,7 @@ def _context_over(
 ) -> MLContext:
     number = index if index >= 0 else None  # the null device isn't one of the machine's devices
     info = DeviceInfo.of(device.profile, number, chosen=partial(_is_default, index))
-    return _gpu_context(Timeline(device), info, settings, accelerated=accelerated, **options)
+    return _context(Timeline(device), info, settings, accelerated=accelerated, **options)
 
 
 def _context_on(gpu_device: Any, settings: Settings) -> MLContext:
@@ -202,7 +201,7 @@ def _context_on(gpu_device: Any, settings: Settings) -> MLContext:
     gpu = device_state(gpu_device, "create_context", "; options are given by keyword")
     index = gpu_device.adapter.info.index
     info = DeviceInfo.of(gpu.device.profile, index, chosen=partial(_is_default, index))
-    return _gpu_context(gpu.timeline, info, settings, gpu_device=gpu_device)
+    return _context(gpu.timeline, info, settings, gpu_device=gpu_device)
 
 
 def _wgpu_context(gpu_device: Any, settings: Settings) -> MLContext:
@@ -218,21 +217,14 @@ def _wgpu_context(gpu_device: Any, settings: Settings) -> MLContext:
     return _context_over(device, same.index, settings, accelerated=True, gpu_device=gpu_device)
 
 
-def _gpu_context(
+def _context(
     timeline: Timeline, info: DeviceInfo, settings: Settings, **options: Any
 ) -> MLContext:
-    shaders = timeline.device.shaders
+    device = timeline.device
     try:
-        if not shaders.has_compiler:
-            _say_once(_without_compiler(info.name, shaders.has_pack))
-        return MLContext(
-            timeline,
-            info,
-            settings,
-            has_compiler=shaders.has_compiler,
-            available=shaders.available,
-            **options,
-        )
+        if isinstance(device, DriverDevice) and not device.shaders.has_compiler:
+            _say_once(_without_compiler(info.name, device.shaders.has_pack))
+        return MLContext(timeline, info, settings, **options)
     except BaseException:
         timeline.close_unused()
         raise
@@ -250,17 +242,6 @@ def _without_compiler(device: str, has_pack: bool) -> str:
         f"the CPU, not on {device}, save those whose shaders are in the cache (Debian, Ubuntu: apt "
         "install glslang-tools; or pip install vkdispatch-vulkan-native)"
     )
-
-
-def _cpu_context(settings: Settings, accelerated: bool) -> MLContext:
-    device = CpuDevice(find_engine(settings.cpu_engine))
-    timeline = Timeline(device)
-    try:
-        info = _cpu_info(device, partial(_is_default, None))
-        return MLContext(timeline, info, settings, accelerated=accelerated)
-    except BaseException:
-        timeline.close_unused()
-        raise
 
 
 def _cpu_info(device: CpuDevice, chosen: bool | Callable[[], bool]) -> DeviceInfo:
