@@ -21,15 +21,16 @@ from webnn_vk.compiler.ir.emit import bind_call, make_node
 from webnn_vk.compiler.ops import OPERATORS, Operator
 from webnn_vk.compiler.ops.arguments import Number
 from webnn_vk.compiler.ops.help import method_help
+from webnn_vk.compiler.passes import remove_dead_code
 from webnn_vk.compiler.types.buffers import as_bytes, check_byte_order
 from webnn_vk.compiler.types.data_types import (
     DATA_TYPES,
     MLOperandDescriptor,
     cast_loss,
     cast_number,
-    check_dimensions,
     entries,
     items,
+    require_dimensions,
     shown,
     to_data_type,
     to_descriptor,
@@ -81,12 +82,6 @@ class MLOperand(PublicDir, OneOfAKind, Arithmetic):
         """Dimensions in elements."""
         return self._descriptor.shape
 
-    def _call(self, method: str, *operands: Any) -> Any:
-        return getattr(self._builder, method)(*operands)
-
-    def _constant(self, value: Any) -> MLOperand:
-        return self._builder._number_like(value, self)
-
     def __repr__(self) -> str:
         return f"<MLOperand {self._title}: {self._descriptor}>"
 
@@ -104,9 +99,11 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
         if context.lost.done():
             raise InvalidStateError("the context is lost")
         self._context = context
-        self._begin()
+        device = context._state.device
+        self._begin(device.max_tensor_byte_length, isinstance(device, CpuDevice))
 
-    def _begin(self) -> None:
+    def _begin(self, max_byte_length: int | None, on_host: bool) -> None:
+        self._max_byte_length, self._on_host = max_byte_length, on_host
         self._inputs: list[Value] = []
         self._nodes: list[Node] = []
         # The values of the operands, by operand number.
@@ -133,11 +130,11 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
         InvalidStateError after ``build()`` and when the context is lost."""
         if not isinstance(name, str):
             raise TypeError(f"input: the name has to be a str, not {type(name).__name__}")
-        described = _plain(to_descriptor(descriptor, what="input"))
+        described = to_descriptor(descriptor, what="input")
         self._check_can_build("input")
         if not name:
             raise TypeError("input: the name is empty")
-        self._check_descriptor(described, f"input {sanitize(name)!r}")
+        require_dimensions(described, self._max_byte_length, f"input {sanitize(name)!r}")
         value = Value(described, name=name)
         self._inputs.append(value)
         return self._operand(value, f"input {sanitize(name)!r}")
@@ -173,9 +170,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
             case (str() | type() | np.dtype() as data_type, value):
                 return self._constant_number(to_data_type(data_type, "constant"), value)
             case (descriptor, buffer):
-                return self._constant_buffer(
-                    _plain(to_descriptor(descriptor, what="constant")), buffer
-                )
+                return self._constant_buffer(to_descriptor(descriptor, what="constant"), buffer)
         raise TypeError(
             "constant: (descriptor, buffer), (data_type, value), (tensor) or (array) is expected, "
             f"not ({', '.join(map(kind_of, args))})"
@@ -183,20 +178,17 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
 
     def _constant_buffer(self, descriptor: MLOperandDescriptor, buffer: Any) -> MLOperand:
         self._check_can_build("constant")
-        self._check_descriptor(descriptor, "constant")
+        require_dimensions(descriptor, self._max_byte_length, "constant")
         return self._constant_value(descriptor, as_bytes(buffer, descriptor, "constant"))
 
-    def _number_like(self, number: Any, operand: MLOperand) -> MLOperand:
-        """A number beside an operand of an expression."""
-        return self._constant_number(operand.data_type, number, 5)
-
-    def _constant_number(self, data_type: str, value: Any, depth: int = 3) -> MLOperand:
+    def _constant_number(self, data_type: str, value: Any) -> MLOperand:
+        """A scalar. The caller is called by the user's code, for the place of a warning."""
         number = Number.convert(value, "constant")
         self._check_can_build("constant")
         loss = cast_loss(number, data_type)
         if loss is not None:
             warnings.warn(
-                f"constant: {shown(number)} {loss} as {data_type}", RuntimeWarning, stacklevel=depth
+                f"constant: {shown(number)} {loss} as {data_type}", RuntimeWarning, stacklevel=3
             )
         descriptor = MLOperandDescriptor(data_type, ())
         data = np.array(cast_number(number, data_type), descriptor.numpy_dtype)
@@ -223,7 +215,8 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
         if not tensor.constant:
             raise TypeError(f"constant: {tensor!r} is not a constant tensor")
         self._check_can_build("constant")
-        return self._operand(_TensorValue(_plain(state.descriptor), storage, state), "constant")
+        value = _TensorValue(to_descriptor(state.descriptor), storage, state)
+        return self._operand(value, "constant")
 
     def _operand(self, value: Value, title: str) -> MLOperand:
         number = next(self._numbers)
@@ -246,7 +239,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
                 if isinstance(given, list)
                 else None if given is None else given._value
             )
-        node = make_node(record, values, call.arguments, call.label, self._byte_limit())
+        node = make_node(record, values, call.arguments, call.label, self._max_byte_length)
         self._nodes.append(node)
         titles = [where] if len(node.outputs) == 1 else [
             f"{where} output {i}" for i in range(len(node.outputs))
@@ -322,12 +315,8 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
                     "identity()"
                 )
         values = {name: operand._value for name, operand in outputs.items()}
-        live = set(values.values())
-        nodes = []
-        for node in reversed(self._nodes):
-            if not live.isdisjoint(node.outputs):
-                live.update(node.inputs)
-                nodes.append(node)
+        nodes = remove_dead_code(Graph({}, values, tuple(self._nodes))).nodes
+        live = {*values.values(), *(value for node in nodes for value in node.inputs)}
         for value in live:
             if isinstance(value, _TensorValue):
                 value.tensor.use("build: a constant tensor")
@@ -339,7 +328,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
             if value in live and inputs.setdefault(value.name, value) is not value:
                 raise TypeError(f"build: two inputs are called {sanitize(value.name)!r}")
         unused = frozenset(value.name for value in self._inputs if value.name not in inputs)
-        return Graph(inputs, values, tuple(reversed(nodes)), unused)
+        return Graph(inputs, values, nodes, unused)
 
     def __repr__(self) -> str:
         state = "built" if self._built else f"{len(self._nodes)} operators"
@@ -352,32 +341,15 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
         if self._context.lost.done():
             raise InvalidStateError(f"{what}: the context is lost")
 
-    def _check_descriptor(self, descriptor: MLOperandDescriptor, what: str) -> None:
-        error = check_dimensions(descriptor, self._byte_limit())
-        if error is not None:
-            raise TypeError(f"{what}: {descriptor}: {error}")
-
-    def _byte_limit(self) -> int | None:
-        return self._context._state.device.max_tensor_byte_length
-
-    def _on_host(self) -> bool:
-        return isinstance(self._context._state.device, CpuDevice)
-
 
 class ShapeBuilder(MLGraphBuilder):
     """A builder without a context: it checks operators and infers shapes, but can't build."""
 
     def __init__(self) -> None:
-        self._begin()
+        self._begin(None, False)
 
     def _check_can_build(self, what: str) -> None:
         pass
-
-    def _byte_limit(self) -> int | None:
-        return None
-
-    def _on_host(self) -> bool:
-        return False
 
     def build(self, outputs: Mapping[str, MLOperand]) -> MLPromise[MLGraph]:
         return MLPromise.rejected(InvalidStateError("build: this builder has no context"))
@@ -395,8 +367,8 @@ def constant_of(
     be equal. Raises TypeError as ``constant`` does."""
     descriptor = MLOperandDescriptor(array.dtype.name, array.shape)
     builder._check_can_build("constant")
-    builder._check_descriptor(descriptor, "constant")
-    if not array.flags.aligned and builder._on_host():
+    require_dimensions(descriptor, builder._max_byte_length, "constant")
+    if not array.flags.aligned and builder._on_host:
         array = array.copy()
     data = np.asarray(array, order="C").view()
     data.setflags(write=False)
@@ -456,10 +428,6 @@ def _by_name(named: dict[str, Any], first: int) -> list[Any]:
     if named:
         raise TypeError(f"constant: no form has {first} arguments before {', '.join(named)}")
     return []
-
-
-def _plain(descriptor: MLOperandDescriptor) -> MLOperandDescriptor:
-    return MLOperandDescriptor(descriptor.data_type, descriptor.shape)
 
 
 def _to_operands(value: Any, many: bool, what: str) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from webnn_vk.compiler.types.data_types import (
     MLOperandDescriptor,
     MLTensorDescriptor,
-    check_dimensions,
+    require_dimensions,
     to_descriptor,
 )
 from webnn_vk.runtime import Run, Write
@@ -33,9 +33,7 @@ def checked_descriptor(
     """The descriptor as ``kind``. Raises TypeError for an invalid one, and for a tensor larger than
     the device supports."""
     wanted = to_descriptor(descriptor, kind, what)
-    error = check_dimensions(wanted, context.device.max_tensor_byte_length)
-    if error is not None:
-        raise TypeError(f"{what}: {wanted}: {error}")
+    require_dimensions(wanted, context.device.max_tensor_byte_length, what)
     return wanted
 
 
@@ -86,7 +84,7 @@ def import_constant(
     except DeviceLostError as error:
         context.timeline.lose(str(error))
         raise InvalidStateError(f"the context is lost: {error}") from error
-    plain = MLTensorDescriptor(descriptor.data_type, descriptor.shape)
+    plain = to_descriptor(descriptor, MLTensorDescriptor)
     tensor = TensorState(context, plain, storage, constant=True)
     context.register(tensor)
     return MLTensor(tensor)

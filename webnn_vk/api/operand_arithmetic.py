@@ -15,11 +15,11 @@ def _operator(method: str, *, swapped: bool = False, numbers: bool = True) -> Ca
         if numbers and isinstance(other, (int, float, np.integer, np.floating)):
             if isinstance(other, bool):
                 return NotImplemented
-            other = self._constant(other)
+            other = self._builder._constant_number(self.data_type, other)
         elif not isinstance(other, Arithmetic):
             return NotImplemented
         a, b = (other, self) if swapped else (self, other)
-        return self._call(method, a, b)
+        return getattr(self._builder, method)(a, b)
 
     return apply
 
@@ -43,16 +43,8 @@ class Arithmetic:
     __lt__, __le__ = _operator("lesser"), _operator("lesser_or_equal")
     __gt__, __ge__ = _operator("greater"), _operator("greater_or_equal")
 
-    def _call(self, method: str, *operands: Any) -> Any:
-        """What the builder's method of that name makes of the operands."""
-        raise NotImplementedError
-
-    def _constant(self, value: Any) -> Any:
-        """The number as a constant of this operand's data type."""
-        raise NotImplementedError
-
-    def __neg__(self) -> Any:
-        return self._call("neg", self)
+    def __neg__(self: Any) -> Any:
+        return self._builder.neg(self)
 
     def __bool__(self) -> bool:
         raise TypeError(

@@ -242,12 +242,12 @@ def to_descriptor(
     """The descriptor dataclass ``kind`` from an instance or from any mapping with its keys.
     ``what`` names the call in messages. TypeError for other values, and if reading the mapping
     fails."""
-    if isinstance(value, kind):
+    if type(value) is kind:
         return value
     try:
-        if isinstance(value, MLOperandDescriptor):
-            return kind(value.data_type, value.shape)
-        return _descriptor_of(value, kind)
+        if not isinstance(value, MLOperandDescriptor):
+            _check_members(value, kind)
+        return kind(**{key: value[key] for key in kind.__dataclass_fields__ if key in value})
     except TypeError as error:
         if not what:
             raise
@@ -257,7 +257,8 @@ def to_descriptor(
         raise TypeError(f"{where}the descriptor can't be read: {reason(error)}") from error
 
 
-def _descriptor_of(value: Any, kind: type[MLOperandDescriptor]) -> MLOperandDescriptor:
+def _check_members(value: Any, kind: type[MLOperandDescriptor]) -> None:
+    """TypeError unless it is a mapping with a descriptor's members."""
     if not isinstance(value, Mapping):
         raise TypeError(
             f"a descriptor is expected ({kind.__name__} or a mapping with data_type and shape), "
@@ -270,7 +271,6 @@ def _descriptor_of(value: Any, kind: type[MLOperandDescriptor]) -> MLOperandDesc
     unknown = set(value) - set(kind.__dataclass_fields__) - set(_FLAGS)
     if unknown:
         raise TypeError(f"the descriptor has unknown members {_names(unknown)}")
-    return kind(**{key: value[key] for key in kind.__dataclass_fields__ if key in value})
 
 
 def check_dimensions(
@@ -290,6 +290,16 @@ def check_dimensions(
             f"{descriptor.byte_length} bytes exceed max_tensor_byte_length {max_byte_length}"
         )
     return None
+
+
+def require_dimensions(
+    descriptor: MLOperandDescriptor, max_byte_length: int | None, what: str
+) -> None:
+    """TypeError, with the reason of ``check_dimensions``, if no operand may have the descriptor.
+    ``what`` names the call."""
+    error = check_dimensions(descriptor, max_byte_length)
+    if error is not None:
+        raise TypeError(f"{what}: {descriptor}: {error}")
 
 
 def broadcast_shapes(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...] | None:
