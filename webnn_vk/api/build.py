@@ -256,7 +256,7 @@ def load_executable(state: ContextState, parts: GraphParts) -> Executable:
 
 
 def in_background(
-    state: ContextState, of: str, call: Callable[[], Any], what: str = "call"
+    state: ContextState, of: str, call: Callable[[], Any], what: str
 ) -> MLPromise[Any]:
     """A promise ``of`` the result of ``call()`` on a background thread."""
     promise = state.new_promise(of)

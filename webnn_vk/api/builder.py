@@ -12,6 +12,7 @@ import warnings
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -215,7 +216,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
         if not tensor.constant:
             raise TypeError(f"constant: {tensor!r} is not a constant tensor")
         self._check_can_build("constant")
-        value = _TensorValue(to_descriptor(state.descriptor), storage, state)
+        value = _TensorValue(to_descriptor(state.descriptor), source=storage, tensor=state)
         return self._operand(value, "constant")
 
     def _operand(self, value: Value, title: str) -> MLOperand:
@@ -396,14 +397,11 @@ def is_computed(operand: MLOperand) -> bool:
     return operand._value.name is None and not operand._value.is_constant
 
 
+@dataclass(frozen=True, eq=False)
 class _TensorValue(Value):
     """A constant that comes from a constant tensor, kept to see whether it was destroyed."""
 
-    def __init__(self, descriptor: MLOperandDescriptor, storage: Any, tensor: TensorState) -> None:
-        super().__init__(descriptor, source=storage)
-        object.__setattr__(self, "tensor", tensor)
-
-    tensor: TensorState
+    tensor: TensorState = field(kw_only=True)
 
 
 _CONSTANT_FORMS = (

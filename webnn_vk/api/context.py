@@ -34,7 +34,7 @@ from .build import in_background, load_graph, save_graph
 from .compute import checked_arrays, run_once
 from .create_tensor import checked_descriptor, create_tensor, import_constant
 from .limits import op_support_limits
-from .ml_graph import MLGraph, executable_of, match
+from .ml_graph import MLGraph, executable_of, storages
 from .tensor import MLTensor
 from .tensor_export import external_binding
 
@@ -292,7 +292,9 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
             raise TypeError("dispatch: a tensor is given more than once")
         for state in states:
             state.use("dispatch")
-        context.stream.enqueue(RunGraph(executable, *match(graph, inputs, outputs)))
+        sources = storages(inputs, graph._inputs, "input", graph._unused)
+        results = storages(outputs, graph._outputs, "output")
+        context.stream.enqueue(RunGraph(executable, sources, results))
 
     def compute(self, graph: MLGraph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Run ``graph`` once on arrays and wait for its outputs (extension): name → array.

@@ -9,6 +9,7 @@ import numpy as np
 
 from webnn_vk.compiler.ir import Graph, Value
 from webnn_vk.compiler.kernels import packing_called
+from webnn_vk.compiler.passes.rewrite import Substitution
 from webnn_vk.compiler.program.compiled import compiled_graph, constant_slots
 from webnn_vk.runtime import Storage
 from webnn_vk.runtime.context_state import ContextState
@@ -66,19 +67,12 @@ def with_weights(built: MLGraph, what: str) -> Graph:
     placed on a device, so that it can be compiled for another one. Raises as `source_of` does."""
     graph, elements = source_of(built, what)
     data = {value: elements(value) for value in graph.constants() if value.data is None}
-    filled = {
-        value: replace(value, data=array, source=None)
+    filled = Substitution(
+        (value, replace(value, data=array, source=None))
         for value, array in data.items() if array is not None
-    }
-    nodes = tuple(
-        replace(
-            node, device="", reason="",
-            operands={name: filled.get(value, value) for name, value in node.operands.items()},
-        )
-        for node in graph.nodes
     )
-    outputs = {name: filled.get(value, value) for name, value in graph.outputs.items()}
-    return Graph(graph.inputs, outputs, nodes)
+    nodes = tuple(replace(node, device="", reason="") for node in graph.nodes)
+    return filled.rebuild(replace(graph, nodes=nodes), map(filled.apply, nodes))
 
 
 def _unpacked(

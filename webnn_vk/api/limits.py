@@ -13,15 +13,12 @@ from webnn_vk.runtime import Device
 def op_support_limits(device: Device) -> dict[str, Any]:
     """Nested dictionaries with snake_case keys: per operator and operand ``data_types`` and
     ``rank_range``, with ``max_tensor_byte_length`` (bytes) and ``preferred_input_layout``."""
-    anything = _row(ALL_TYPES, 0, MAX_RANK)
     limits: dict[str, Any] = {
         # Our convolution reads four channels at once where they lie side by side (1×1: 18 against
         # 11 GFLOP/s on lavapipe); the CPU device's gathers rows of an image (slightly faster).
         "preferred_input_layout": "nchw" if device.profile is None else "nhwc",
         "max_tensor_byte_length": device.max_tensor_byte_length,
-        "input": anything,
-        "constant": _row(ALL_TYPES, 0, MAX_RANK),
-        "output": _row(ALL_TYPES, 0, MAX_RANK),
+        **{name: _row(ALL_TYPES, 0, MAX_RANK) for name in ("input", "constant", "output")},
     }
     for name, record in OPERATORS.items():
         rows = ((operand, record.limit(operand)) for operand in record.limits)

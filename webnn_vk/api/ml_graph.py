@@ -119,23 +119,14 @@ def executable_of(
     return executable
 
 
-def match(
-    graph: MLGraph, inputs: Mapping[str, MLTensor], outputs: Mapping[str, MLTensor]
-) -> tuple[dict[str, Storage], dict[str, Storage]]:
-    """The storages of inputs and outputs by name. The tensors must not be lent. Raises TypeError
-    for tensors that don't match the graph (§8.3, "validate tensors with descriptors")."""
-    return (
-        _match(inputs, graph._inputs, "input", graph._unused),
-        _match(outputs, graph._outputs, "output"),
-    )
-
-
-def _match(
+def storages(
     tensors: Mapping[str, MLTensor],
     descriptors: Mapping[str, MLOperandDescriptor],
     kind: str,
     unused: Collection[str] = (),
 ) -> dict[str, Storage]:
+    """The storages of a graph's inputs or outputs (``kind``) by name. Raises TypeError for tensors
+    that don't match ``descriptors`` (§8.3, "validate tensors with descriptors")."""
     check_names(tensors, descriptors, f"dispatch: {kind}s", unused)
     bound = {}
     for name, tensor in tensors.items():

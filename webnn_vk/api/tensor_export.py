@@ -57,20 +57,14 @@ class TensorMemory:
         os.close(self.fd)
 
 
-class FileDescriptorOnly:
-    """A binding (see ``tensor_state.ExternalBinding``) without a GPU device: for ``export_fd``."""
+class FileDescriptorOnly(ExternalBinding):
+    """Without a GPU device: for ``export_fd``."""
 
     gpu_device = None
     exportable = True
 
-    def connect(self, storage: Storage) -> None:
-        pass
-
     def export(self, tensor: TensorState, caller: Owner) -> Export:
         raise TypeError(f"export_to_gpu: {tensor!r} was created without a GPUDevice")
-
-    def release(self, tensor: TensorState) -> None:
-        pass
 
 
 class SameDevice:

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from webnn_vk.driver.device_profile import DeviceProfile
-from webnn_vk.runtime import Storage
 from webnn_vk.runtime.mapping import HostMapping
-from webnn_vk.runtime.tensor_state import Export, Owner, TensorState
+from webnn_vk.runtime.tensor_state import Export, ExternalBinding, Owner, TensorState
 from webnn_vk.support import background, forks
 from webnn_vk.support.errors import InvalidStateError, NotSupportedError, OperationError
 
@@ -52,7 +51,7 @@ def matching(gpu_device: Any, profiles: list[DeviceProfile]) -> int:
     return next((i for i in same if profiles[i].name == info["device"]), same[0])
 
 
-class WgpuBinding:
+class WgpuBinding(ExternalBinding):
     """Lends one tensor to a ``wgpu.GPUDevice`` and takes it back."""
 
     #: The tensor's memory itself stays here.
@@ -67,9 +66,6 @@ class WgpuBinding:
         self._tensor: weakref.ref[TensorState] | None = None
         self._mapping: HostMapping | None = None
         self._export: Export | None = None
-
-    def connect(self, storage: Storage) -> None:
-        """See ``tensor_state.ExternalBinding``."""
 
     def export(self, tensor: TensorState, caller: Owner) -> Export:
         """The ``wgpu.GPUBuffer`` with the tensor's contents, the same one until it is destroyed.

@@ -10,6 +10,7 @@ from webnn_vk.driver.resources import room_for
 
 from ..ir import Graph, Value
 from ..kernels.lowered import LoweredGraph
+from ..passes.rewrite import Substitution
 from .constants import Constants, HostArray, Reference, TensorStorage
 from .hazards import with_barriers
 from .memory import plan_memory, stack_scratch
@@ -67,14 +68,10 @@ def assemble(
 def without_weights(graph: Graph, constants: Sequence[Value]) -> Graph:
     """The graph with numbers in place of its constants: their ``source`` is the index in
     ``constants``. Other constants, small numbers in the kernels' code, stay."""
-    numbers = {value: number for number, value in enumerate(constants)}
-    bare = {value: Value(value.descriptor, source=number) for value, number in numbers.items()}
-    nodes = tuple(
-        replace(node, operands={k: bare.get(v, v) for k, v in node.operands.items()})
-        for node in graph.nodes
+    numbered = Substitution(
+        (value, Value(value.descriptor, source=number)) for number, value in enumerate(constants)
     )
-    outputs = {name: bare.get(value, value) for name, value in graph.outputs.items()}
-    return Graph(graph.inputs, outputs, nodes)
+    return numbered.rebuild(graph, map(numbered.apply, graph.nodes))
 
 
 def _reference(value: Value) -> Reference:
