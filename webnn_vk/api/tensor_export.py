@@ -142,7 +142,7 @@ class TwoDevices(SameDevice):
 
     def __init__(self, gpu_device: GPUDeviceBase, gpu: DeviceState, stream: Stream) -> None:
         super().__init__(gpu_device, gpu, stream)
-        self._turn = 0
+        self._handovers = 0
         self._context_side: _Side | None = None
         self._gpu_side: _Side | None = None
 
@@ -172,8 +172,8 @@ class TwoDevices(SameDevice):
 
     def _pass(self, source: _Side, target: _Side) -> None:
         """Order all further work of ``target`` after all work of ``source`` so far."""
-        self._turn += 1
-        through = _by_host if source.semaphore is None else partial(_by_semaphore, self._turn)
+        self._handovers += 1
+        through = _by_host if source.semaphore is None else partial(_by_semaphore, self._handovers)
         # Work that the other side waits for must survive the end of the context or GPUDevice.
         timeline = source.stream.timeline
         user = timeline.join(lambda message: None)
@@ -211,13 +211,13 @@ def _by_host(source: _Side, target: _Side, leave: Callable[[], None]) -> None:
     )
 
 
-def _by_semaphore(turn: int, source: _Side, target: _Side, leave: Callable[[], None]) -> None:
+def _by_semaphore(number: int, source: _Side, target: _Side, leave: Callable[[], None]) -> None:
     def failed(error: Exception) -> None:
         target.storage.error = OperationError(
             f"the device that held the tensor's memory: {error}"
         )
         # The target must not wait for a signal that never comes.
-        stop_waits(target.semaphore, turn)
+        stop_waits(target.semaphore, number)
 
     def reached() -> None:
         # Too late for work that the target has started meanwhile, since the host isn't involved.
@@ -226,14 +226,14 @@ def _by_semaphore(turn: int, source: _Side, target: _Side, leave: Callable[[], N
         leave()
 
     source.stream.enqueue(
-        Submit([source.release], keep=source, signal=[(source.semaphore, turn)], failed=failed),
+        Submit([source.release], keep=source, signal=[(source.semaphore, number)], failed=failed),
         Run(reached, lambda error: leave()),
     )
     target.stream.enqueue(
         Submit(
             [target.acquire],
             keep=target,
-            wait=[(target.semaphore, turn)],
+            wait=[(target.semaphore, number)],
             failed=target.not_acquired,
         )
     )

@@ -12,10 +12,11 @@ from tests.conformance.differential.drafting import examples
 from tests.support import models
 from tests.support.loading import set_up
 from tests.support.profiles import stored_profile
+from tests.support.saving import save_program
 from webnn_vk import MLGraphBuilder
 from webnn_vk.compiler.ops import OPERATORS
 from webnn_vk.compiler.program import Target, compile_program
-from webnn_vk.compiler.program.serial import load, save
+from webnn_vk.compiler.program.serial import load
 from webnn_vk.compiler.program.verify import verify
 
 EXAMPLES = 4
@@ -39,7 +40,7 @@ def test_programs_of(name, cpu_context, tmp_path_factory):
             program, constants = compile_program(graph, target)
             verify(program)
             folder = tmp_path_factory.mktemp("program")
-            save(program, constants, folder)
+            save_program(program, constants, folder)
             saved = load(folder)
             again, store = saved.program, saved.constants
             assert replace(again, report=program.report) == program

@@ -14,12 +14,12 @@ from tests.support.drivers import require_vulkan
 from tests.support.faults import FaultyDriver
 from tests.support.loading import load, set_up, stage_constants
 from tests.support.packing import Transposed, show
+from tests.support.saving import save_program
 from webnn_vk import OperationError
 from webnn_vk.compiler.ir import Value
 from webnn_vk.compiler.kernels.dispatch import Packed
 from webnn_vk.compiler.program.assemble import assemble
 from webnn_vk.compiler.program.serial import load as read_back
-from webnn_vk.compiler.program.serial import save
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.runtime import Await, Run, Write, setup
 from webnn_vk.runtime.reclaim import TRIES
@@ -197,7 +197,7 @@ def test_two_graphs_share_one_packed_form(context):
 def test_a_saved_program_is_packed_again_and_shared(context, tmp_path):
     value = constant(20, 30)
     lowered = shown(context, [Packed(value, Transposed(2))])
-    save(*assemble(lowered, context._state.device.profile), tmp_path)
+    save_program(*assemble(lowered, context._state.device.profile), tmp_path)
     saved = [read_back(tmp_path) for _ in range(2)]
     graphs = [set_up(context, each.program, each.constants) for each in saved]
     assert len(context._state.device.packed.storages) == 1

@@ -17,15 +17,15 @@ def view(tensor: TensorState, what: str = "to_numpy") -> TensorArray:
     """See ``MLTensor.to_numpy``. ``what`` names the call in messages."""
     if not tensor.descriptor.readable:
         raise TypeError(f"{what}: {tensor!r} was not created with readable=True")
-    rental = Rental(tensor, what)
+    lease = ViewLease(tensor, what)
     try:
-        return rental.open()
+        return lease.open()
     except BaseException:
-        rental.close()
+        lease.close()
         raise
 
 
-class Rental:
+class ViewLease:
     """A tensor's exclusive use through an array.
 
     ``release`` (of the array, or when the last view is gone) gives the tensor back. The memory and
@@ -45,7 +45,7 @@ class Rental:
         self._flat: weakref.ref[np.ndarray] | None = None
         # Guards the release. Never taken in the main thread.
         self._lock = threading.Lock()
-        # Other threads see the rental from here on.
+        # Other threads see the lease from here on.
         try:
             self._storage = tensor.acquire_lease(self, what)
         except BaseException:
@@ -64,7 +64,7 @@ class Rental:
         self._flat = weakref.ref(flat)
         background.when_gone(flat, self.close)
         array = flat.reshape(d.shape).view(TensorArray)
-        array._rental = self
+        array._lease = self
         return array
 
     def release(self) -> None:
@@ -108,13 +108,13 @@ class TensorArray(np.ndarray):
     Views of it are TensorArrays too. Copies and the results of arithmetic don't hold the tensor.
     """
 
-    _rental: Rental | None = None
+    _lease: ViewLease | None = None
 
     def release(self) -> None:
         """Give the tensor back. The arrays must not be used any more: they may show anything that
         the device writes later (but their memory stays, and this one becomes read-only)."""
-        if self._rental is not None:
-            background.run_on_worker(self._rental.release)
+        if self._lease is not None:
+            background.run_on_worker(self._lease.release)
             self.flags.writeable = False
 
     def __enter__(self) -> TensorArray:
@@ -124,10 +124,10 @@ class TensorArray(np.ndarray):
         self.release()
 
     def __array_finalize__(self, source: Any) -> None:
-        # The rental goes to views only.
-        rental = getattr(source, "_rental", None)
-        if rental is not None and np.may_share_memory(self, source):
-            self._rental = rental
+        # The lease goes to views only.
+        lease = getattr(source, "_lease", None)
+        if lease is not None and np.may_share_memory(self, source):
+            self._lease = lease
 
     def __array_wrap__(
         self, array: np.ndarray, context: Any = None, return_scalar: bool = False
@@ -139,6 +139,6 @@ class TensorArray(np.ndarray):
 
     def __getitem__(self, key: Any) -> Any:
         part = super().__getitem__(key)
-        if isinstance(part, TensorArray) and part._rental is None:
+        if isinstance(part, TensorArray) and part._lease is None:
             return part.view(np.ndarray)
         return part

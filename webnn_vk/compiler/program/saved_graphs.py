@@ -243,8 +243,6 @@ def _digest(path: Path) -> str:
 
 
 def _check_modules(loaded: serial.Loaded) -> None:
-    if loaded.modules is None:
-        raise ValueError("the shaders are missing")
     for spec, module in loaded.modules.items():
         spirv_check.check(module)
         info = spirv.info(module)

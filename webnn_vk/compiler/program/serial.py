@@ -1,9 +1,9 @@
 """A program in files: ``program.json`` for its structure, ``program.bin`` for bytes.
 
-``program.bin`` holds parameters, push constants, constants and, if given, the kernels' SPIR-V. It
-is mapped for reading, so that weights go from the file to the device without a copy in between.
-The files are not trusted: anything that could not have been written here is a ValueError with the
-reason. No host code is stored, only names.
+``program.bin`` holds parameters, push constants, constants and the kernels' SPIR-V. It is mapped
+for reading, so that weights go from the file to the device without a copy in between. The files are
+not trusted: anything that could not have been written here is a ValueError with the reason. No host
+code is stored, only names.
 """
 
 from __future__ import annotations
@@ -38,15 +38,11 @@ Modules = Mapping[KernelSpec, bytes]
 
 
 def save(
-    program: Program,
-    constants: Constants,
-    folder: Path,
-    fetch: Fetch | None = None,
-    modules: Modules | None = None,
+    program: Program, constants: Constants, folder: Path, fetch: Fetch, modules: Modules
 ) -> None:
     """Write a program and its constants to an existing folder. ``fetch`` reads constants that are
-    tensors (TypeError without it); LookupError for constants that were released. ``modules``: the
-    SPIR-V of all its kernels, to store with it."""
+    tensors; LookupError for constants that were released. ``modules``: the SPIR-V of all its
+    kernels."""
     with open(folder / DATA, "wb") as file:
         text = _Writer(program, file).program(constants, fetch, modules)
     (folder / TEXT).write_text(json.dumps(text, allow_nan=False, ensure_ascii=True), "utf-8")
@@ -54,11 +50,11 @@ def save(
 
 @dataclass(frozen=True)
 class Loaded:
-    """A program read from files. ``modules`` is None if it was saved without them."""
+    """A program read from files."""
 
     program: Program
     constants: Constants
-    modules: Modules | None
+    modules: Modules
 
 
 def load(folder: Path) -> Loaded:
@@ -85,15 +81,11 @@ class _Writer:
         self.kernels = {spec: number for number, spec in enumerate(program.kernels)}
         self._known: dict[bytes, list[int]] = {}
 
-    def program(
-        self, constants: Constants, fetch: Fetch | None, modules: Modules | None
-    ) -> dict[str, Any]:
+    def program(self, constants: Constants, fetch: Fetch, modules: Modules) -> dict[str, Any]:
         program = self._program
         stored = []
         for number, descriptor in enumerate(program.constants):
             storage = constants.storage(number)
-            if storage is not None and fetch is None:
-                raise TypeError(f"constant {number} is a tensor; nothing was given to read it")
             data = constants.read(number) if storage is None else fetch(storage)
             if data.nbytes != descriptor.byte_length:
                 raise ValueError(f"constant {number}: {data.nbytes} bytes for {descriptor}")
@@ -105,9 +97,7 @@ class _Writer:
             "constants": stored,
             "folded": list(program.report.folded),
             "kernels": [spec.to_json() for spec in self.kernels],
-            "modules": None if modules is None else [
-                self.bytes(modules[spec]) for spec in self.kernels
-            ],
+            "modules": [self.bytes(modules[spec]) for spec in self.kernels],
             "compiled": self._compiled(),
             **{name: _form(name).write(self, getattr(program, name)) for name in _MEMBERS},
         }
@@ -193,9 +183,7 @@ class _Reader:
             raise ValueError(f"the graph refers to other constants than {count}")
         return CompiledText(text, arrays), originals
 
-    def modules(self, places: Any) -> Modules | None:
-        if places is None:
-            return None
+    def modules(self, places: Any) -> Modules:
         modules = self._read(tuple[bytes, ...], places)
         if len(modules) != len(self.kernels):
             raise ValueError(f"{len(modules)} modules for {len(self.kernels)} kernels")

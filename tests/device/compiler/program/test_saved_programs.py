@@ -14,9 +14,10 @@ from bench.models import mobilenet_v2
 from tests.support import models
 from tests.support.loading import set_up
 from tests.support.paths import ROOT
+from tests.support.saving import save_program
 from webnn_vk import MLGraphBuilder
 from webnn_vk.compiler.program import compile_program
-from webnn_vk.compiler.program.serial import load, save
+from webnn_vk.compiler.program.serial import load
 
 CHILD = """
 import sys
@@ -76,7 +77,7 @@ def test_another_process_gets_the_same_bits(vulkan_context, monkeypatch, tmp_pat
     feeds = {key: random.standard_normal(shape, np.float32) for key, shape in given.items()}
     target = replace(vulkan_context._state.target, force_cpu=forced)
     program, constants = compile_program(make(vulkan_context), target)
-    save(program, constants, tmp_path)
+    save_program(program, constants, tmp_path)
     np.savez(tmp_path / "feeds.npz", **feeds)
     wanted = vulkan_context.compute(set_up(vulkan_context, program, constants), feeds)
     done = subprocess.run(
