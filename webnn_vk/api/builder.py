@@ -295,7 +295,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
         return promise
 
     def _graph(self, outputs: Mapping[str, MLOperand]) -> Graph:
-        outputs = entries(outputs, "build: a mapping of outputs is expected")
+        outputs = dict(entries(outputs, "build: a mapping of outputs is expected"))
         for name, operand in outputs.items():
             if not isinstance(name, str) or not isinstance(operand, MLOperand):
                 raise TypeError(

@@ -34,9 +34,7 @@ def checked_arrays(
         # No other work uses this executable's memory.
         at_once = executable
     expected = graph.inputs
-    # An isinstance check against an abstract class costs more than the rest.
-    if type(inputs) is not dict:
-        inputs = entries(inputs, f"{what}: inputs is a mapping of names to arrays")
+    inputs = entries(inputs, f"{what}: inputs is a mapping of names to arrays")
     check_names(inputs, expected, f"{what}: inputs", graph._unused)
     arrays = {}
     for name, descriptor in expected.items():

@@ -128,7 +128,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
                         "others"
                     )
                 external = external_binding(self._state, self._gpu_device)
-            return create_tensor(self._state, wanted, None, constant=False, external=external)
+            return create_tensor(self._state, wanted, external=external)
 
         if self._state.device.interruptible:
             return self._state.promised(create)
@@ -147,7 +147,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
             view = as_bytes(input_data, wanted, what)
             held = self._state.timeline.staging.reserve(view.nbytes, what)
             plain = to_descriptor(wanted, MLTensorDescriptor)
-            return create_tensor(self._state, plain, view.copy(), constant=True, held=held)
+            return create_tensor(self._state, plain, view.copy(), held=held)
 
         return background.run_on_worker(self._state.promised, create)
 
@@ -232,7 +232,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
             wanted = checked_descriptor(self._state, descriptor, what, MLTensorDescriptor)
             wanted = replace(wanted, importable_to_web_gpu=gpu_device is not None)
             external = external_binding(self._state, gpu_device)
-            return create_tensor(self._state, wanted, None, constant=False, external=external)
+            return create_tensor(self._state, wanted, external=external)
 
         return background.run_on_worker(self._state.promised, create)
 
@@ -280,11 +280,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         tensors that don't match, InvalidStateError for a destroyed graph. If the run fails, reading
         an output raises the error."""
         context = self._state
-        # An isinstance check against an abstract class costs more than the rest of the call.
-        if type(inputs) is not dict:
-            inputs = entries(inputs, _MAPPINGS)
-        if type(outputs) is not dict:
-            outputs = entries(outputs, _MAPPINGS)
+        inputs, outputs = entries(inputs, _MAPPINGS), entries(outputs, _MAPPINGS)
         executable = executable_of(graph, context, "dispatch")
         tensors = [*inputs.values(), *outputs.values()]
         states = [owned(tensor, context, "dispatch") for tensor in tensors]

@@ -40,17 +40,17 @@ def checked_descriptor(
 def create_tensor(
     context: ContextState,
     descriptor: MLTensorDescriptor,
-    data: np.ndarray | None,
+    data: np.ndarray | None = None,
     *,
-    constant: bool,
     external: ExternalBinding | None = None,
     held: Reservation | None = None,
 ) -> MLPromise[MLTensor]:
-    """A tensor with ``data`` (None: zeros), resolved when its memory is allocated. ``held``: the
-    staging memory reserved for the data until it is written."""
+    """A constant tensor with ``data``, or (None) a tensor of zeros, resolved when its memory is
+    allocated. ``held``: the staging memory reserved for the data until it is written."""
     promise = context.new_promise(f"an MLTensor {descriptor}")
     exportable = external is not None and external.exportable
     storage, works = context.new_storage(descriptor.byte_length, exportable)
+    constant = data is not None
     state = TensorState(context, descriptor, storage, constant=constant, external=external)
     context.register(state)
     tensor = MLTensor(state)

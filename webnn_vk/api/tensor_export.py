@@ -189,22 +189,21 @@ def _by_host(source: _Side, target: _Side, leave: Callable[[], None]) -> None:
     # If the work of ``source`` failed, the contents of the memory are undefined.
     errors: list[Exception | None] = []
 
-    def reached() -> None:
-        errors.append(source.storage.error)
+    def ended(error: Exception | None) -> None:
+        errors.append(error)
         arrived.set()
         leave()
 
     def failed(error: Exception) -> None:
-        errors.append(OperationError(f"the device that held the tensor's memory: {error}"))
-        arrived.set()
-        leave()
+        ended(OperationError(f"the device that held the tensor's memory: {error}"))
 
     def wait() -> None:
         arrived.wait()
         target.storage.error = errors[0]
 
     source.stream.enqueue(
-        Submit([source.release], keep=source, failed=failed), Run(reached, failed)
+        Submit([source.release], keep=source, failed=failed),
+        Run(lambda: ended(source.storage.error), failed),
     )
     target.stream.enqueue(
         Await(wait), Submit([target.acquire], keep=target, failed=target.not_acquired)
