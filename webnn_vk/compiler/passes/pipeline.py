@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -48,30 +49,43 @@ class Notes:
 
 
 @dataclass(frozen=True)
-class Compilation:
-    """What passes know about the compilation of one graph. They only read it, but for ``notes`` and
-    ``dump``.
+class Target:
+    """The target of compilations; ``profile`` None is the CPU device.
 
-    ``profile``: the device, None for the CPU device. ``force_cpu``: operators that have to stay
-    unchanged, on the CPU. ``has_compiler``: whether kernels for this graph can be compiled.
-    ``available``: whether a shader is available. ``refused``: the modules and pipelines that were
-    refused, and why (``kernels.dispatch.Refused``). ``skip``: names of passes left out.
-    ``tuned``: the tuned table. ``verify``: check the graph after every pass
-    (``WEBNN_VK_VERIFY_PASSES``). ``dump``: where the text of the graph is written after every
-    pass. ``after_pass`` is called with the pass's name and the graph after every pass.
+    ``force_cpu``: operators that have to stay unchanged, on the CPU. ``has_compiler``: whether
+    kernels for a graph can be compiled. ``available``: whether a shader is available (from the
+    archive, the cache or the compiler). ``refused``: the modules and pipelines that the GLSL
+    compiler or the driver refused, and why (``kernels.dispatch.Refused``). ``skip``: names of
+    passes left out. ``tuned``: schedules chosen by measurements, by kernels. ``dump``: a folder for
+    the texts of the graphs. ``after_pass`` is called with a pass's name and the graph after it.
+    """
+
+    profile: DeviceProfile | None
+    force_cpu: Collection[str] = ()
+    has_compiler: bool = True
+    available: Callable[[Any], bool] = lambda spec: True
+    refused: Mapping[Any, str] = field(default_factory=dict)
+    skip: Collection[str] = ()
+    tuned: Mapping[Any, Any] = field(default_factory=dict)
+    dump: Path | None = None
+    after_pass: Callable[[str, Any], None] | None = None
+
+
+@dataclass(frozen=True)
+class Compilation(Target):
+    """What passes know about the compilation of one graph for a target. They only read it, but for
+    ``notes`` and ``texts``.
+
+    ``verify``: check the graph after every pass (``WEBNN_VK_VERIFY_PASSES``). ``texts``: where the
+    text of the graph is written after every pass.
     """
 
     profile: DeviceProfile | None = None
     force_cpu: frozenset[str] = frozenset()
-    has_compiler: bool = True
-    available: Callable[[Any], bool] = lambda spec: True
-    refused: Mapping[Any, str] = field(default_factory=dict)
     skip: frozenset[str] = frozenset()
-    tuned: Mapping[Any, Any] = field(default_factory=dict)
     notes: Notes = field(default_factory=Notes)
     verify: bool = field(default_factory=verify_passes)
-    dump: Dump | None = None
-    after_pass: Callable[[str, Any], None] | None = None
+    texts: Dump | None = None
 
 
 @dataclass(frozen=True)
@@ -146,8 +160,8 @@ def _run(
 
 
 def _dump(graph: VerifiableGraph, name: str, compilation: Compilation) -> None:
-    if compilation.dump is not None:
-        compilation.dump.write(name, str(graph))
+    if compilation.texts is not None:
+        compilation.texts.write(name, str(graph))
     if compilation.after_pass is not None:
         compilation.after_pass(name, graph)
 

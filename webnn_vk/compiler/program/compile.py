@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Collection
+from dataclasses import replace
 
-from webnn_vk.codegen.spec import KernelSpec
-from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.errors import nearest, sanitize
 
 from ..ir import Graph
@@ -18,8 +14,6 @@ from ..kernels import (
     HostWork,
     KernelNode,
     LoweredGraph,
-    Refused,
-    Schedule,
     kernel_nodes,
     lower_graph,
 )
@@ -34,33 +28,12 @@ from ..passes import (
     remove_dead_code,
     run_passes,
 )
+from ..passes.pipeline import Target
 from .assemble import assemble
 from .constants import Constants
 from .program import Program
 
 PASSES = (*DEVICE_PASSES, *HOST_PASSES, *KERNEL_PASSES, ORDER)
-
-
-@dataclass(frozen=True)
-class Target:
-    """The target of a compilation; ``profile`` None is the CPU device.
-
-    ``available``: whether a shader is available (from the archive, the cache or the compiler).
-    ``refused``: the modules and pipelines that the GLSL compiler or the driver refused, and why.
-    ``has_compiler``: whether kernels for this graph can be compiled. ``skip``: passes to leave out.
-    ``dump``: a folder for the texts of the graphs. ``tuned``: schedules chosen by measurements.
-    ``after_pass`` is called with a pass's name and the graph after it.
-    """
-
-    profile: DeviceProfile | None
-    available: Callable[[KernelSpec], bool] = lambda spec: True
-    has_compiler: bool = True
-    skip: Collection[str] = ()
-    force_cpu: Collection[str] = ()
-    dump: Path | None = None
-    tuned: Mapping[tuple[str, str], Schedule] = field(default_factory=dict)
-    refused: Refused = field(default_factory=dict)
-    after_pass: Callable[[str, Any], None] | None = None
 
 
 def check_skip(names: Collection[str]) -> None:
@@ -103,17 +76,9 @@ def kernels_of(graph: Graph, target: Target) -> list[KernelNode]:
 def _compilation(target: Target) -> Compilation:
     check_forced(target.force_cpu)
     check_skip(target.skip)
-    return Compilation(
-        target.profile,
-        frozenset(target.force_cpu),
-        target.has_compiler,
-        target.available,
-        skip=frozenset(target.skip),
-        refused=target.refused,
-        tuned=target.tuned,
-        dump=None if target.dump is None else Dump.within(target.dump),
-        after_pass=target.after_pass,
-    )
+    texts = None if target.dump is None else Dump.within(target.dump)
+    names = {"force_cpu": frozenset(target.force_cpu), "skip": frozenset(target.skip)}
+    return Compilation(**vars(target) | names, texts=texts)
 
 
 def _placed(graph: Graph, compilation: Compilation) -> Graph:

@@ -101,8 +101,8 @@ def test_a_pass_without_end_is_bounded():
 
 def test_texts_are_dumped_in_order(tmp_path: Path):
     dump = Dump.within(tmp_path / "deep" / "er")
-    run([appending("a"), appending("b"), appending("c")], dump=dump, skip=frozenset("b"))
-    run([appending("d")], dump=dump)
+    run([appending("a"), appending("b"), appending("c")], texts=dump, skip=frozenset("b"))
+    run([appending("d")], texts=dump)
     files = sorted(dump.folder.iterdir())
     assert [f.name for f in files] == [
         "00-input.txt", "01-a.txt", "02-c.txt", "03-input.txt", "04-d.txt"
