@@ -57,17 +57,7 @@ class TensorMemory:
         os.close(self.fd)
 
 
-class FileDescriptorOnly(ExternalBinding):
-    """Without a GPU device: for ``export_fd``."""
-
-    gpu_device = None
-    exportable = True
-
-    def export(self, tensor: TensorState, caller: Owner) -> Export:
-        raise TypeError(f"export_to_gpu: {tensor!r} was created without a GPUDevice")
-
-
-class SameDevice:
+class SameDevice(ExternalBinding):
     """Context and GPUDevice share a timeline; at each handover one follows the other."""
 
     def __init__(self, gpu_device: GPUDeviceBase, gpu: DeviceState, stream: Stream) -> None:
@@ -274,7 +264,7 @@ def external_binding(context: ContextState, gpu_device: Any) -> ExternalBinding:
     if gpu_device is None:
         if not shares_memory(device):
             raise NotSupportedError(f"{what}: {device.name}: {why_not_shared(device)}")
-        return FileDescriptorOnly()
+        return ExternalBinding()
     gpu = device_state(gpu_device, what)
     if gpu.timeline is context.timeline:
         return SameDevice(gpu_device, gpu, context.stream)

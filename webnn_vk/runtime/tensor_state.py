@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -18,19 +18,20 @@ from . import Lend, Read, Return, Storage
 from .context_state import ContextState
 
 
-class ExternalBinding(Protocol):
-    """How one tensor's memory goes to a GPU device and back."""
+class ExternalBinding:
+    """How one tensor's memory goes to a GPU device and back. This one has no device: the tensor
+    serves ``export_fd`` only."""
 
-    #: The device, None when there is none (the tensor serves ``export_fd`` only).
-    gpu_device: Any
+    gpu_device: Any = None
     #: Whether the tensor's memory has to be exportable to another opened device.
-    exportable: bool
+    exportable = True
 
     def connect(self, storage: Storage) -> None:
         """The tensor's memory is there. Runs on the timeline."""
 
     def export(self, tensor: TensorState, caller: Owner) -> Export:
         """What holds the tensor from now on, with the buffer."""
+        raise TypeError(f"export_to_gpu: {tensor!r} was created without a GPUDevice")
 
     def release(self, tensor: TensorState) -> None:
         """The tensor was destroyed: let go of its memory. A buffer that is out keeps it."""

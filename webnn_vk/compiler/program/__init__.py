@@ -1,7 +1,8 @@
 """The executable form of a graph: steps over numbered slots of memory, as plain data; its files and
 saved graphs. Imports `kernels/` and the folders below it, and no runtime."""
 
-from .compile import Target, check_forced, check_skip, compile_program, kernels_of
+from ..passes.pipeline import Target
+from .compile import check_forced, check_skip, compile_program, kernels_of
 from .constants import Constants, TensorStorage
 from .program import (
     CopyStep,
