@@ -65,7 +65,8 @@ class SameDevice(ExternalBinding):
         self.gpu_device = gpu_device
         self.gpu = gpu
         self.exportable = shares_memory(self.gpu.device)  # for ``export_fd``
-        self._stream = stream
+        # The context and the GPUDevice, as `_pass` needs them.
+        self._sides: tuple[Any, Any] = (stream, gpu.stream)
         self._storage: Storage | None = None
 
     def connect(self, storage: Storage) -> None:
@@ -93,8 +94,8 @@ class SameDevice(ExternalBinding):
             return export
 
     def release(self, tensor: TensorState) -> None:
-        with tensor.context.handover:  # not amid an export
-            self._storage = None
+        with tensor.context.handover:  # not during an export
+            self._storage, self._sides = None, (None, None)
 
     def end(self) -> None:
         """Take the memory from the GPU device. Calls that found the buffer alive but queue their
@@ -104,11 +105,15 @@ class SameDevice(ExternalBinding):
 
     def lend(self) -> None:
         """Order the GPU device's use after the tensor's."""
-        self.gpu.stream.follow(self._stream)
+        self._pass(*self._sides)
 
     def take_back(self) -> None:
         """Order the tensor's use after the GPU device's."""
-        self._stream.follow(self.gpu.stream)
+        self._pass(*reversed(self._sides))
+
+    def _pass(self, source: Any, target: Any) -> None:
+        """Order all further work of ``target`` after all work of ``source`` so far."""
+        target.follow(source)
 
 
 @dataclass
@@ -130,38 +135,22 @@ class TwoDevices(SameDevice):
     """Context and GPUDevice opened the same device separately. Each has its own view of the memory.
     A semaphore orders their timelines, or the host where semaphores can't be shared."""
 
-    def __init__(self, gpu_device: GPUDeviceBase, gpu: DeviceState, stream: Stream) -> None:
-        super().__init__(gpu_device, gpu, stream)
-        self._handovers = 0
-        self._context_side: _Side | None = None
-        self._gpu_side: _Side | None = None
+    _handovers = 0
 
     def connect(self, storage: Storage) -> None:
-        ours, theirs = self._stream, self.gpu.stream
+        ours, theirs = self._sides
         with theirs.timeline.building():
             try:
                 self._storage = share_memory(ours.device, storage, theirs.device)
                 mine, yours = share_semaphore(ours.device, theirs.device) or (None, None)
-                self._context_side = _side(ours, storage, mine)
-                self._gpu_side = _side(theirs, self._storage, yours)
+                self._sides = _side(ours, storage, mine), _side(theirs, self._storage, yours)
             except Exception:
                 for stream in (ours, theirs):
                     if reason := stream.device.driver.lost():
                         stream.timeline.lose(reason)
                 raise
 
-    def release(self, tensor: TensorState) -> None:
-        with tensor.context.handover:
-            self._storage = self._context_side = self._gpu_side = None
-
-    def lend(self) -> None:
-        self._pass(self._context_side, self._gpu_side)
-
-    def take_back(self) -> None:
-        self._pass(self._gpu_side, self._context_side)
-
     def _pass(self, source: _Side, target: _Side) -> None:
-        """Order all further work of ``target`` after all work of ``source`` so far."""
         self._handovers += 1
         through = _by_host if source.semaphore is None else partial(_by_semaphore, self._handovers)
         # Work that the other side waits for must survive the end of the context or GPUDevice.

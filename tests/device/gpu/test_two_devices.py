@@ -64,7 +64,7 @@ def unwrapped(driver: Any) -> Any:
 def test_ping_pong(opened: Any, wrap: Wrap, compiler: None) -> None:
     context, device = opened(wrap, wrap)
     tensor = context.create_exportable_tensor(DESCRIPTOR, device).result(60)
-    assert (tensor._state.external._context_side.semaphore is not None) == (wrap is BridgedDriver)
+    assert (tensor._state.external._sides[0].semaphore is not None) == (wrap is BridgedDriver)
     context.write_tensor(tensor, ONES)
     reads = []
     for _ in range(12):
