@@ -74,7 +74,7 @@ def branches(declared: int) -> ModelProto:
     )
 
 
-#: Right ones and wrong ones; the wrong ones with what is said of them.
+#: Right ones and wrong ones; the wrong ones with their messages.
 CASES = {
     "right": (chain(FLOAT), None),
     "an output": (chain(LONG), "'y' is declared int64, and made by Abs 'second' as float32"),
