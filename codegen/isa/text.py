@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
+
+from webnn_vk.support.formatting import aligned
 
 from . import Compiled, IsaError
 from .listing import Block, Kind, Mix, fma_share, loops, mix, parse
@@ -74,15 +76,4 @@ def report(compiled: Compiled) -> str:
     """The statistics and the table of loops as text. `IsaError` where the compiler failed."""
     lines = [f"{value:>8} {title}" for title, value in statistics(compiled)]
     rows = [TITLES, *(row(*part) for part in parts(compiled.assembly))]
-    return "\n".join([*lines, "", *_aligned(rows)])
-
-
-def _aligned(rows: Iterable[Sequence[str]]) -> list[str]:
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    widths = [max(map(len, column)) for column in columns]
-    return [
-        "  ".join([cells[0].ljust(widths[0]), *(
-            cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)
-        )])
-        for cells in zip(*columns, strict=True)
-    ]
+    return "\n".join([*lines, "", *aligned(rows, numbers=True)])

@@ -9,11 +9,10 @@ model to the graphs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from google.protobuf.message import Message
 from onnx import ModelProto, TensorProto, numpy_helper
 
 from webnn_vk.api.builder import ShapeBuilder, constant_of
@@ -23,7 +22,7 @@ from webnn_vk.runtime.engines import OnnxEngine
 
 from .convert import Conversion
 from .nodes import NodeCall
-from .reading import Model, live_nodes
+from .reading import Model, live_nodes, tensors_of
 from .values import Tensor, TensorList, Value
 
 #: Initializers up to this size are part of the model: shapes and the like are needed to load it.
@@ -160,7 +159,7 @@ def _written(model: Model) -> tuple[bytes, dict[str, np.ndarray]]:
     bodies = (*nodes, *model.functions.values())
     # ONNX Runtime would look for files beside the model.
     if graph.sparse_initializer or any(
-        tensor.data_location == TensorProto.EXTERNAL for body in bodies for tensor in _tensors(body)
+        t.data_location == TensorProto.EXTERNAL for body in bodies for t in tensors_of(body)
     ):
         raise _Unfit("weights that are not plain initializers")
     made = ModelProto(ir_version=model.proto.ir_version)
@@ -186,17 +185,6 @@ def _written(model: Model) -> tuple[bytes, dict[str, np.ndarray]]:
         )
         named.external_data.add(key="location", value="external")
     return made.SerializeToString(), weights
-
-
-def _tensors(message: Any) -> Iterator[TensorProto]:
-    """The tensors in a message, at any depth."""
-    if isinstance(message, TensorProto):
-        yield message
-        return
-    for field, value in message.ListFields():
-        if field.message_type is not None:
-            for part in (value,) if isinstance(value, Message) else value:
-                yield from _tensors(part)
 
 
 def plain(model: Model) -> bool:

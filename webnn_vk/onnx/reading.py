@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from onnx import (
     AttributeProto,
     FunctionProto,
@@ -163,6 +163,17 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
             yield attribute.g
         elif attribute.type == AttributeProto.GRAPHS:
             yield from attribute.graphs
+
+
+def tensors_of(message: Any) -> Iterator[TensorProto]:
+    """The tensors in a message, at any depth."""
+    if isinstance(message, TensorProto):
+        yield message
+        return
+    for described, value in message.ListFields():
+        if described.message_type is not None:
+            for part in (value,) if isinstance(value, Message) else value:
+                yield from tensors_of(part)
 
 
 def live_nodes(

@@ -6,10 +6,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from webnn_vk.support.formatting import duration
+
 from .pictures import Picture, PicturesUnavailable, of_program
 from .pictures.page import drawn, filled, legend_html
 from .pictures.svg import resource
-from .report import ProfileReport, Recorded, duration, title_of
+from .report import ProfileReport, Recorded, title_of
 
 #: The number of timeline slices in a page; longer profiles are cut.
 MOST_SLICES = 20_000

@@ -10,6 +10,7 @@ from typing import Any
 
 from webnn_vk.compiler.program import CopyStep, CpuStep, DispatchStep, Program, ReportLine
 from webnn_vk.support.errors import sanitize
+from webnn_vk.support.formatting import aligned, duration
 from webnn_vk.support.mixins import html_table
 
 from .collect import BatchTimes, Collector, DeviceTimes, HostRun, Run
@@ -19,6 +20,8 @@ from .roofline import Roofline
 ROWS = 30
 #: The number of operators that a line names: a CPU segment may have hundreds.
 SHOWN = 8
+#: Characters of a column.
+_WIDEST = 48
 
 
 @dataclass(frozen=True)
@@ -180,16 +183,16 @@ class ProfileReport:
 
     def __str__(self) -> str:
         rows = [cells(k, self) for k in self.kernels[:ROWS]]
-        lines = _aligned([HEAD, *rows])
+        lines = aligned([HEAD, *rows], widest=_WIDEST)
         if len(self.kernels) > ROWS:
             others = sum(k.mean for k in self.kernels[ROWS:])
             lines.append(f"… and {len(self.kernels) - ROWS} more, {duration(others)} a run")
         lines.append("")
-        lines += _aligned([
+        lines += aligned([
             *[(t.kind, f"{t.count} ×", duration(t.seconds), f"{t.bytes / 1e6:.3f} MB")
               for t in self.transfers],
             *[(h.name, f"{h.count} ×", duration(h.seconds), "") for h in self.host],
-        ])
+        ], widest=_WIDEST)
         return "\n".join([*lines, self.summary])
 
     def __repr__(self) -> str:
@@ -224,23 +227,6 @@ def cells(kernel: KernelTime, report: ProfileReport) -> tuple[str, ...]:
         kernel.device, kernel.kernel, kernel.variant, *rates,
         "" if share is None else f"{share:.0%}",
     )
-
-
-def duration(seconds: float) -> str:
-    """Seconds as text, in the unit that fits."""
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.1f} µs"
-    return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.3f} s"
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    if not rows:
-        return []
-    widths = [min(48, max(len(row[i]) for row in rows)) for i in range(len(rows[0]))]
-    return [
-        "  ".join(cell[:w].ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
 
 
 # -- making it ---------------------------------------------------------------------------------

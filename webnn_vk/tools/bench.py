@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from webnn_vk.api.ml_graph import executable_of
+from webnn_vk.support.formatting import duration
 
 from . import ToolError
 from .models import SAVED, OpenedModel, need_packages, onnx_package
-from .output import duration, emit, facts, size, table, working
+from .output import emit, facts, size, table, working
 from .running import Options, Ready, Tensors, ready
 
 #: Runs before the measured ones, while the driver compiles, caches fill and clocks rise.

@@ -6,8 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from webnn_vk.profiler.report import HEAD, cells
+from webnn_vk.support.formatting import duration
 
-from .output import duration, emit, facts, table, working, writable, writing
+from .output import emit, facts, table, working, writable, writing
 from .running import Options, Tensors, ready
 
 #: Runs before the profiled ones.

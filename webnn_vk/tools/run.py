@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from webnn_vk.support.errors import sanitize
+from webnn_vk.support.formatting import duration
 
 from . import ToolError
-from .output import duration, emit, facts, table, working, writable, writing
+from .output import emit, facts, table, working, writable, writing
 from .running import Options, ready
 
 #: How many of the largest elements are shown, and the largest vectors for which they are.

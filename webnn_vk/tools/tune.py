@@ -9,11 +9,12 @@ from typing import Any
 from webnn_vk.runtime.context_state import context_state
 from webnn_vk.runtime.tuning import Outcome, Plan
 from webnn_vk.support.errors import sanitize
+from webnn_vk.support.formatting import duration
 
 from . import ToolError
 from .devices import open_context
 from .models import SAVED
-from .output import duration, emit, facts, table, working
+from .output import emit, facts, table, working
 from .running import Options, open_as_given
 
 

@@ -1,4 +1,4 @@
-"""What is inspected, as plain data, and what is shown of it; no driver is started."""
+"""The result of `inspect` as plain data, and its printed form; no driver is started."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Reading AMD's assembly: blocks, branches, classes of instructions, widths, on GFX9 to GFX11."""
+"""Reads AMD's assembly: blocks, branches, classes of instructions, widths, on GFX9 to GFX11."""
 
 from collections import Counter
 
@@ -159,7 +159,7 @@ def test_loops():
     assert fma_share(loop) == 3 / 6
     outer = parse(GFX10.replace("BB3:\n", "\ts_cbranch_scc1 BB1\nBB3:\n"))
     assert [[block.number for block in loop] for loop in loops(outer)] == [[1, 2], [2]]
-    # The inner one has as many.
+    # The inner one has the same number.
     assert [block.number for block in main_loop(outer)] == [2]
     assert main_loop(parse(GFX11)) == () and fma_share(mix(())) == 0
 

@@ -1,5 +1,5 @@
-"""The structure of modules from caches and packs. No damaged module reaches a driver here: what
-must be refused is refused by the check alone."""
+"""The structure of modules from caches and archives. No damaged module reaches a driver here: the
+check alone has to refuse it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ void main() {
   if (i < P.n) store_out(i, sum);
 }
 """
-#: What the kernels of the library don't use, of what the table of instructions knows.
+#: Instructions in the table that the library's kernels don't use.
 WIDE = """#version 460
 #extension GL_KHR_shader_subgroup_arithmetic : enable
 #extension GL_KHR_shader_subgroup_shuffle : enable
@@ -67,7 +67,7 @@ def words_of(module: bytes) -> array:
 
 
 def instruction(module: bytes, wanted: int) -> tuple[int, int]:
-    """Place and end of the first instruction of an opcode."""
+    """Start and end of the first instruction with an opcode."""
     return next((place, end) for op, place, end in spirv.instructions(words_of(module))
                 if op == wanted)
 
@@ -156,7 +156,7 @@ def test_what_is_refused(module: bytes, damage: object, message: str) -> None:
 
 
 def test_flipped_bits_raise_nothing_else(module: bytes) -> None:
-    """Each bit of the header and of the first instructions, and random ones: refused with a reason
+    """Each bit of the header and of the first instructions, and random bits: refused with a reason,
     or still of a sound structure, which other readers of modules can rely on; in bounded time."""
     chance = selection.chance("flipped bits")
     flips = [*range(160 * 8), *(chance.randrange(len(module) * 8) for _ in range(4000))]
@@ -181,7 +181,7 @@ def test_flipped_bits_raise_nothing_else(module: bytes) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_random_words_and_splices(module: bytes, seed: int) -> None:
-    """Words changed, cut out, doubled and mixed up."""
+    """Words changed, removed, doubled and shuffled."""
     chance = selection.chance("splices", seed)
     for _ in range(500):
         words = words_of(module)
@@ -204,7 +204,7 @@ def test_random_words_and_splices(module: bytes, seed: int) -> None:
 
 
 def test_the_time_is_bounded_by_the_size() -> None:
-    """Headers that promise much, instructions of one word."""
+    """Headers that declare huge sizes, instructions of one word."""
     header = struct.pack("<5I", spirv.MAGIC, 0x10500, 0, 100, 0)
     for body in (struct.pack("<I", 1 << 16) * 500_000, struct.pack("<I", 1 << 16 | 253) * 500_000):
         begin = time.process_time()
@@ -216,7 +216,7 @@ def test_the_time_is_bounded_by_the_size() -> None:
 
 
 def test_a_forged_pack_is_not_used(module: bytes, spec: KernelSpec, tmp_path: Path) -> None:
-    """Its hashes are right: it was made so. The compiler's module comes in its place."""
+    """Its hashes are correct, by construction. The compiler's module replaces it."""
     forged = changed(module, instruction(module, ADD)[0] + 3, 0x7FFFFFFF)
     with templates(checked=KERNEL):
         write_pack({address(spec): forged}, tmp_path / "pack", {})
@@ -236,7 +236,7 @@ def test_a_forged_entry_of_the_cache_is_replaced(
             assert store.get([spec]) == [module]
             assert store.origins["compiler"] == 1
             (entry,) = (tmp_path / "spirv").iterdir()
-            if wrong:  # with the hash that it has to have
+            if wrong:  # with the hash that it needs
                 import hashlib
 
                 head = entry.read_bytes()[: -len(module) - 32]

@@ -1,4 +1,4 @@
-"""The registry of packed constants: what is shared, for how long, and with whom not."""
+"""The registry of packed constants: what is shared, for how long, and what is not."""
 
 import gc
 
@@ -29,7 +29,7 @@ def test_forms_are_found_by_identity_and_packing():
     assert forms.find(ORDER, array, "a") is first and forms.find(ORDER, array, "b") is second
     assert forms.find(ORDER, array, "c") is None and forms.find(ORDER, np.zeros(4), "a") is None
     assert forms.bytes == 48
-    # Nothing orders what is queued elsewhere.
+    # Nothing orders work that is queued elsewhere.
     assert forms.find(Order(), array, "a") is None
 
 

@@ -1,5 +1,5 @@
-"""The cache of whole packs: the same sources are compiled once; other sources, and files that are
-not what was written, are a miss."""
+"""The cache of whole shader archives: the same sources are compiled once; other sources, and
+modified files, are a miss."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ KEY = bytes(range(32))
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch) -> Path:
-    """A cache of its own; the folder in it that has the packs."""
+    """A new cache; the folder in it for archives."""
     monkeypatch.setenv("WEBNN_VK_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / archive_cache.FOLDER
 
 
 @pytest.fixture
 def sources(tmp_path, monkeypatch) -> Path:
-    """A copy of the package as a wheel has it, which the build takes for its own."""
+    """A copy of the package as in a wheel, which the build takes for its own."""
     folder = tmp_path / "webnn_vk"
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "webnn_vk", folder, ignore=ignore)
@@ -41,7 +41,7 @@ def sources(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def build(tmp_path, monkeypatch, capsys) -> Callable[[], tuple[bytes, bool]]:
-    """Makes a pack of one module; returns it, and whether the cache had it."""
+    """Makes an archive of one module; returns it, and whether the cache had it."""
     monkeypatch.setattr(shader_archive, "specs", lambda *_: [nanoseconds.spec()])
     monkeypatch.setenv("WEBNN_VK_GLSLANG", "auto")
     if shader_archive.find_compiler() is None:
@@ -84,7 +84,7 @@ def test_changed_sources_are_compiled_again(build, cache, sources, file):
 
 
 def test_a_clone_and_its_wheel_have_one_pack(sources):
-    """Where the folders lie makes no difference."""
+    """The location of the folders makes no difference."""
     found = archive_cache.key(shader_archive._sources(), ["x"])
     beside = {name: ROOT / name for name in ("webnn_vk", *source_tree.FOLDERS)}
     assert archive_cache.key(beside, ["x"]) == found

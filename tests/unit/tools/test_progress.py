@@ -1,4 +1,4 @@
-"""The progress bar: drawn on a terminal, silent elsewhere, gone at the end."""
+"""The progress bar: drawn on a terminal, silent elsewhere, removed at the end."""
 
 import io
 import sys
@@ -27,7 +27,7 @@ def test_fills_up_and_disappears(monkeypatch):
     with working("load", 2) as bar:
         bar.step("build")
         bar._progress.refresh()
-        # Half of the line has the colour of what is done.
+        # Half of the line has the colour of finished work.
         done, left = stream.getvalue().rsplit("build ", 1)[1].split("╺")
         assert done.count("━") == 20 and left.count("━") == 19
         bar.step("encode")

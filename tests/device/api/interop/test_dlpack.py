@@ -1,4 +1,4 @@
-"""DLPack in both directions, with NumPy and with producers and a consumer made by hand."""
+"""DLPack in both directions, with NumPy and with handwritten producers and a consumer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAPPED = ("cpu", "vulkan")
 
 @pytest.fixture(params=MAPPED)
 def mapped(request, open_kind):
-    """A context whose memory the host sees."""
+    """A context whose memory the host can access."""
     return open_kind(request.param)
 
 
@@ -67,7 +67,7 @@ def test_read_only_is_passed_on_or_refused(mapped):
     array = np.from_dlpack(tensor)
     assert not array.flags.writeable
     del array
-    # A consumer of before DLPack 1.0 would write.
+    # A consumer from before DLPack 1.0 would write.
     with pytest.raises(BufferError):
         tensor.__dlpack__()
     assert is_free(tensor)
@@ -162,7 +162,7 @@ def test_strides_scalars_bools_and_byte_order(shared):
 
 
 class Producer:
-    """Exports an array as a library of before DLPack 1.0 does."""
+    """Exports an array as a library from before DLPack 1.0 does."""
 
     def __init__(self, array, device=(CPU, 0)):
         self.array, self.device = array, device
@@ -206,7 +206,7 @@ def test_what_cannot_come_in(shared):
 
 
 def test_what_there_is_no_memory_for():
-    """The tensor that it was to be made of is free at once, whoever keeps the error."""
+    """The array that was to become a tensor is released at once, even if the error is kept."""
     require_vulkan()
     context, driver = open_over(FaultyDriver)
     with context:

@@ -124,7 +124,7 @@ def test_copies_and_results_do_not_hold(shared):
         array[0] = 9
     del array
     read(shared, tensor)
-    copied.release()  # holds nothing: nothing happens
+    copied.release()  # it is empty: nothing happens
     assert total.tolist() == [2, 3, 4, 5] and masked.tolist() == [1, 3]
     assert read(shared, tensor).tolist() == [2, 3, 4, 5]
 
@@ -152,7 +152,7 @@ def test_destroyed_under_a_view(shared):
     array[0] = 9
     timeline = shared._state.timeline
     shared.destroy()
-    # The memory of both is there until the last view is gone.
+    # Both memories exist until the last view is gone.
     assert not timeline._closed.wait(0.2)
     assert array.tolist() == [9, 2, 3, 4] and second.tolist() == [5, 6, 7, 8]
     array.release()

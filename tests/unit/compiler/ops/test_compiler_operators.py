@@ -1,4 +1,5 @@
-"""The compiler's own operators: known to graphs, texts, references and kernels, not to users."""
+"""The compiler's internal operators: known to graphs, texts, references and kernels, not to users.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Layouts of whole regions: what is rewritten, what stays, and that the meaning does."""
+"""Layouts of whole regions: what is rewritten, what stays, and that the results are equal."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ output y = %y
 
 
 def test_islands_of_the_other_layout_join_the_region():
-    """What stays is the transpose of the input: its layout is given."""
+    """Only the transpose of the input stays: the input's layout is given."""
     _, names = laid_out(f"""
 %a = conv2d(%x, %first)
 %b = transpose(%a, permutation={LAST})
@@ -79,9 +79,9 @@ output y = %h
 
 
 @pytest.mark.parametrize(("body", "expected"), [
-    # Nothing to win: the convolution needs the input as it is, the output is transposed.
+    # No gain: the convolution needs the input in this layout, the output is transposed.
     (f"%y = transpose(%a, permutation={LAST})", ["conv2d", "transpose"]),
-    # A reshape needs its operand as it is.
+    # A reshape needs its operand in this layout.
     (
         f"%t = transpose(%a, permutation={LAST})\n"
         "%r = reshape(%t, new_shape=(12, 6))\n%y = relu(%r)",
@@ -91,7 +91,7 @@ output y = %h
 def test_what_is_transposed_once_anyway_stays_as_it_is(body, expected):
     graph = parse(HEAD + "%a = conv2d(%x, %first)\n" + body + "\noutput y = %y")
     done = assigned(graph)
-    # The larger tensor is the input: transposing it instead would win nothing.
+    # The larger tensor is the input: transposing it instead would gain nothing.
     assert done is graph
     assert [node.operator.name for node in done.nodes] == expected
 
@@ -160,7 +160,7 @@ output y = %y
 
 
 @pytest.mark.parametrize("operator", [
-    # What has one layout: its operand comes back, and the region ends.
+    # An operator with one layout: its operand is transposed back, and the region ends.
     "%c = cumulative_sum(%b, axis=1)",
     "%c = triangular(%b)",
     "%c = reduce_sum(%b, axes=(2,), keep_dimensions=False)",
@@ -181,7 +181,7 @@ output z = %e
 
 
 def test_parts_of_a_concat_lie_in_place_where_channels_are_first():
-    """Channels of one image are joined without a copy: that decides, where transposes don't."""
+    """Channels of one image are joined without a copy: this decides if transposes don't."""
     text = """
 input %x: float32[1, 8, 8, 4]
 constant %w: float32[4, 4, 3, 3] = random(w)

@@ -65,7 +65,7 @@ def test_blocks_and_their_limit():
 
 
 def _busy(count: int) -> None:
-    """Many ranges free at once, of many sizes, among as many that are not."""
+    """Many free ranges at once, of many sizes, among as many used ones."""
     chance = random.Random(1)
     planner = ArenaPlanner(1 << 40)
     sizes = [chance.randint(1, 100_000) for _ in range(count)]
@@ -113,8 +113,8 @@ def test_the_bound_is_what_lives_at_one_time(lifetimes):
 
 
 def test_what_does_not_fit_is_placed_first_in_the_next_plan():
-    # Residuals of a network: each lives with the one before and the one after, and with smaller
-    # ones in between that need all that is left together.
+    # Residuals of a network: each lives together with the previous and the next one, and with
+    # smaller ones in between that need all remaining memory.
     lives = [(400, 14, 24), (400, 24, 34), (225, 18, 20), (225, 20, 22)]
     lives += [(100, 22, 24), (225, 28, 30), (225, 30, 32), (100, 32, 34)]
     lifetimes = [Lifetime(size * ALIGNMENT, first, last) for size, first, last in lives]

@@ -76,7 +76,7 @@ def test_views_cost_nothing_until_they_are_outputs():
     unfused = Target(stored_profile(), skip=("fuse",))
     program, _ = compile_program(graph_of(emit, {"y": y}, a), unfused)
     assert kinds(program) == [["DispatchStep", "BarrierStep", "DispatchStep"]]
-    # A view of a view is the first one's source, whose memory nothing takes meanwhile.
+    # A view of a view refers to the first one's source, whose memory is not reused meanwhile.
     emit = Emitter()
     twice = emit.reshape(emit.reshape(emit.exp(a), (3, 4)), (2, 6))
     graph = graph_of(emit, {"y": emit.mul(twice, emit.sqrt(a))}, a)

@@ -1,4 +1,5 @@
-"""Memory that whole models need: intermediates near what lifetimes at one time, weights once."""
+"""Memory that whole models need: intermediates close to the minimum given by their lifetimes,
+weights once."""
 
 from __future__ import annotations
 
@@ -41,8 +42,7 @@ def graph(request: Any) -> Iterator[Any]:
 
 
 def least_arena(program: Program) -> int:
-    """Bytes of the intermediates that live at once, from the first step that touches one to the
-    last."""
+    """Bytes of the intermediates alive at once, from the first step that uses one to the last."""
     times: dict[int, tuple[int, int]] = {}
     for now, step in enumerate(program.device_steps):
         if not isinstance(step, BarrierStep):
@@ -57,7 +57,7 @@ def least_arena(program: Program) -> int:
 def test_memory(graph: Any, profile: str) -> None:
     program, _ = compile_program(graph, Target(stored_profile(profile)))
     assert 0 < least_arena(program) <= sum(program.arenas) <= 1.1 * least_arena(program)
-    # A weight is on the device in one form, as it is or packed, and not with the CPU.
+    # A weight is on the device in one form, plain or packed, and not in the CPU's memory.
     assert not program.host_constants() and not program.host_size
     packed = [part.constant for part in program.setup]
     assert len(set(packed)) == len(packed)

@@ -1,4 +1,4 @@
-"""SVG: its text for a small graph, what every drawing of it keeps to, and what users have named."""
+"""SVG: its text for a small graph, invariants of every drawing, and users' names."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_it_is_xml_with_every_box_and_edge():
     assert len(items) == len(picture.boxes) and len(edges) == len(list(picture.edges()))
     texts = [e.text for e in root.iter(f"{NAMESPACE}text")]
     assert {"<b>", "a & b", '"q"', "]]>", "float32[4]"} <= set(texts)
-    # In a page nothing that users have named can end the script.
+    # In a page no user's name can end the script.
     text = page("</script>", "<!--", [(picture, picture)])
     assert text.count("</script>") == 1 and "<!--" not in text.replace("<!doctype", "")
 
