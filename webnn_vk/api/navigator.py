@@ -235,12 +235,12 @@ def _without_compiler(device: str, has_pack: bool) -> str:
     if has_pack:
         return (
             f"no GLSL compiler; {device} runs the precompiled shaders, without fusion, and the CPU "
-            "what has none"
+            "runs the operators without one"
         )
     return (
         "no GLSL compiler, and no precompiled shaders in this installation: all operators run on "
-        f"the CPU, not on {device}, save those whose shaders are in the cache (Debian, Ubuntu: apt "
-        "install glslang-tools; or pip install vkdispatch-vulkan-native)"
+        f"the CPU, not on {device}, except those whose shaders are in the cache (Debian, Ubuntu: "
+        "apt install glslang-tools; or pip install vkdispatch-vulkan-native)"
     )
 
 

@@ -96,7 +96,7 @@ class WgpuBinding(ExternalBinding):
             self._tensor, self._mapping = weakref.ref(tensor), mapping
             export.buffer, self._export = buffer, export
             if tensor.storage is None:
-                self.release(tensor)  # destroyed meanwhile
+                self.release(tensor)  # destroyed during the export
             return export
 
     def release(self, tensor: TensorState) -> None:
@@ -155,7 +155,7 @@ class WgpuBinding(ExternalBinding):
                         self._read(buffer, mapping.memory(writable=True))
                         mapping.store(stream)
             except InvalidStateError:
-                # A context destroyed meanwhile takes nothing back.
+                # A context destroyed during the return takes nothing back.
                 if tensor.storage is not None:
                     raise
             finally:

@@ -37,12 +37,12 @@ PASSES = (*DEVICE_PASSES, *HOST_PASSES, *KERNEL_PASSES, ORDER)
 
 
 def check_skip(names: Collection[str]) -> None:
-    """ValueError if a name is no pass, or a pass that can't be left out."""
+    """ValueError if a name is not that of an optional pass."""
     check_skipped(names, PASSES)
 
 
 def check_forced(names: Collection[str]) -> None:
-    """ValueError if a name to place on the CPU is no operator."""
+    """ValueError if a name to place on the CPU is not an operator's."""
     for name in names:
         if name not in OPERATORS:
             raise ValueError(

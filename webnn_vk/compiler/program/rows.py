@@ -132,7 +132,7 @@ def _tagged(kinds: dict[str, Any]) -> Form:
 def described(data_type: str, shape: tuple[int, ...]) -> MLOperandDescriptor:
     """The descriptor that is stored in this form."""
     if data_type not in DATA_TYPES:
-        raise ValueError(f"{data_type!r} is no data type")
+        raise ValueError(f"{data_type!r} is not a data type")
     descriptor = MLOperandDescriptor(data_type, shape)
     error = check_dimensions(descriptor)
     if error is not None:
@@ -158,7 +158,7 @@ def _argument(reader: Any, data: Any) -> Any:
         case {"float": "inf" | "-inf" | "nan" as text, **others} if not others:
             return float(text)
         case dict():
-            raise ValueError(f"{data!r} is no argument")
+            raise ValueError(f"{data!r} is not an argument")
     return data
 
 

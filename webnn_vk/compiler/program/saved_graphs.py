@@ -225,7 +225,7 @@ def _entry_name(key: str) -> str:
 
 
 def _read_entry(path: Path) -> dict[str, Any] | None:
-    """The entry in a file; None if it is no entry."""
+    """The entry in a file; None if it is not an entry."""
     try:
         entry = json.loads(path.read_bytes())
         uuid.UUID(entry["folder"])  # a name of ours, not a path

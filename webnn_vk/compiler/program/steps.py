@@ -60,7 +60,7 @@ def lower_steps(graph: LoweredGraph, profile: DeviceProfile | None) -> StepLower
 def packing_name(packing: object) -> str:
     """A name of a packing, equal for equal packings in every process: the class and its fields."""
     if not dataclasses.is_dataclass(packing):
-        raise TypeError(f"{type(packing).__name__} is no dataclass, as packings have to be")
+        raise TypeError(f"{type(packing).__name__} is not a dataclass, as packings have to be")
     fields = {f.name: getattr(packing, f.name) for f in dataclasses.fields(packing)}
     return f"{type(packing).__name__}({json.dumps(fields, sort_keys=True)})"
 

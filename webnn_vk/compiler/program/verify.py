@@ -109,12 +109,12 @@ class _Verifier:
     def _step(self, step: object, on_host: bool) -> None:
         match step:
             case CpuStep():
-                _check(on_host, f"{step.operator} stands among steps of the device")
+                _check(on_host, f"{step.operator} is among the steps of the device")
                 self._cpu_step(step)
                 return
             case CopyStep() if on_host:
-                _check(not self.on_device, "a copy stands among steps of the CPU")
-        _check(not on_host or isinstance(step, CopyStep), "a dispatch stands among CPU steps")
+                _check(not self.on_device, "a copy is among CPU steps")
+        _check(not on_host or isinstance(step, CopyStep), "a dispatch is among CPU steps")
         self._device_step(step, "a step")
         if isinstance(step, (DispatchStep, CopyStep)):
             for place, _, write in step.accesses():
