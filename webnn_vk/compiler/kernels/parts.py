@@ -47,8 +47,14 @@ def block_shape(
     def needed(reach: Reach) -> int:
         """Bytes of a binding for any block. It may have to begin before the block does."""
         first, last = span(block, reach.strides)
-        cut = [n * s for n, d, s in zip(block, dims, reach.strides, strict=True) if n < d]
-        aligned = math.gcd(multiple, *(n * reach.size for n in (reach.start, *cut)))
+        # The first byte of any block is a sum of multiples of these.
+        offsets = [reach.start]
+        for n, d, s in zip(block, dims, reach.strides, strict=True):
+            if n < d:
+                offsets.append(n * s if s > 0 else s)
+            elif s < 0:
+                offsets.append((n - 1) * s)
+        aligned = math.gcd(multiple, *(n * reach.size for n in offsets))
         return (last - first) * reach.size + multiple - aligned
 
     while (reach := next((r for r in reaches if needed(r) > limit), None)) is not None:

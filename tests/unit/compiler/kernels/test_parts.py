@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.profiles import stored_profile
@@ -38,6 +38,7 @@ def computations(draw: st.DrawFn) -> tuple[list[int], list[Reach]]:
 
 
 @given(computations(), st.booleans())
+@example(([4], [Reach((-75,), 2)]), False)
 def test_blocks_cover_all_and_fit_a_binding(
     made: tuple[list[int], list[Reach]], in_order: bool
 ) -> None:
