@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from ..ir import Graph, Node
 from ..ops.lowering import View
-from ..passes import ORDER, Compilation, Pass, expand_nodes, run_passes
+from ..passes import ORDER, Compilation, Pass, decompose_nodes, run_passes
 from .absorb import absorb, remove_dead
 from .dispatch import KernelRefused, Unsupported
 from .fusion import fuse
@@ -99,7 +99,7 @@ def _planned(graph: Graph, compilation: Compilation) -> tuple[KernelGraph, _Atte
             return kernel_graph, attempt
         unfused |= attempt.unfused
         refused = attempt.refused
-        graph = expand_nodes(graph, attempt.decomposed.__contains__)
+        graph = decompose_nodes(graph, attempt.decomposed.__contains__)
         graph = replace(graph, nodes=tuple(
             replace(node, device="cpu", reason=attempt.unsupported[node])
             if node in attempt.unsupported else node
@@ -138,7 +138,7 @@ def _attempt(
                 attempt.refused.update(dict.fromkeys(node.sources, str(error)))
             if len(node.sources) > 1 or not _is_plain(node):
                 attempt.unfused.update(node.sources)
-            elif hasattr(node.lowering, "expand"):
+            elif hasattr(node.lowering, "decompose"):
                 attempt.decomposed.update(node.sources)
             else:
                 attempt.unsupported[node.sources[0]] = str(error)

@@ -91,7 +91,7 @@ def _triangle(rows: int, keys: int) -> np.ndarray:
     return np.tri(rows, keys, keys - rows, dtype=bool)
 
 
-def _expand(emit: Any, operands: Any, arguments: Any, outputs: Any) -> Any:
+def _decompose(emit: Any, operands: Any, arguments: Any, outputs: Any) -> Any:
     """The same by operators of the specification."""
     query, key, value = (operands[name] for name in ("query", "key", "value"))
     mask, seen, kind = operands["mask"], operands["seen"], query.data_type
@@ -109,4 +109,4 @@ def _expand(emit: Any, operands: Any, arguments: Any, outputs: Any) -> Any:
     return emit.matmul(emit.softmax(scores, len(scores.shape) - 1), value)
 
 
-attention.lowers_to(Attention(_expand))
+attention.lowers_to(Attention(_decompose))

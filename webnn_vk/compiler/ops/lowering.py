@@ -50,10 +50,10 @@ class View:
 
 @dataclass(frozen=True)
 class Decompose:
-    """Expressed by other operators: ``expand(emit, operands, arguments, outputs)`` returns the
+    """Expressed by other operators: ``decompose(emit, operands, arguments, outputs)`` returns the
     output values; ``emit`` offers every operator as a method."""
 
-    expand: Callable[..., Any]
+    decompose: Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -94,28 +94,28 @@ class Product:
 @dataclass(frozen=True)
 class QuantizedProduct(Product):
     """A product whose b has 8-bit integers, from which the argument ``zero_point`` is subtracted,
-    and maybe an operand ``scale`` with a number for each block of b's columns. ``expand``, as in
+    and maybe an operand ``scale`` with a number for each block of b's columns. ``decompose``, as in
     `Decompose`, computes the same by operators of the specification."""
 
-    expand: Callable[..., Any] | None = None
+    decompose: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)
 class IntegerProduct:
-    """A product of 8-bit integers with exact sums (`ops/quantized.py`). ``expand``, as in
+    """A product of 8-bit integers with exact sums (`ops/quantized.py`). ``decompose``, as in
     `Decompose`, computes the same by operators of the specification."""
 
-    expand: Callable[..., Any]
+    decompose: Callable[..., Any]
     family: ClassVar[str] = "integer_product"
 
 
 @dataclass(frozen=True)
 class Attention:
-    """softmax(query · keyᵀ) · value with the options of `ops/attention.py`. ``expand``, as in
+    """softmax(query · keyᵀ) · value with the options of `ops/attention.py`. ``decompose``, as in
     `Decompose`, computes the same by operators of the specification, for devices whose limits
     forbid the kernel."""
 
-    expand: Callable[..., Any]
+    decompose: Callable[..., Any]
     family: ClassVar[str] = "attention"
 
 
@@ -131,7 +131,7 @@ class Convolution:
 class QuantizedConvolution(Convolution):
     """A convolution whose filter has 8-bit integers; see `QuantizedProduct`."""
 
-    expand: Callable[..., Any] | None = None
+    decompose: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)

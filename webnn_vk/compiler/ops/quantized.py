@@ -77,7 +77,7 @@ def _(
     return np.matmul(a.astype(np.float32), weights.T if b_transpose else weights)
 
 
-def _expand(emit: Any, operands: Any, arguments: Any, outputs: Any) -> Any:
+def _decompose(emit: Any, operands: Any, arguments: Any, outputs: Any) -> Any:
     """The same by operators of the specification."""
     a, b, scale = operands["a"], operands["b"], operands["scale"]
     if scale is None:
@@ -89,7 +89,7 @@ def _expand(emit: Any, operands: Any, arguments: Any, outputs: Any) -> Any:
     return emit.matmul(a if a.data_type == "float32" else emit.cast(a, "float32"), weights)
 
 
-quantized_matmul.lowers_to(QuantizedProduct((("b", "b_transpose"),), _expand))
+quantized_matmul.lowers_to(QuantizedProduct((("b", "b_transpose"),), _decompose))
 
 
 @compiler_operator(
@@ -138,7 +138,7 @@ def _(
     return np.matmul(a.astype(np.float64) - a_zero_point, weights.T).astype(np.float32)
 
 
-def _expand_integers(emit: Any, operands: Any, arguments: Any, outputs: Any) -> Any:
+def _decompose_integers(emit: Any, operands: Any, arguments: Any, outputs: Any) -> Any:
     """The same by operators of the specification."""
     a, b, zero_points = operands["a"], operands["b"], operands["zero_points"]
     left = emit.cast(a, "float32")
@@ -154,7 +154,7 @@ def _expand_integers(emit: Any, operands: Any, arguments: Any, outputs: Any) -> 
     return emit.matmul(left, emit.transpose(right, permutation=(1, 0)))
 
 
-integer_matmul.lowers_to(IntegerProduct(_expand_integers))
+integer_matmul.lowers_to(IntegerProduct(_decompose_integers))
 
 
 @compiler_operator(
@@ -195,7 +195,7 @@ def _(
     return conv2d.evaluate((out,), operands, arguments)[0]
 
 
-def _expand_conv2d(emit: Any, operands: Any, arguments: Any, outputs: Any) -> Any:
+def _decompose_conv2d(emit: Any, operands: Any, arguments: Any, outputs: Any) -> Any:
     """The same by operators of the specification."""
     x, filter = operands["input"], operands["filter"]
     plain = dict(arguments)
@@ -206,4 +206,4 @@ def _expand_conv2d(emit: Any, operands: Any, arguments: Any, outputs: Any) -> An
     return emit.conv2d(x if x.data_type == "float32" else emit.cast(x, "float32"), weights, **plain)
 
 
-quantized_conv2d.lowers_to(QuantizedConvolution(expand=_expand_conv2d))
+quantized_conv2d.lowers_to(QuantizedConvolution(decompose=_decompose_conv2d))

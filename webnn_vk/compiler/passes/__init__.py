@@ -4,7 +4,7 @@ Imports `ir/` and the folders below it."""
 from .activations import FUSE_ACTIVATIONS
 from .attention import FUSE_ATTENTION
 from .dead_code import DEAD_CODE, remove_dead_code
-from .decompose import DECOMPOSE, expand_nodes
+from .decompose import DECOMPOSE, decompose_nodes
 from .dump import Dump
 from .fold import FOLD
 from .fold_batch_norm import FOLD_BATCH_NORM
@@ -36,7 +36,7 @@ __all__ = [
     "Dump",
     "Pass",
     "check_skipped",
-    "expand_nodes",
+    "decompose_nodes",
     "remove_dead_code",
     "run_passes",
 ]

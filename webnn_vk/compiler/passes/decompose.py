@@ -22,11 +22,11 @@ def decompose(graph: Graph, compilation: Compilation) -> Graph:
             and node.operator.name not in compilation.force_cpu
         )
 
-    return expand_nodes(graph, composite)
+    return decompose_nodes(graph, composite)
 
 
-def expand_nodes(graph: Graph, wanted: Callable[[Node], bool]) -> Graph:
-    """The graph with the ``wanted`` nodes replaced by the nodes that their lowerings' ``expand``
+def decompose_nodes(graph: Graph, wanted: Callable[[Node], bool]) -> Graph:
+    """The graph with the ``wanted`` nodes replaced by the nodes that their lowerings' ``decompose``
     emits."""
     known = Substitution()
     nodes: list[Node] = []
@@ -39,8 +39,8 @@ def expand_nodes(graph: Graph, wanted: Callable[[Node], bool]) -> Graph:
             nodes.append(node)
             continue
         emit = Emitter(node.label)
-        expand: Any = node.operator.lowering.expand  # type: ignore[union-attr]
-        made = expand(emit, node.gather(lambda v: v), node.arguments, node.results)
+        decompose: Any = node.operator.lowering.decompose  # type: ignore[union-attr]
+        made = decompose(emit, node.gather(lambda v: v), node.arguments, node.results)
         made = (made,) if len(node.outputs) == 1 and not isinstance(made, (list, tuple)) else made
         for old, new in zip(node.outputs, made, strict=True):
             if old.descriptor != new.descriptor:

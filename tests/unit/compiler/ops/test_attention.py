@@ -8,7 +8,7 @@ import pytest
 from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
 from webnn_vk.compiler.ir import Emitter
 from webnn_vk.compiler.ops import ALL_OPERATORS
-from webnn_vk.compiler.passes import expand_nodes
+from webnn_vk.compiler.passes import decompose_nodes
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 
 
@@ -31,7 +31,7 @@ def test_it_is_what_it_is_taken_apart_into(more, arguments):
     feeds = random_feeds(graph)
     if "seen" in feeds:
         feeds["seen"] = feeds["seen"] % 2
-    apart = expand_nodes(graph, lambda node: node.operator.name == "attention")
+    apart = decompose_nodes(graph, lambda node: node.operator.name == "attention")
     assert "attention" not in {node.operator.name for node in apart.nodes}
     one, other = (evaluate(g, **feeds)["y"] for g in (graph, apart))
     assert one.shape == (2, 4, 3, 6)

@@ -66,7 +66,7 @@ def _expanded(name: str, arrays: dict, **given) -> list[np.ndarray]:
     inferred = _infer(name, arrays, _arguments(name, **given))
     emit = Emitter()
     operands = {key: None if a is None else emit.constant(a) for key, a in arrays.items()}
-    results = OPERATORS[name].lowering.expand(
+    results = OPERATORS[name].lowering.decompose(
         emit, operands, inferred.arguments, inferred.outputs
     )
     known: dict[Value, np.ndarray] = {}
@@ -220,7 +220,7 @@ def test_steps_share_one_projection() -> None:
     emit = Emitter()
     operands = {key: emit.constant(a) for key, a in arrays.items()}
     inferred = _infer("lstm", arrays, _arguments("lstm"))
-    OPERATORS["lstm"].lowering.expand(emit, operands, inferred.arguments, inferred.outputs)
+    OPERATORS["lstm"].lowering.decompose(emit, operands, inferred.arguments, inferred.outputs)
     products = [n for n in emit.nodes if n.operator.name == "gemm"]
     assert len(products) == 1 + STEPS
     assert products[0].output.shape == (STEPS * BATCH, 4 * SIZE)
