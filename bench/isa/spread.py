@@ -33,7 +33,7 @@ def plans(profile: DeviceProfile) -> list[Kernel]:
     """The distinct kernels of all problems on a device, of large ones also as if it bound no more
     than it has to, and of those that constant filters get (`UNCHOSEN`)."""
     if "integer_dot_product" in profile.features:
-        # The pack has the products of integers for whoever has the instruction, fast or slow.
+        # The archive has integer products for all devices with the instruction, fast or slow.
         fast = profile.features | {"integer_dot_product_accelerated"}
         profile = profile.replace(features=fast)
     cut = profile.replace(max_storage_buffer_range=SMALLEST_BINDING)

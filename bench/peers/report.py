@@ -81,7 +81,7 @@ def main(
 
 
 def _asked(harness: Harness, peers: Sequence[str] | None) -> list[str]:
-    """Who takes part. Peers that nobody named take part where they are set up."""
+    """The peers that take part: the named ones, otherwise all that are set up."""
     asked = [peer for peer in TITLES if peer in peers or peer == OURS] if peers else list(TITLES)
     absent = [peer for peer in asked if not harness.has(peer)]
     if OURS in absent or (peers and absent):

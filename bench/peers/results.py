@@ -90,7 +90,7 @@ def _cpu_steps(report: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Row:
-    """A workload with the results of whoever was asked, by peer."""
+    """A workload with its results by peer."""
 
     workload: str
     results: Mapping[str, Result]

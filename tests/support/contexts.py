@@ -61,10 +61,10 @@ def open_over(wrap: Callable[[Any], Any], **settings: Any) -> tuple[MLContext, A
 
 def _physical(device: str) -> tuple[Any, int]:
     """The Vulkan device on which a context on ``device`` would be opened, and its index."""
-    from webnn_vk.driver.vulkan.devices import choose, list_devices
+    from webnn_vk.driver.vulkan.devices import choose_device, list_devices
 
     listed = list_devices()
-    index = choose([d.profile for d in listed], override=device,
+    index = choose_device([d.profile for d in listed], override=device,
                    unusable=[d.unusable for d in listed])
     assert index is not None
     return listed[index], index

@@ -80,11 +80,11 @@ def validate(spirv: bytes) -> None:
 def driver() -> Any:
     """An opened device, software ones included. Skips the test if there is none."""
     require_vulkan()
-    from webnn_vk.driver.vulkan.devices import choose, list_devices
+    from webnn_vk.driver.vulkan.devices import choose_device, list_devices
     from webnn_vk.driver.vulkan.driver import open_driver
 
     devices = list_devices()
-    index = choose([device.profile for device in devices], override="vulkan")
+    index = choose_device([device.profile for device in devices], override="vulkan")
     return open_driver(devices[index])
 
 

@@ -26,9 +26,9 @@ from webnn_vk.compiler.program.saved_graphs import SavedGraphs
 from webnn_vk.runtime import Executable, Read, Run, Storage
 from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.runtime.storage import (
-    ComputesWrongly,
     DeviceLostError,
     KernelsRefused,
+    Miscompiles,
     ShadersMissing,
 )
 from webnn_vk.support.errors import DOMException, InvalidStateError, OperationError
@@ -91,7 +91,7 @@ def _tried(graph: Graph, target: Target, state: ContextState) -> GraphParts:
             if error.defect and verify_passes():
                 raise
             target = _excluding(error, target, state)
-        except ComputesWrongly as error:
+        except Miscompiles as error:
             say_once(
                 f"{error.feature} of {state.device.name} is not used, because {error}; other "
                 "kernels take its place"

@@ -38,7 +38,7 @@ from webnn_vk.compiler.types.data_types import (
 )
 from webnn_vk.runtime import CpuDevice
 from webnn_vk.runtime.tensor_state import TensorState, owned
-from webnn_vk.support.errors import InvalidStateError, for_want_of, sanitize
+from webnn_vk.support.errors import InvalidStateError, sanitize, shortage_error
 from webnn_vk.support.mixins import OneOfAKind, PublicDir
 from webnn_vk.support.mmap_array import own_copy
 from webnn_vk.support.promise import MLPromise, kind_of
@@ -283,7 +283,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
             # has begun.
             give_up()
             if isinstance(error, MemoryError):
-                return MLPromise.rejected(for_want_of(error, "build"))
+                return MLPromise.rejected(shortage_error(error, "build"))
             raise
         if unused:
             names = ", ".join(sorted(repr(sanitize(name)) for name in unused))

@@ -25,7 +25,7 @@ from webnn_vk.runtime.context_state import ContextBase, ContextState, MLContextL
 from webnn_vk.runtime.tensor_state import Owner, TensorState, owned
 from webnn_vk.runtime.tuning import prepared
 from webnn_vk.support import background, forks
-from webnn_vk.support.errors import NotSupportedError, for_want_of
+from webnn_vk.support.errors import NotSupportedError, shortage_error
 from webnn_vk.support.mixins import AsyncManager, OneOfAKind, PublicDir
 from webnn_vk.support.promise import MLPromise, settle_in_background
 from webnn_vk.support.settings import Settings
@@ -184,7 +184,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         try:
             self._write(state, as_bytes(input_data, state.descriptor, "write_tensor"))
         except MemoryError as error:
-            raise for_want_of(error, "write_tensor") from None
+            raise shortage_error(error, "write_tensor") from None
 
     def _write(self, state: TensorState, view: np.ndarray) -> None:
         staging = self._state.timeline.staging
@@ -307,7 +307,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
                 return at_once.compute(arrays)
             return background.run_on_worker(run_once, self._state, graph, arrays)
         except MemoryError as error:
-            raise for_want_of(error, "compute") from None
+            raise shortage_error(error, "compute") from None
 
     def compute_async(
         self, graph: MLGraph, inputs: Mapping[str, Any]
@@ -331,7 +331,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
                 return run_once(self._state, graph, copies, held.pop())
 
             return settle_in_background(
-                promise, run, "compute", lambda error: for_want_of(error, what)
+                promise, run, "compute", lambda error: shortage_error(error, what)
             )
 
         return self._state.promised(start)

@@ -21,17 +21,17 @@ from webnn_vk.gpu.device_state import device_state
 from webnn_vk.runtime import CpuDevice, DriverDevice, Timeline, find_engine
 from webnn_vk.runtime.device_selection import (
     FoundDevice,
-    choose,
     find_devices,
     last_failure,
     open_best,
     open_device,
+    select_device,
 )
 from webnn_vk.support import background
-from webnn_vk.support.errors import DOMException, NotSupportedError, for_want_of
+from webnn_vk.support.errors import DOMException, NotSupportedError, shortage_error
 from webnn_vk.support.promise import MLPromise, settle_in_background
 from webnn_vk.support.settings import DRIVERS, MLDriver, Settings
-from webnn_vk.support.warnings import asked_at
+from webnn_vk.support.warnings import call_site
 from webnn_vk.support.warnings import say_once as _say_once
 
 from .context import MLContext
@@ -82,7 +82,7 @@ class ML:
         place = _place_of_call(inspect.currentframe())
 
         def create() -> MLContext:
-            asked_at.set(place)
+            call_site.set(place)
             chosen = Settings.given(settings, driver=driver)
             _check(chosen)
             if gpu_device is not None:
@@ -92,7 +92,7 @@ class ML:
 
         return settle_in_background(
             MLPromise("an MLContext"), create, "create",
-            lambda error: for_want_of(error, "create_context"),
+            lambda error: shortage_error(error, "create_context"),
         )
 
 
@@ -108,7 +108,7 @@ def devices() -> list[DeviceInfo]:
 
 
 def _devices(place: tuple[str, int]) -> list[DeviceInfo]:
-    asked_at.set(place)
+    call_site.set(place)
     found: Sequence[FoundDevice] = ()
     try:
         found = find_devices()
@@ -138,7 +138,7 @@ def _default_index() -> int | None:
     """The index of the Vulkan device that ``create_context()`` chooses; None for the CPU device, −1
     if it would fail."""
     try:
-        found = choose(Settings.from_environment()).found
+        found = select_device(Settings.from_environment()).found
     except (DOMException, TypeError, ValueError):
         return -1
     return None if found is None else found.index

@@ -125,7 +125,7 @@ class Collector:
                 if type(work) is RunGraph:
                     self._queued[id(work)] = work, now()
 
-    def begin(self, works: Sequence[Any]) -> BatchWatch | None:
+    def begin(self, works: Sequence[Any]) -> BatchRecorder | None:
         begun = now()
         runs = []
         for work in works:
@@ -137,8 +137,8 @@ class Collector:
             kinds = tuple(type(work) for work in works if type(work) in (Read, Write))
             if runs or not kinds or not self.sampler.chooses(kinds, 1 + len(kinds)):
                 return None
-            return BatchWatch(self, works, begun, runs, kinds)
-        return BatchWatch(self, works, begun, runs)
+            return BatchRecorder(self, works, begun, runs, kinds)
+        return BatchRecorder(self, works, begun, runs)
 
     def _number(self, executable: Any) -> int:
         with self._lock:
@@ -193,8 +193,8 @@ class Collector:
         self._queued.clear()
 
 
-class BatchWatch:
-    """See ``runtime.observer.Watch``."""
+class BatchRecorder:
+    """See ``runtime.observer.BatchObserver``."""
 
     def __init__(
         self, collector: Collector, works: Sequence[Any], begun: float, runs: Sequence[_Begun],

@@ -21,7 +21,7 @@ from . import reclaim
 from .device import Batch
 from .engine import NUMPY, HostEngine
 from .host import Arrays
-from .observer import Observer, Watch
+from .observer import BatchObserver, Observer
 from .storage import Storage, acknowledge, again, poisoned, unfound
 from .throttle import Cost
 from .work import LENT, Allocate, Await, Executable, Order, Read, Refuse, Run, RunGraph, Work, Write
@@ -228,7 +228,7 @@ class CpuDevice:
     @staticmethod
     def _dispatch(
         executable: Any, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage],
-        watch: Watch | None = None,
+        watch: BatchObserver | None = None,
     ) -> None:
         memory = {("input", name): storage.backing for name, storage in inputs.items()}
         memory |= {("output", name): storage.backing for name, storage in outputs.items()}

@@ -14,7 +14,7 @@ from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.compiler.program import Constants, Program
 from webnn_vk.driver.device_profile import DeviceProfile
 
-from .observer import Observer, Watch
+from .observer import BatchObserver, Observer
 from .storage import Storage
 from .work import Executable, Work
 
@@ -30,7 +30,7 @@ class Batch:
     value: int | None = None
     failed: bool = False
     completions: deque[tuple[Work | None, Callable[[], Any]]] = field(default_factory=deque)
-    watch: Watch | None = None
+    watch: BatchObserver | None = None
 
     def complete(self) -> None:
         """Run the completions; what one of them raises fails its work alone. In the child of a
@@ -83,7 +83,7 @@ class Device(Protocol):
 
     def try_out(self, program: Program) -> None:
         """Have the device show, at the first program that has such kernels, that it computes by
-        them what it should: those that drivers are known to get wrong. ComputesWrongly."""
+        them what it should: those that drivers are known to get wrong. Miscompiles."""
 
     def available(self, spec: KernelSpec) -> bool:
         """Whether a shader is there without a compiler."""

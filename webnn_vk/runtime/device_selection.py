@@ -68,7 +68,7 @@ def ask_drivers_anew() -> None:
     or fail (in child processes). No use once a context on a Vulkan device exists."""
     from webnn_vk.driver.vulkan.drivers import Drivers
 
-    Drivers(anew=True)
+    Drivers(probe_again=True)
 
 
 def known_quirks(profile: DeviceProfile) -> dict[str, str]:
@@ -80,12 +80,12 @@ def known_quirks(profile: DeviceProfile) -> dict[str, str]:
 
 
 def choose_device(found: Sequence[FoundDevice], **wishes: Any) -> int | None:
-    """The index in ``found`` of the device to use, None for the CPU device; ``wishes`` are the
-    options of ``vulkan.devices.choose``. DriverUnavailable when a device was named that can't be
-    used."""
-    from webnn_vk.driver.vulkan.devices import choose
+    """The index in ``found`` of the device to use, None for the CPU device. ``wishes`` are the
+    options of ``vulkan.devices.choose_device``. DriverUnavailable if a named device can't be used.
+    """
+    from webnn_vk.driver.vulkan import devices
 
-    return choose(
+    return devices.choose_device(
         [device.profile for device in found],
         **{"unusable": [device.unusable for device in found], **wishes},
     )
@@ -101,7 +101,7 @@ class Choice:
     unasked: bool = False
 
 
-def choose(
+def select_device(
     settings: Settings,
     *,
     power_preference: str = "default",
@@ -176,15 +176,15 @@ class Opened:
 def open_best(
     settings: Settings, *, power_preference: str = "default", accelerated: bool = True
 ) -> Opened:
-    """Open what ``choose`` takes; where that can't be opened, the next best, at the end the CPU
-    device. NotSupportedError with the reason when the device was named, or a driver other than
-    Vulkan."""
+    """Open the device that ``select_device`` selects. If it can't be opened, open the next best,
+    finally the CPU device. NotSupportedError with the reason if the device was named, or a driver
+    other than Vulkan."""
     if settings.driver == "kompute":
         _need_kompute()
     failed: dict[int, str] = {}
     passed: list[str] = []
     while True:
-        choice = choose(
+        choice = select_device(
             settings, power_preference=power_preference, accelerated=accelerated, failed=failed
         )
         if choice.found is None:

@@ -94,7 +94,7 @@ class DriverMemory:
         self.lock = threading.Lock()
         # Whether there was work, or an end of a tensor, since the last rest.
         self._used = False
-        reclaim.watch(self)
+        reclaim.register(self)
 
     @property
     def max_tensor_byte_length(self) -> int:

@@ -10,7 +10,7 @@ from webnn_vk.compiler.program import HostSegment
 from webnn_vk.driver import Command, Recording
 
 
-class Watch(Protocol):
+class BatchObserver(Protocol):
     """Observes one batch; called by the thread that starts it, ``done`` by the one that waits."""
 
     def recordings(self, executable: Any, inputs: Any, outputs: Any) -> Iterator[Any]:
@@ -46,5 +46,5 @@ class Observer(Protocol):
     def queued(self, works: Any) -> None:
         """A call has queued these, in any thread."""
 
-    def begin(self, works: Sequence[Any]) -> Watch | None:
+    def begin(self, works: Sequence[Any]) -> BatchObserver | None:
         """A batch of works is about to be started; None: it isn't observed."""

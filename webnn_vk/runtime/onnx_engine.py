@@ -31,7 +31,7 @@ from . import reclaim
 from .engine import NUMPY, HostRun, Prepared, WholeRun
 from .engine_limits import numpy_only
 from .host import Arrays, Memory, run_steps
-from .regions import Part, cut
+from .regions import CpuRegion, cut
 
 #: Constants up to this size are part of the model: shapes and the like are needed to load it.
 _EMBEDDED_BYTES = 1024
@@ -60,7 +60,7 @@ def _after_fork(clean: bool) -> None:
         forks.leave_out_exit_handlers()
 
 
-forks.watch(_after_fork)
+forks.register(_after_fork)
 
 
 def prepare(program: Program, constants: Constants, required: bool) -> Prepared:
@@ -129,7 +129,7 @@ class _Segment:
 
     def _regions(
         self, segment: HostSegment
-    ) -> tuple[tuple[Part, ...], dict[tuple[int, ...], _Region]]:
+    ) -> tuple[tuple[CpuRegion, ...], dict[tuple[int, ...], _Region]]:
         """The parts, and the regions of those on the engine by the steps' origins."""
         made: dict[tuple[int, ...], _Region] = {}
         while True:
@@ -151,7 +151,7 @@ class _Segment:
     def _has_memory(self, slot: int) -> bool:
         return self._program.slots[slot].kind != "array"
 
-    def _region(self, part: Part) -> _Region | None:
+    def _region(self, part: CpuRegion) -> _Region | None:
         """The region of a part; None where some of its steps turn out to stay on NumPy."""
         steps = _cpu_steps(part)
         graph, nodes = self._graph(part, steps)
@@ -184,7 +184,7 @@ class _Segment:
         before = len(self._why)
         for step in steps:
             reads = tuple({t.slot: t for t in step.operands.values()}.values())
-            self._region(Part(True, (step,), reads, step.results))
+            self._region(CpuRegion(True, (step,), reads, step.results))
         if len(self._why) == before:
             for step in steps:
                 self._why[step.origin] = f"ONNX Runtime: {message}"
@@ -192,7 +192,7 @@ class _Segment:
     def _title(self, step: CpuStep) -> str:
         return " + ".join(self._program.origins[step.origin].operators)
 
-    def _graph(self, part: Part, steps: Sequence[CpuStep]) -> tuple[Graph, dict[Node, int]]:
+    def _graph(self, part: CpuRegion, steps: Sequence[CpuStep]) -> tuple[Graph, dict[Node, int]]:
         """The steps as a graph, and which step each node is of; inputs and outputs are called by
         their slots."""
         values: dict[int, Value] = {}
@@ -230,11 +230,11 @@ class _Segment:
         return data.view(tensor.descriptor.numpy_dtype).reshape(tensor.descriptor.shape)
 
 
-def _cpu_steps(part: Part) -> list[CpuStep]:
+def _cpu_steps(part: CpuRegion) -> list[CpuStep]:
     return [step for step in part.steps if isinstance(step, CpuStep)]
 
 
-def _origins(part: Part) -> tuple[int, ...]:
+def _origins(part: CpuRegion) -> tuple[int, ...]:
     return tuple(step.origin for step in _cpu_steps(part))
 
 
@@ -311,7 +311,7 @@ def _pack_first(arrays: Iterable[np.ndarray]) -> tuple[bool, list[_Packed]]:
 class _Region:
     """Steps that one session takes."""
 
-    def __init__(self, fragment: Fragment, part: Part, titles: Sequence[str]) -> None:
+    def __init__(self, fragment: Fragment, part: CpuRegion, titles: Sequence[str]) -> None:
         large = {
             name: np.asarray(array, order="C")
             for name, array in fragment.constants.items()
@@ -435,7 +435,7 @@ def _elements(tensor: _Bound, array: np.ndarray | None, memory: Memory) -> np.nd
     return array if flags.aligned and flags.c_contiguous else array.copy()
 
 
-def _options(part: Part) -> Any:
+def _options(part: CpuRegion) -> Any:
     """Threads as there are cores, none for little work."""
     options = plain_options()
     small = _bytes(part) <= _SMALL_BYTES
@@ -459,7 +459,7 @@ def plain_options() -> Any:
     return options
 
 
-def _bytes(part: Part) -> int:
+def _bytes(part: CpuRegion) -> int:
     tensors = {
         t.slot: t.descriptor.byte_length
         for step in _cpu_steps(part)

@@ -31,7 +31,7 @@ class Keeps(Protocol):
 _devices: dict[int, weakref.ref[Any]] = {}
 
 
-def watch(device: Keeps) -> None:
+def register(device: Keeps) -> None:
     """Include a device, for as long as it lives."""
     key = id(device)
     _devices[key] = weakref.ref(device, lambda gone: _devices.pop(key, None))

@@ -15,7 +15,7 @@ VIEWS = frozenset(("reshape", "identity"))
 
 
 @dataclass(frozen=True)
-class Part:
+class CpuRegion:
     """Steps one after the other, on the engine or with NumPy. ``reads``: tensors that something
     before made, ``writes``: those that something behind reads or that have memory of their own;
     ``dead``: slots whose arrays are not read after the part."""
@@ -29,7 +29,7 @@ class Part:
 
 def cut(
     segment: HostSegment, on_engine: Callable[[CpuStep], bool], has_memory: Callable[[int], bool]
-) -> tuple[Part, ...]:
+) -> tuple[CpuRegion, ...]:
     """The segment's parts. ``on_engine`` says which steps the engine can take, ``has_memory`` which
     slots are more than an array between CPU steps. Steps are taken in an order with few changes
     of side; parts of nothing but views go to NumPy."""
@@ -47,7 +47,7 @@ def cut(
             t for slot, t in made.items()
             if slot in behind or slot not in ends or has_memory(slot)
         ]
-        parts.append(Part(
+        parts.append(CpuRegion(
             side and worth, tuple(steps), tuple(read.values()), tuple(writes),
             tuple(sorted(slot for slot in touched if slot in ends and slot not in behind)),
         ))

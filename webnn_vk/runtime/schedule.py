@@ -156,7 +156,7 @@ class Schedule:
         return AHEAD_SECONDS - sum(self.throttle.total(batch.costs) for batch in running[1:])
 
     def _unmeasured(self, cost: Cost, costs: dict[Cost, int]) -> bool:
-        """Whether work that nobody has measured has to wait: for a dispatch of the same to end, on
+        """Whether work that was never measured has to wait: for a dispatch of the same to end, on
         a new device for that of any."""
         given = [costs, *(batch.costs for batch in self._running if batch.stream is None)]
         if self.throttle.measured:

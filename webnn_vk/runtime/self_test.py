@@ -16,7 +16,7 @@ from webnn_vk.support.integers import padded
 
 from .driver_memory import DriverMemory
 from .executable import NOT_OF_KERNELS, DriverExecutable
-from .storage import ComputesWrongly, KernelsRefused, Storage
+from .storage import KernelsRefused, Miscompiles, Storage
 
 
 class Trials:
@@ -32,7 +32,7 @@ class Trials:
             self._outcomes[trial.key] = outcome(device, trial)
         for key in keys:
             if self._outcomes[key]:
-                raise ComputesWrongly(self._outcomes[key], key.feature)
+                raise Miscompiles(self._outcomes[key], key.feature)
 
 
 def outcome(device: DriverMemory, trial: SelfTest) -> str:

@@ -35,7 +35,7 @@ class KernelsRefused(Exception):
         super().__init__(next(iter(refused.values())))
 
 
-class ComputesWrongly(Exception):
+class Miscompiles(Exception):
     """The device computes wrongly by kernels that a program has; the message says what showed it.
     ``feature``: what is to be left alone on that device."""
 

@@ -224,7 +224,7 @@ _watched: dict[int, _Last]
 # What can't be left undone and found no thread yet.
 _put_off: deque[_Job]
 _reset()
-forks.watch(lambda clean: _reset())
+forks.register(lambda clean: _reset())
 
 
 def _hand_over(job: _Job) -> None:

@@ -46,9 +46,9 @@ class SecurityError(DOMException):
     """The operation is not allowed here."""
 
 
-def for_want_of(error: Exception, what: str) -> Exception:
-    """The OperationError for what the system is short of, other errors as they are. ``what`` names
-    the call."""
+def shortage_error(error: Exception, what: str) -> Exception:
+    """The OperationError for a resource that the system lacks; other errors unchanged. ``what``
+    names the call."""
     if isinstance(error, MemoryError):
         return OperationError(f"{what}: out of memory{f': {error}' if error.args else ''}")
     if isinstance(error, OSError) and not isinstance(error, TimeoutError):

@@ -28,7 +28,7 @@ _fork_lock = threading.RLock()
 _held = threading.local()
 _count = 0
 _renewed: list[tuple[dict[str, Any], dict[str, Callable[[], Any]]]] = []
-_watchers: list[Callable[[bool], None]] = []
+_callbacks: list[Callable[[bool], None]] = []
 
 
 def renew(module: dict[str, Any], **made: Callable[[], Any]) -> None:
@@ -36,10 +36,10 @@ def renew(module: dict[str, Any], **made: Callable[[], Any]) -> None:
     _renewed.append((module, made))
 
 
-def watch(watcher: Callable[[bool], None]) -> None:
-    """Have ``watcher`` called in every forked child, after what is renewed; with whether the fork
-    came while no thread was inside `undisturbed`."""
-    _watchers.append(watcher)
+def register(callback: Callable[[bool], None]) -> None:
+    """Call ``callback`` in every forked child, after names were renewed. Its argument tells whether
+    the fork came while no thread was inside `undisturbed`."""
+    _callbacks.append(callback)
 
 
 def count() -> int:
@@ -95,8 +95,8 @@ def _after_in_child() -> None:
     _count += 1
     for module, made in _renewed:
         module.update({name: make() for name, make in made.items()})
-    for watcher in _watchers:
-        watcher(clean)
+    for callback in _callbacks:
+        callback(clean)
 
 
 if hasattr(os, "register_at_fork"):

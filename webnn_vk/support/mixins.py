@@ -46,7 +46,7 @@ class OneOfAKind:
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(
             f"this {type(self).__name__} can't be pickled: it stands for something that a device "
-            "has for this process; pickle its contents, and make it anew there"
+            "has for this process; pickle its contents, and create it there"
         )
 
 

@@ -38,8 +38,8 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
 
     For asyncio it is a coroutine that may be awaited by any number of tasks: what takes coroutines
     (``create_task``, ``gather``, ``wait_for``, ``run_coroutine_threadsafe``) takes promises, and
-    ``asyncio.wait`` refuses them as it does coroutines: make tasks of them. A rejection that nobody
-    has looked at when the promise goes is logged once, by the logger "webnn_vk", unless it is
+    ``asyncio.wait`` refuses them as it does coroutines: make tasks of them. If a rejection was not
+    retrieved before the promise is freed, it is logged once by the logger "webnn_vk", unless it is
     InvalidStateError: the end of its context or tensor.
 
     A callback given to ``add_done_callback`` runs on the context's own thread: waiting there for
@@ -270,8 +270,8 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
         """Whether this was the first. Others than the main thread: what waits is told in several
         steps."""
         if error is not None and not isinstance(error, StateError):
-            # The end of its context or tensor nobody has to look at: asyncio doesn't report what
-            # was cancelled either.
+            # The end of its context or tensor need not be retrieved: asyncio doesn't report
+            # cancelled tasks either.
             report = _Unseen(error, self._described())
         else:
             report = None
@@ -337,7 +337,7 @@ class _Unseen:
 
     def __del__(self) -> None:
         if not self.seen and not sys.is_finalizing():
-            _log.error("%s was rejected and nobody looked", self._of, exc_info=self._error)
+            _log.error("%s was rejected, and its error was never retrieved", self._of, exc_info=self._error)
 
 
 def kind_of(value: Any) -> str:

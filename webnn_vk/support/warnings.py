@@ -7,11 +7,11 @@ from contextvars import ContextVar
 
 _said: set[str] = set()
 #: File and line of the user's call that the thread works for, which warnings name.
-asked_at: ContextVar[tuple[str, int]] = ContextVar("asked_at", default=("webnn_vk", 0))
+call_site: ContextVar[tuple[str, int]] = ContextVar("call_site", default=("webnn_vk", 0))
 
 
 def say_once(message: str) -> None:
     """One clear line for each situation."""
     if message not in _said:
         _said.add(message)
-        warnings.warn_explicit(f"webnn_vk: {message}", RuntimeWarning, *asked_at.get())
+        warnings.warn_explicit(f"webnn_vk: {message}", RuntimeWarning, *call_site.get())

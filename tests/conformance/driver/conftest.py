@@ -13,7 +13,7 @@ from tests.support.drivers import require_vulkan
 from tests.support.glsl import SCALE, compiled
 from tests.support.kompute import require_kompute
 from webnn_vk.driver import Driver, Pipeline, PipelineRequest
-from webnn_vk.runtime.device_selection import NullDevice, choose, open_device
+from webnn_vk.runtime.device_selection import NullDevice, open_device, select_device
 from webnn_vk.support.settings import Settings
 
 
@@ -26,7 +26,8 @@ def open_named(name: str) -> Driver:
     else:
         require_kompute()
     chosen = Settings.from_environment()
-    found: Any = choose(replace(chosen, device=chosen.device or "vulkan", driver="vulkan")).found
+    chosen = replace(chosen, device=chosen.device or "vulkan", driver="vulkan")
+    found: Any = select_device(chosen).found
     if name == "kompute with twins":
         from webnn_vk.driver.kompute.driver import open_driver
 

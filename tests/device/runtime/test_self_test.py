@@ -23,7 +23,7 @@ from webnn_vk.compiler.program import Target, compile_program
 from webnn_vk.driver import DriverProxy
 from webnn_vk.driver.null.driver import NullDriver
 from webnn_vk.runtime import DriverDevice
-from webnn_vk.runtime.storage import ComputesWrongly
+from webnn_vk.runtime.storage import Miscompiles
 from webnn_vk.support import warnings as library_warnings
 
 NAME = "8x8x16, subgroups of 8"
@@ -244,7 +244,7 @@ def test_the_real_form_asks_for_its_subgroup_size(name: str, subgroup: int) -> N
     program, _ = compile_program(graph, Target(driver.profile))
     (step,) = program.dispatches
     assert step.kernel == coopmat.KERNEL
-    with pytest.raises(ComputesWrongly, match="of a small product are wrong"):
+    with pytest.raises(Miscompiles, match="of a small product are wrong"):
         device.try_out(program)
     (request,) = asked
     assert request.subgroup_size == subgroup and request.full_subgroups
@@ -266,7 +266,7 @@ def test_the_real_form_of_matrices_of_workgroups_is_tried() -> None:
     program, _ = compile_program(graph, Target(driver.profile))
     (step,) = program.dispatches
     assert step.kernel == coopmat2.KERNEL
-    with pytest.raises(ComputesWrongly, match="of a small product are wrong") as caught:
+    with pytest.raises(Miscompiles, match="of a small product are wrong") as caught:
         device.try_out(program)
     assert caught.value.feature == "cooperative_matrix2" and asked
     for request in asked:

@@ -377,7 +377,7 @@ def test_a_fork_waits_no_longer_than_said() -> None:
         threading.Thread(target=hold, daemon=True).start()
         held.wait(10)
         seen = []
-        forks.watch(seen.append)
+        forks.register(seen.append)
         def child():
             assert seen == [False] and forks.count() == 1
             with forks.undisturbed():

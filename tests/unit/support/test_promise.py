@@ -404,12 +404,12 @@ def test_a_promise_is_no_coroutine_outside_a_task():
         never().send(None)
 
 
-# -- rejections that nobody looked at --------------------------------------------------------------
+# -- rejections whose errors were never retrieved --------------------------------------------------
 def test_a_rejection_that_nobody_saw_is_logged_once(caplog):
     MLPromise.rejected(ValueError("lost"))
     (record,) = caplog.records
     assert (record.name, record.levelname) == ("webnn_vk", "ERROR")
-    assert record.getMessage() == "an MLPromise was rejected and nobody looked"
+    assert record.getMessage() == "an MLPromise was rejected, and its error was never retrieved"
     assert str(record.exc_info[1]) == "lost"
 
 

@@ -226,4 +226,4 @@ def _close_all() -> None:
         driver.close()
 
 
-forks.watch(_after_fork)
+forks.register(_after_fork)

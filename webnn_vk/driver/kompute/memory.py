@@ -48,8 +48,8 @@ class _Watch(weakref.ref[Buffer]):
 
 
 class Hold:
-    """What an allocation has of its buffer: gone when it is freed or collected, whoever else uses
-    the buffer."""
+    """An allocation's reference to its buffer: dropped when the allocation is freed or collected,
+    even if others still use the buffer."""
 
     __slots__ = ("__weakref__", "buffer")
 

@@ -34,9 +34,11 @@ def list_devices() -> list[PhysicalDevice]:
         return broken_drivers(error.broken)
 
 
-def choose(profiles: Sequence[DeviceProfile], *, power_preference: str = "default",
-           accelerated: bool = True, override: str | None = None, asked: str = "",
-           unusable: Sequence[str | None] = ()) -> int | None:
+def choose_device(
+    profiles: Sequence[DeviceProfile], *, power_preference: str = "default",
+    accelerated: bool = True, override: str | None = None, asked: str = "",
+    unusable: Sequence[str | None] = (),
+) -> int | None:
     """The index of the device to use, or None for the NumPy CPU device.
 
     override (``Settings.device``) decides when given: an index, part of a name (case ignored),

@@ -71,17 +71,17 @@ class Verdict:
 
 
 class Drivers:
-    """The machine's drivers and what is known of them, probed where nothing is known. ``anew``:
-    whatever is remembered."""
+    """The machine's drivers and their known state. Unknown drivers are probed; with ``probe_again``
+    all of them are."""
 
-    def __init__(self, *, anew: bool = False) -> None:
+    def __init__(self, *, probe_again: bool = False) -> None:
         self._memory: _Memory | None = None
         self.verdict = Verdict()
         if sys.platform != "linux" or (command := _python()) is None:
             return
         manifests = _manifests()
         self._memory = memory = _Memory(_key(manifests))
-        known = None if anew else memory.recall()
+        known = None if probe_again else memory.recall()
         if known is None:
             known = _ask_all(command, manifests)
             memory.keep(known)

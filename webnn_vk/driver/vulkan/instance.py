@@ -269,4 +269,4 @@ def _after_fork(clean: bool) -> None:
 
 
 forks.renew(globals(), _lock=threading.Lock, _messages=deque)
-forks.watch(_after_fork)
+forks.register(_after_fork)

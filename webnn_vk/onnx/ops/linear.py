@@ -196,7 +196,7 @@ def _diagonals(c: NodeContext, letters: list[str], x: MLOperand) -> tuple[list[s
 def _contract(
     c: NodeContext, a: list[str], x: MLOperand, b: list[str], y: MLOperand, later: set[str]
 ) -> tuple[list[str], MLOperand]:
-    """Two operands become one: subscripts in both are batch or, when nobody needs them later,
+    """Two operands become one: subscripts in both are batch or, when they aren't needed later,
     summed by a matrix product."""
     sizes: dict[str, int] = {}
     for letter, n in zip([*a, *b], [*x.shape, *y.shape], strict=True):

@@ -3,7 +3,7 @@
 A file is named by the hash of its key: device, driver version, the hash of the family's templates
 and the problem's class. Whatever of these changes, the file is not found, and the heuristics choose
 again. Files are untrusted input: what is damaged or not one of these is ignored, with a notice, and
-whoever reads a schedule takes it only if it is among the problem's candidates.
+a stored schedule is used only if it is among the problem's candidates.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Entry:
 class TunedStore(Mapping[tuple[str, str], Schedule]):
     """The schedules found on one device: (family, problem class) → schedule, read when asked for.
 
-    ``folder`` None: nothing is kept. A folder that belongs to somebody else, or that others may
+    ``folder`` None: nothing is kept. A folder that belongs to another user, or that others may
     write to, is not used.
     """
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.drivers import NO_DRIVER
 from tests.support.glsl import SCALE, compiled
 from webnn_vk.driver import DispatchCommand, Pipeline
-from webnn_vk.driver.vulkan.devices import choose, list_devices
+from webnn_vk.driver.vulkan.devices import choose_device, list_devices
 from webnn_vk.driver.vulkan.driver import VulkanDriver, open_driver
 from webnn_vk.driver.vulkan.errors import VulkanUnavailable
 from webnn_vk.driver.vulkan.memory import Allocation
@@ -21,7 +21,7 @@ from webnn_vk.driver.vulkan.snapshot import PhysicalDevice
 def physical() -> PhysicalDevice:
     try:
         devices = list_devices()
-        index = choose([device.profile for device in devices], override="vulkan",
+        index = choose_device([device.profile for device in devices], override="vulkan",
                        unusable=[device.unusable for device in devices])
     except VulkanUnavailable as error:
         pytest.skip(f"{NO_DRIVER}: {error}")

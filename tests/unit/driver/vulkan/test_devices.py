@@ -3,7 +3,7 @@ import pytest
 
 from tests.support.profiles import stored_profile
 from webnn_vk.driver.device_profile import DeviceProfile
-from webnn_vk.driver.vulkan.devices import choose
+from webnn_vk.driver.vulkan.devices import choose_device
 from webnn_vk.driver.vulkan.errors import DeviceNotFound
 
 LLVMPIPE, NVIDIA, AMD, ARC, ADRENO = (
@@ -48,7 +48,7 @@ OLD = "driver too old: Vulkan 1.1, 1.2 is needed"
     ([NULL, LLVMPIPE], {"unusable": [NO_HEAPS, None], "override": "vulkan"}, 1),
 ])
 def test_choice(profiles: list[DeviceProfile], options: dict, expected: int | None) -> None:
-    assert choose(profiles, **options) == expected
+    assert choose_device(profiles, **options) == expected
 
 
 @pytest.mark.parametrize(("profiles", "options", "message"), [
@@ -67,4 +67,4 @@ def test_choice(profiles: list[DeviceProfile], options: dict, expected: int | No
 def test_override_that_names_nothing(profiles: list[DeviceProfile], options: dict,
                                      message: str) -> None:
     with pytest.raises(DeviceNotFound, match=message):
-        choose(profiles, **options)
+        choose_device(profiles, **options)
