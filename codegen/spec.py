@@ -338,7 +338,10 @@ class KernelSpec:
         return json.dumps(
             {
                 "template": self.template,
-                "buffers": list(map(astuple, self.buffers)),
+                "buffers": [
+                    [b.name, b.data_type, b.access, b.width, b.portions, b.load]
+                    for b in self.buffers
+                ],
                 "params": [[p.name, p.type, p.count] for p in self.params],
                 "constants": [[c.name, c.type, c.default] for c in self.constants],
                 "options": dict(sorted(self.options)),

@@ -27,14 +27,9 @@ from webnn_vk.codegen.pack import Pack
 from webnn_vk.codegen.render import render
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.store import MATRIX2_EXTENSION, MATRIX2_TARGET, ShaderStore, build_pack
-from webnn_vk.compiler.kernels import (
-    MATRIX2_FEATURES,
-    MATRIX_FEATURES,
-    catalogue,
-    coopmat,
-    coopmat2,
-)
+from webnn_vk.compiler.kernels import MATRIX2_FEATURES, MATRIX_FEATURES, coopmat, coopmat2
 from webnn_vk.tools import pack
+from webnn_vk.tools.pack import catalogue
 
 NVIDIA = stored_profile(MATRICES2)
 TEMPLATE = "matmul_coopmat2.comp.j2"

@@ -68,6 +68,7 @@ class Copy(Family):
     """See the module's docstring."""
 
     name = "copy"
+    templates = ("copy", "transpose")
 
     def takes(self, node: KernelNode, operand: str) -> bool:
         return True
@@ -97,12 +98,6 @@ class Copy(Family):
             if number not in node.in_place
             for dispatch in move(source, target, box, profile, schedule.kernel == "transpose")
         ]
-
-    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
-        for width in raw_copy.WIDTHS:
-            for rank in RANKS:
-                yield strided_spec(width, rank, features)
-        yield transpose_spec()
 
 
 def moves(node: KernelNode) -> Iterator[tuple[Value, Value, Box]]:

@@ -7,8 +7,7 @@ larger than one binding are computed in slices of the output's elements.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +16,9 @@ from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide, padded, round_up
 
 from ..ir import Value
-from ..ir.emit import make_node
-from ..ops import ALL_OPERATORS, Operator
-from ..ops.arguments import DataTypeName
 from ..ops.lowering import Elementwise
 from ..types.access import Access, collapse
-from ..types.data_types import ALL_TYPES, DATA_TYPES, MLOperandDescriptor
+from ..types.data_types import DATA_TYPES, MLOperandDescriptor
 from .addressing import ALIGNMENT, Mode, Operand, Part, layouts_of, slices, width
 from .dispatch import Binding, Dispatch, Unsupported, grid, workgroup
 from .expression import Chain, lowering, needs_int64, reciprocal, used_features
@@ -270,17 +266,6 @@ class ElementwiseFamily(Family):
             )
         return dispatches
 
-    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
-        """One module per element-wise operator, data types and capacity."""
-        for operator in ALL_OPERATORS.values():
-            if isinstance(operator.lowering, Elementwise):
-                for node in _samples(operator):
-                    chain, operands = _structure(node)
-                    floats = any(o.access.data_type == "float32" for o in operands)
-                    for capacity in _capacities(operands):
-                        for load in ("storage", *["texel"] * floats):
-                            yield _spec(chain, operands, node.out_type, capacity, features, load)
-
 
 def _binding(value: Value, part: Part) -> Binding:
     size = DATA_TYPES[value.data_type].size
@@ -289,22 +274,3 @@ def _binding(value: Value, part: Part) -> Binding:
     # Whole vectors: a slice may end within one.
     length = round_up((part.stop - part.base) * size, VECTOR_BYTES)
     return Binding(value, part.base * size, length)
-
-
-def _samples(operator: Operator) -> Iterator[KernelNode]:
-    """A node of the operator for every combination of data types that it allows."""
-    types = [operator.limit(p.name).types for p in operator.operands]
-    options = [
-        ALL_TYPES if p.argument is DataTypeName else (p.default,) for p in operator.arguments
-    ]
-    for combination in itertools.product(*types):
-        operands = {
-            p.name: Value(MLOperandDescriptor(t, ()), name=p.name)
-            for p, t in zip(operator.operands, combination, strict=True)
-        }
-        for values in itertools.product(*options):
-            arguments = {p.name: v for p, v in zip(operator.arguments, values, strict=True)}
-            try:
-                yield KernelNode.of(make_node(operator, operands, arguments))
-            except TypeError:
-                continue  # the combination is not allowed

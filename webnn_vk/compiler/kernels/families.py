@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
-
-from webnn_vk.codegen.spec import KernelSpec
 
 from .attention import AttentionFamily
 from .batch_norm import BatchNorm
@@ -55,15 +52,3 @@ def solver_of(node: KernelNode) -> tuple[Family, Any]:
 
 #: Families by the problems that nodes of other families can be, too.
 _SOLVERS = {Product: Matmul.name, Reduction: ReduceFamily.name}
-
-
-def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
-    """Every unfused kernel for a device with these native features, without repeats."""
-    specs = (family.catalogue(features) for family in FAMILIES.values())
-    yield from dict.fromkeys(itertools.chain.from_iterable(specs))
-
-
-def common(features: frozenset[str]) -> Iterator[KernelSpec]:
-    """The fused kernels that many models have, likewise."""
-    specs = (family.common(features) for family in FAMILIES.values())
-    yield from dict.fromkeys(itertools.chain.from_iterable(specs))

@@ -4,7 +4,7 @@ that copies."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,6 @@ from .schedule import Schedule
 from .strided_copy import Box
 
 RANKS = (2, 3, 4, 8)
-_MODES = ("constant", "edge", "reflection")
 
 
 @functools.cache
@@ -49,6 +48,7 @@ class Pad(Family):
     """See the module's docstring."""
 
     name = "pad"
+    templates = ("copy",)
 
     def problem(self, node: KernelNode) -> Padding:
         source, arguments = node.operands["input"], node.arguments
@@ -80,13 +80,6 @@ class Pad(Family):
             spec = pad_spec(width, rank, box.mode, profile.features)
             dispatches.append(strided_copy.box_dispatch(spec, bindings, params, width, profile))
         return dispatches
-
-    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
-        # Edges and mirrors of a run are no runs, but the other dimensions may hold them.
-        for width in raw_copy.WIDTHS:
-            for rank in RANKS:
-                for mode in _MODES:
-                    yield pad_spec(width, rank, mode, features)
 
 
 def _pad_box(

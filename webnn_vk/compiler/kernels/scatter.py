@@ -14,15 +14,12 @@ from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide
 
-from ..ops.gather import INDEX_TYPES
 from . import raw_copy
 from .dispatch import Binding, Dispatch, Scratch, grid, workgroup
 from .family import Family
 from .gather import place_numbers, place_params
 from .node import KernelNode
 from .schedule import Schedule
-
-_FORMS = ("elements", "nd")
 
 
 def clear_spec() -> KernelSpec:
@@ -77,6 +74,7 @@ class ScatterFamily(Family):
     """See the module's docstring."""
 
     name = "scatter"
+    templates = ("scatter_claim", "scatter_clear", "scatter_select")
 
     def problem(self, node: KernelNode) -> Scattering:
         form, target = node.lowering.form, node.output
@@ -109,14 +107,6 @@ class ScatterFamily(Family):
             dispatches += _claims(node, p.form, slots, place, profile)
             dispatches += _selects(node, p.width, p.run, slots, out, profile)
         return dispatches
-
-    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
-        yield clear_spec()
-        for form in _FORMS:
-            for index_type in INDEX_TYPES:
-                yield claim_spec(form, index_type)
-        for width in raw_copy.WIDTHS:
-            yield select_spec(width, features)
 
 
 def _clear(slots: Scratch, profile: DeviceProfile) -> Dispatch:
