@@ -8,10 +8,14 @@ every schedule of a kernel. Imports `passes/`, the folders below it, and ``codeg
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
 from .coopmat import FEATURES as MATRIX_FEATURES
 from .coopmat2 import FEATURES as MATRIX2_FEATURES
 from .dispatch import Binding, Dispatch, Packed, Packing, Refused, Scratch, Unsupported
-from .families import FAMILIES, family_of, solver_of
+from .families import family_of, solver_of
+from .family import FAMILIES
 from .lower import KERNEL_PASSES, kernel_nodes, lower_graph
 from .lowered import Alias, DeviceWork, HostWork, LoweredGraph
 from .node import KernelGraph, KernelNode
@@ -50,3 +54,7 @@ __all__ = [
     "plan",
     "solver_of",
 ]
+
+# Families are registered when imported; the folder is the list.
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

@@ -14,6 +14,9 @@ from .dispatch import Dispatch
 from .node import KernelNode, Step
 from .schedule import Schedule
 
+#: The families by name. A family is registered when its class is made.
+FAMILIES: dict[str, Family] = {}
+
 
 class Family:
     """A group of kernels that compute one kind of problem.
@@ -33,6 +36,11 @@ class Family:
     templates: ClassVar[tuple[str, ...]] = ()
     #: The operand that ``pack`` packs where it is a constant; "": none.
     weights: ClassVar[str] = ""
+    #: The type of problem that only this family's kernels solve, whichever family the node is of.
+    solves: ClassVar[type | None] = None
+
+    def __init_subclass__(cls) -> None:
+        FAMILIES[cls.name] = cls()
 
     def takes(self, node: KernelNode, operand: str) -> bool:
         """Whether the kernels can read this operand through its access. Unless a family says

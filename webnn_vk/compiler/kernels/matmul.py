@@ -19,7 +19,7 @@ from ..types.access import Access, collapse
 from ..types.data_types import DATA_TYPES
 from . import coopmat, coopmat2, split_k
 from .dispatch import Dispatch, Packed, Scratch
-from .family import Family
+from .family import FAMILIES, Family
 from .heuristics import device_class
 from .loads import has_texels
 from .node import KernelNode
@@ -45,6 +45,7 @@ class Matmul(Family):
     """See the module's docstring."""
 
     name = "matmul"
+    solves = Product
     templates = ("matmul", "matvec", *_BY_TILES, split_k.KERNEL)
     fuses = True
     weights = "b"
@@ -190,7 +191,7 @@ class Matmul(Family):
         return dispatches
 
 
-MATMUL = Matmul()
+MATMUL = FAMILIES[Matmul.name]
 
 
 # -- problems

@@ -64,6 +64,7 @@ class ReduceFamily(Family):
     """See the module's docstring."""
 
     name = "reduce"
+    solves = Reduction
     fuses = True
     input_loads = 1
 

@@ -15,8 +15,14 @@ from typing import Any, ClassVar
 from ..types.access import Access
 
 
+class Kernel:
+    """The base of what a kernel family computes; ``family`` is the family's name."""
+
+    family: ClassVar[str]
+
+
 @dataclass(frozen=True)
-class Elementwise:
+class Elementwise(Kernel):
     """A GLSL expression for one output element.
 
     ``expression`` names operands and numeric arguments in braces: ``"w_add({a}, {b})"``. Operands
@@ -57,7 +63,7 @@ class Decompose:
 
 
 @dataclass(frozen=True)
-class Move:
+class Move(Kernel):
     """The outputs are other accesses of the input. ``views(input, outputs, **arguments)`` gets the
     input's access and the outputs' shapes and returns an access for each output. An access may
     split dimensions of the output, in the same order."""
@@ -67,7 +73,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Join:
+class Join(Kernel):
     """The operands ``inputs`` are parts of the output. ``places(output, inputs, **arguments)`` gets
     the output's access and the inputs' shapes and returns the access of each part."""
 
@@ -76,21 +82,21 @@ class Join:
 
 
 @dataclass(frozen=True)
-class Pad:
+class Pad(Kernel):
     """The input with a border (arguments of `pad`)."""
 
     family: ClassVar[str] = "pad"
 
 
 @dataclass(frozen=True)
-class Triangular:
+class Triangular(Kernel):
     """Matrices masked by a diagonal (arguments of `triangular`)."""
 
     family: ClassVar[str] = "triangular"
 
 
 @dataclass(frozen=True)
-class Product:
+class Product(Kernel):
     """alpha · a · b + beta · c over the last two dimensions; the others broadcast. ``transposed``:
     operand → the argument that tells whether its last two dimensions are exchanged."""
 
@@ -108,7 +114,7 @@ class QuantizedProduct(Product):
 
 
 @dataclass(frozen=True)
-class IntegerProduct:
+class IntegerProduct(Kernel):
     """A product of 8-bit integers with exact sums (`ops/quantized.py`). ``expand``, as in
     `Decompose`, computes the same by operators of the specification."""
 
@@ -117,7 +123,7 @@ class IntegerProduct:
 
 
 @dataclass(frozen=True)
-class Attention:
+class Attention(Kernel):
     """softmax(query · keyᵀ) · value with the options of `ops/attention.py`. ``expand``, as in
     `Decompose`, computes the same by operators of the specification, for devices whose limits
     forbid the kernel."""
@@ -127,7 +133,7 @@ class Attention:
 
 
 @dataclass(frozen=True)
-class Convolution:
+class Convolution(Kernel):
     """A convolution of two spatial dimensions; ``transposed`` as conv_transpose2d."""
 
     transposed: bool = False
@@ -142,7 +148,7 @@ class QuantizedConvolution(Convolution):
 
 
 @dataclass(frozen=True)
-class Reduce:
+class Reduce(Kernel):
     """Elements reduced along ``axes``: the accumulation ("sum", "l1", "square", "product",
     "log_sum_exp", "order" for extremes, "arg" for their positions) and the function of the result
     ("mean", "log", "sqrt", "reversed" for the smallest). ``axes`` names the argument.
@@ -155,7 +161,7 @@ class Reduce:
 
 
 @dataclass(frozen=True)
-class Pool:
+class Pool(Kernel):
     """Windows of two spatial dimensions reduced: "average", "l2" or "max"."""
 
     kind: str
@@ -163,21 +169,21 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Scan:
+class Scan(Kernel):
     """Running sums along ``axis``."""
 
     family: ClassVar[str] = "scan"
 
 
 @dataclass(frozen=True)
-class Softmax:
+class Softmax(Kernel):
     """Exponentials along ``axis`` divided by their sum."""
 
     family: ClassVar[str] = "softmax"
 
 
 @dataclass(frozen=True)
-class Normalize:
+class Normalize(Kernel):
     """Rows normalised to mean 0 and variance 1, times ``scale``, plus ``bias``. ``axes(shape,
     arguments)`` returns the dimensions of a row, in the order of the dimensions of scale and bias;
     ``channel(shape, arguments)``, if given, the one dimension of scale and bias. If not
@@ -190,21 +196,21 @@ class Normalize:
 
 
 @dataclass(frozen=True)
-class BatchNormalize:
+class BatchNormalize(Kernel):
     """Mean and variance are operands with an element for each channel of dimension ``axis``."""
 
     family: ClassVar[str] = "batch_norm"
 
 
 @dataclass(frozen=True)
-class Resample:
+class Resample(Kernel):
     """Two dimensions resampled (arguments of `resample2d`)."""
 
     family: ClassVar[str] = "resample"
 
 
 @dataclass(frozen=True)
-class Gather:
+class Gather(Kernel):
     """Elements read at positions from ``indices``: slices along an "axis", one index for each
     output ("elements"), or coordinates ("nd")."""
 
@@ -213,17 +219,11 @@ class Gather:
 
 
 @dataclass(frozen=True)
-class Scatter:
+class Scatter(Kernel):
     """Updates written at positions from ``indices``: "elements" or "nd" as in `Gather`."""
 
     form: str
     family: ClassVar[str] = "scatter"
 
 
-#: Lowerings computed by a kernel family; ``family`` is its name.
-Kernel = (
-    Elementwise | Move | Join | Pad | Triangular | Product | Convolution | Reduce | Pool | Scan
-    | Softmax | Normalize | BatchNormalize | Resample | Gather | Scatter | Attention
-    | IntegerProduct
-)
 Lowering = Kernel | View | Decompose
