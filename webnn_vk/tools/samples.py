@@ -27,7 +27,7 @@ from webnn_vk.compiler.ops.lowering import Elementwise
 from webnn_vk.compiler.types.access import Access
 from webnn_vk.compiler.types.data_types import ALL_TYPES, FLOAT_TYPES, MLOperandDescriptor
 from webnn_vk.driver.device_profile import CooperativeMatrix, DeviceProfile, FlexibleMatrix
-from webnn_vk.driver.null.profile import NULL_PROFILE
+from webnn_vk.runtime.device_selection import NullDevice
 
 #: What decides how a kernel stores its data: devices have any subset of these.
 STORAGE = (
@@ -35,10 +35,11 @@ STORAGE = (
 )
 _FEATURES = frozenset().union(*STORAGE) | SUBGROUPS | {"integer_dot_product"}
 
+_LEAST = NullDevice().profile
 #: A device on the processor, which reads texels.
-SOFTWARE = NULL_PROFILE.replace(
-    device_type="cpu", features=NULL_PROFILE.features | _FEATURES | {"texel_buffers"},
-    max_texel_buffer_elements=NULL_PROFILE.max_storage_buffer_range,
+SOFTWARE = _LEAST.replace(
+    device_type="cpu", features=_LEAST.features | _FEATURES | {"texel_buffers"},
+    max_texel_buffer_elements=_LEAST.max_storage_buffer_range,
     max_storage_buffers_per_stage=32, max_storage_buffers_per_set=32,
 )
 #: A GPU that multiplies matrices by each of the extensions for that.
